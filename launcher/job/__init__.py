@@ -1,0 +1,36 @@
+"""The canonical job: a typed, frozen tree that knows no backend."""
+
+from launcher.job.build import Problem, build, convert, suggest_field
+from launcher.job.schema import (
+    FieldInfo,
+    Job,
+    Origin,
+    Scalar,
+    Value,
+    as_tree,
+    derive,
+    field_at,
+    field_paths,
+    fields,
+    value_at,
+    with_values,
+)
+
+__all__ = [
+    "FieldInfo",
+    "Job",
+    "Origin",
+    "Problem",
+    "Scalar",
+    "Value",
+    "as_tree",
+    "build",
+    "convert",
+    "derive",
+    "field_at",
+    "field_paths",
+    "fields",
+    "suggest_field",
+    "value_at",
+    "with_values",
+]

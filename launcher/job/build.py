@@ -1,0 +1,182 @@
+"""From a plain tree to a typed job: every wrong name, type, choice and bound is reported at once."""
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.job.option import Meta, meta_of
+from launcher.job.schema import Job, Origin, Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something in the tree that is not a canonical job.
+
+    Attributes:
+        path: dotted path as written.
+        kind: `unknown` (no such field), `type`, `choice` or `bound`.
+        message: what is wrong, one sentence without the path.
+        works: names or values that would work, nearest first.
+    """
+
+    path: str
+    kind: str
+    message: str
+    works: tuple[str, ...] = ()
+
+
+class WrongValue(ValueError):
+    """A value does not fit its field; carries what would."""
+
+    def __init__(self, kind: str, message: str, works: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.works = works
+
+
+def build(tree: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) -> tuple[Job, list[Problem]]:
+    """Build the job that a nested mapping describes.
+
+    Args:
+        tree: nested plain mapping, section by section; missing fields take their defaults.
+        origins: where each value was set, by dotted path.
+
+    Returns:
+        The job (with defaults where a value did not fit) and all problems, in the order of the tree.
+    """
+    problems: list[Problem] = []
+    job = _build(Job, tree, "", problems)
+    assert isinstance(job, Job)
+    return dataclasses.replace(job, origins=dict(origins or {})), problems
+
+
+def _build(cls: type, tree: Mapping[str, Any], prefix: str, problems: list[Problem]) -> Any:
+    known = {field.name: field for field in dataclasses.fields(cls) if field.name != "origins"}
+    values: dict[str, Any] = {}
+    for key, raw in tree.items():
+        path = f"{prefix}{key}"
+        field = known.get(str(key))
+        if field is None:
+            problems.append(_unknown(path, list(known), prefix))
+            continue
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            values[field.name] = _section(field.type, raw, path, problems)
+            continue
+        try:
+            values[field.name] = convert(raw, field.type, meta_of(field))
+        except WrongValue as error:
+            problems.append(Problem(path=path, kind=error.kind, message=str(error), works=error.works))
+    return cls(**values)
+
+
+def _section(cls: type, raw: Any, path: str, problems: list[Problem]) -> Any:
+    if raw is None:
+        return cls()
+    if not isinstance(raw, Mapping):
+        names = ", ".join(f"{path}.{field.name}" for field in dataclasses.fields(cls)[:4])
+        problems.append(Problem(path=path, kind="type", message=f"is a section, not a value: set {names}, …"))
+        return cls()
+    return _build(cls, raw, f"{path}.", problems)
+
+
+def _unknown(path: str, names: list[str], prefix: str) -> Problem:
+    last = path[len(prefix) :]
+    near = [prefix + name for name in difflib.get_close_matches(last, names, n=3, cutoff=0.6)]
+    elsewhere = [info for info in _leaf_paths() if info.split(".")[-1] == last and info not in near]
+    return Problem(path=path, kind="unknown", message="is not a field of the job", works=tuple((near + elsewhere)[:3]))
+
+
+def _leaf_paths() -> Iterator[str]:
+    from launcher.job.schema import field_paths
+
+    yield from field_paths()
+
+
+def suggest_field(path: str) -> tuple[str, ...]:
+    """Return canonical paths that look like `path`, nearest first, at most three."""
+    paths = list(_leaf_paths())
+    last = path.rsplit(".", maxsplit=1)[-1]
+    same_leaf = [known for known in paths if known.split(".")[-1] == last]
+    near = difflib.get_close_matches(path, paths, n=3, cutoff=0.6)
+    return tuple(dict.fromkeys(same_leaf + near))[:3]
+
+
+def convert(raw: Any, kind: Any, meta: Meta) -> Value:
+    """Return `raw` as a value of the field type `kind`.
+
+    Raises:
+        WrongValue: the type, a choice or a bound does not fit.
+    """
+    allowed = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if raw is None:
+        if type(None) in allowed:
+            return None
+        raise WrongValue("type", f"needs {_name(kind)}, got null")
+    target = next(part for part in allowed if part is not type(None))
+    value = _convert_one(raw, target)
+    for item in value if isinstance(value, tuple) else (value,):
+        _check(item, meta)
+    return value
+
+
+def _convert_one(raw: Any, target: Any) -> Value:
+    origin = typing.get_origin(target)
+    if origin is tuple:
+        item = typing.get_args(target)[0]
+        items = raw if isinstance(raw, (list, tuple)) else [raw]
+        return tuple(_convert_one(each, item) for each in items)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(raw, Mapping):
+            raise WrongValue("type", f"needs a mapping, got {_show(raw)}")
+        text_only = typing.get_args(target)[1] is str
+        return {str(key): (_text(value) if text_only else value) for key, value in raw.items()}
+    if target is bool and isinstance(raw, bool):
+        return raw
+    if target is int and isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    if target is float and isinstance(raw, (int, float)) and not isinstance(raw, bool):
+        return float(raw)
+    if target is str and isinstance(raw, (str, int, float)) and not isinstance(raw, bool):
+        return str(raw)
+    raise WrongValue("type", f"needs {_name(target)}, got {_show(raw)}", _nearest_of_type(raw, target))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _nearest_of_type(raw: Any, target: Any) -> tuple[str, ...]:
+    if target is bool:
+        return ("true", "false")
+    if target is int and isinstance(raw, float) and raw == raw and abs(raw) < 2**53:
+        return (str(round(raw)),)
+    return ()
+
+
+def _check(value: Value, meta: Meta) -> None:
+    if meta.choices and value not in meta.choices:
+        near = difflib.get_close_matches(str(value), meta.choices, n=3, cutoff=0.5) or list(meta.choices)
+        raise WrongValue("choice", f"{_show(value)} is not one of {', '.join(meta.choices)}", tuple(near))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    if value != value or value in (float("inf"), float("-inf")):
+        raise WrongValue("bound", f"{value} is not a number that can be used")
+    if meta.minimum is not None and value < meta.minimum:
+        raise WrongValue("bound", f"{value} is below {meta.minimum:g}", (f"{meta.minimum:g}",))
+
+
+def _name(kind: Any) -> str:
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+    if isinstance(kind, types.UnionType):
+        kind = next(part for part in typing.get_args(kind) if part is not type(None))
+    if typing.get_origin(kind) is tuple:
+        return "a list"
+    return names.get(kind, "a mapping")
+
+
+def _show(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else str(value)

@@ -1,0 +1,332 @@
+"""How the job is spread over devices and memory: parallelism, recompute, offload, experts, overlap, kernels."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+_CORE = "Megatron-core ModelParallelConfig"
+_TRANSFORMER = "Megatron-core TransformerConfig"
+_MEGATRON = "Megatron-LM arguments.py"
+_DDP = "Megatron-core DistributedDataParallelConfig"
+_ASCEND = "Ascend MindSpeed features"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel:
+    """The parallel strategy. World size = dp x tp x pp x cp; experts are spread over ep x etp of it."""
+
+    tp: int = option(
+        1, "Tensor parallel size.", unit="devices", source=f"{_CORE}.tensor_model_parallel_size", minimum=1
+    )
+    pp: int = option(
+        1, "Pipeline parallel size.", unit="stages", source=f"{_CORE}.pipeline_model_parallel_size", minimum=1
+    )
+    vpp: int | None = option(
+        None,
+        "Virtual pipeline size: model chunks per stage (interleaved schedule).",
+        unit="chunks",
+        source=f"{_CORE}.virtual_pipeline_model_parallel_size",
+        minimum=1,
+    )
+    cp: int = option(1, "Context parallel size.", unit="devices", source=f"{_CORE}.context_parallel_size", minimum=1)
+    ep: int = option(
+        1, "Expert parallel size.", unit="devices", source=f"{_CORE}.expert_model_parallel_size", minimum=1
+    )
+    etp: int | None = option(
+        None,
+        "Tensor parallel size inside experts; none: the backend's choice.",
+        unit="devices",
+        source=f"{_CORE}.expert_tensor_parallel_size",
+        minimum=1,
+    )
+    dp: int | None = option(
+        None, "Data parallel size; derived from the world size, given only to be checked.", unit="devices", minimum=1
+    )
+    sequence_parallel: bool | None = option(
+        None, "Split activations outside tensor-parallel layers over tp.", source=f"{_CORE}.sequence_parallel"
+    )
+    cp_algorithm: str | None = option(
+        None,
+        "Algorithm of context parallelism.",
+        source="Megatron cp_comm_type; MindSpeed --context-parallel-algo",
+        choices=("megatron", "ulysses", "hybrid", "adaptive", "hybrid_adaptive", "allgather"),
+    )
+    ulysses_degree: int | None = option(
+        None, "Hybrid context parallelism: devices of the all-to-all part.", unit="devices", source=_ASCEND, minimum=1
+    )
+    cp_window: int | None = option(
+        None, "Ring attention: size of the inner window (double ring).", unit="devices", source=_ASCEND, minimum=1
+    )
+    cp_mask_type: str | None = option(
+        None, "Attention mask under context parallelism.", source=_ASCEND, choices=("causal", "general"), trains=True
+    )
+    first_stage_layers: int | None = option(
+        None,
+        "Layers of the first pipeline stage; none: even.",
+        unit="layers",
+        source=f"{_TRANSFORMER}.num_layers_in_first_pipeline_stage",
+        minimum=0,
+    )
+    last_stage_layers: int | None = option(
+        None,
+        "Layers of the last pipeline stage; none: even.",
+        unit="layers",
+        source=f"{_TRANSFORMER}.num_layers_in_last_pipeline_stage",
+        minimum=0,
+    )
+    layout: str | None = option(
+        None,
+        "Explicit layers per stage and chunk, such as Et*3|(tt|)*29,m|L.",
+        source=f"{_TRANSFORMER}.pipeline_model_parallel_layout",
+    )
+    noop_layers: tuple[int, ...] = option(
+        (), "Empty layers that fill the last stages, counted from 0 within all layers.", unit="layer", source=_ASCEND
+    )
+    account_for_embedding: bool | None = option(
+        None,
+        "Count the embedding as a layer when splitting stages.",
+        source=f"{_TRANSFORMER}.account_for_embedding_in_pipeline_split",
+    )
+    account_for_loss: bool | None = option(
+        None,
+        "Count the output layer as a layer when splitting stages.",
+        source=f"{_TRANSFORMER}.account_for_loss_in_pipeline_split",
+    )
+    microbatch_group_size: int | None = option(
+        None,
+        "Micro-batches that one chunk runs in a row (interleaved schedule).",
+        source=f"{_CORE}.microbatch_group_size_per_vp_stage",
+        minimum=1,
+    )
+    distributed_optimizer: bool | None = option(
+        None, "Shard optimizer states over data-parallel ranks (ZeRO 1).", source=f"{_DDP}.use_distributed_optimizer"
+    )
+    zero_stage: int | None = option(
+        None, "ZeRO stage beyond the distributed optimizer (2, 3: sharded gradients, weights).", minimum=0
+    )
+    tp_2d_x: int | None = option(None, "2-D tensor parallelism: first dimension.", source=_ASCEND, minimum=1)
+    tp_2d_y: int | None = option(None, "2-D tensor parallelism: second dimension.", source=_ASCEND, minimum=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recompute:
+    """Activations computed again in the backward pass instead of being kept."""
+
+    granularity: str | None = option(
+        None,
+        "What is recomputed: whole layers or chosen modules.",
+        source=f"{_TRANSFORMER}.recompute_granularity",
+        choices=("full", "selective"),
+    )
+    method: str | None = option(
+        None,
+        "full: in uniform groups of num_layers, or the first num_layers of each stage (block).",
+        source=f"{_TRANSFORMER}.recompute_method",
+        choices=("uniform", "block"),
+    )
+    num_layers: int | None = option(
+        None,
+        "full: layers per group (uniform) or per stage (block).",
+        unit="layers",
+        source=f"{_TRANSFORMER}.recompute_num_layers",
+        minimum=1,
+    )
+    modules: tuple[str, ...] = option(
+        (),
+        "selective: what to recompute.",
+        source=f"{_TRANSFORMER}.recompute_modules",
+        choices=("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts"),
+    )
+    activation: bool | None = option(
+        None, "Recompute the activation function.", source=f"{_ASCEND} --recompute-activation-function"
+    )
+    activation_num_layers: int | None = option(
+        None, "Layers whose activation function is recomputed.", unit="layers", source=_ASCEND, minimum=0
+    )
+    norm: bool | None = option(None, "Recompute normalisations.", source=f"{_ASCEND} --recompute-norm")
+    norm_num_layers: int | None = option(
+        None, "Layers whose normalisations are recomputed.", unit="layers", source=_ASCEND, minimum=0
+    )
+    per_pp_rank: bool | None = option(
+        None, "num_layers counts per stage, not per chunk.", source=f"{_ASCEND} --enable-recompute-layers-per-pp-rank"
+    )
+    in_bubble: bool | None = option(None, "Recompute inside pipeline bubbles.", source=_ASCEND)
+    in_advance: bool | None = option(None, "Recompute before the gradient arrives.", source=_ASCEND)
+    distribute_saved_activations: bool | None = option(
+        None, "Spread kept activations over tp.", source=f"{_TRANSFORMER}.distribute_saved_activations"
+    )
+    communication: bool | None = option(
+        None, "Repeat tensor-parallel communication while recomputing.", source="MindFormers mp_comm_recompute"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """State moved to host memory while it is not needed."""
+
+    attention: bool | None = option(None, "Swap attention activations.", source=f"{_ASCEND} --swap-attention")
+    modules: tuple[str, ...] = option((), "Modules whose activations are swapped.", source=f"{_ASCEND} --swap-modules")
+    optimizer: bool | None = option(
+        None,
+        "Keep optimizer states on the host.",
+        source="Megatron --optimizer-cpu-offload; MindSpeed --swap-optimizer",
+    )
+    optimizer_fraction: float | None = option(
+        None,
+        "Share of optimizer states on the host.",
+        source="Megatron-core OptimizerConfig.optimizer_offload_fraction",
+        minimum=0,
+    )
+    optimizer_times: int | None = option(
+        None, "Pieces in which the optimizer is swapped.", source=f"{_ASCEND} --swap-optimizer-times", minimum=1
+    )
+    activation_layers: int | None = option(
+        None,
+        "Layers whose activations go to the host.",
+        unit="layers",
+        source=f"{_CORE}.cpu_offloading_num_layers",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moe:
+    """Training of experts: routing, balance, dispatch."""
+
+    token_dispatcher_type: str = option(
+        "alltoall",
+        "How tokens reach their experts.",
+        source=f"{_TRANSFORMER}.moe_token_dispatcher_type",
+        choices=("alltoall", "allgather", "flex", "alltoall_seq"),
+        trains=True,
+    )
+    grouped_gemm: bool | None = option(
+        None, "One kernel for all local experts.", source=f"{_TRANSFORMER}.moe_grouped_gemm"
+    )
+    permute_fusion: bool | None = option(None, "Fused token permutation.", source=f"{_TRANSFORMER}.moe_permute_fusion")
+    shared_expert_overlap: bool | None = option(
+        None, "Overlap the shared expert with dispatch.", source=f"{_TRANSFORMER}.moe_shared_expert_overlap"
+    )
+    dispatch_overlap: bool | None = option(
+        None, "Overlap dispatch communication with computation.", source=f"{_ASCEND} --moe-permutation-async-comm"
+    )
+    batch_overlap: bool | None = option(
+        None,
+        "Overlap one micro-batch's dispatch with another's computation.",
+        source="Megatron overlap_moe_expert_parallel_comm; MindSpeed --moe-fb-overlap",
+    )
+    load_balancing_type: str = option(
+        "aux_loss",
+        "How the load of experts is balanced.",
+        source=f"{_TRANSFORMER}.moe_router_load_balancing_type",
+        choices=("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"),
+        trains=True,
+    )
+    aux_loss_coeff: float = option(
+        0.0, "Weight of the balancing loss.", source=f"{_TRANSFORMER}.moe_aux_loss_coeff", minimum=0, trains=True
+    )
+    z_loss_coeff: float | None = option(
+        None, "Weight of the router's z-loss.", source=f"{_TRANSFORMER}.moe_z_loss_coeff", minimum=0, trains=True
+    )
+    bias_update_rate: float | None = option(
+        None,
+        "Step of the learned expert bias.",
+        source=f"{_TRANSFORMER}.moe_router_bias_update_rate",
+        minimum=0,
+        trains=True,
+    )
+    router_dtype: str = option(
+        "fp32",
+        "Precision of routing.",
+        source=f"{_TRANSFORMER}.moe_router_dtype",
+        choices=("fp32", "fp64", "model"),
+        trains=True,
+    )
+    capacity_factor: float | None = option(
+        None,
+        "Tokens an expert takes, relative to an even share; none: no token is dropped.",
+        source=f"{_TRANSFORMER}.moe_expert_capacity_factor",
+        minimum=0,
+        trains=True,
+    )
+    pad_to_capacity: bool | None = option(
+        None,
+        "Pad each expert's input to its capacity.",
+        source=f"{_TRANSFORMER}.moe_pad_expert_input_to_capacity",
+    )
+    token_drop_policy: str | None = option(
+        None,
+        "Which tokens beyond capacity are dropped.",
+        source=f"{_TRANSFORMER}.moe_token_drop_policy",
+        choices=("probs", "position"),
+        trains=True,
+    )
+    input_jitter_eps: float | None = option(
+        None, "Noise on router inputs.", source=f"{_TRANSFORMER}.moe_input_jitter_eps", minimum=0, trains=True
+    )
+    deepep: bool | None = option(None, "DeepEP kernels for dispatch.", source=f"{_TRANSFORMER}.moe_enable_deepep")
+    tp_extend_ep: bool | None = option(
+        None,
+        "Use the tensor-parallel ranks as expert-parallel ranks inside experts.",
+        source=f"{_ASCEND} --moe-tp-extend-ep",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlap:
+    """Communication hidden behind computation."""
+
+    grad_reduce: bool | None = option(None, "Gradient reduction.", source=f"{_DDP}.overlap_grad_reduce")
+    param_gather: bool | None = option(
+        None, "Weight gathering of the distributed optimizer.", source=f"{_DDP}.overlap_param_gather"
+    )
+    tp_comm: bool | None = option(None, "Tensor-parallel communication.", source=f"{_CORE}.tp_comm_overlap")
+    p2p: bool | None = option(None, "Pipeline communication.", source=f"{_CORE}.overlap_p2p_comm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Fused kernels and implementations; they change speed, not what is learned."""
+
+    attention_backend: str | None = option(
+        None,
+        "Implementation of attention.",
+        source=f"{_TRANSFORMER}.attention_backend",
+        choices=("flash", "fused", "unfused", "local", "auto"),
+    )
+    transformer_impl: str | None = option(
+        None, "Layer library.", source=f"{_MEGATRON} --transformer-impl", choices=("transformer_engine", "local")
+    )
+    masked_softmax_fusion: bool | None = option(
+        None, "Fused masked softmax.", source=f"{_TRANSFORMER}.masked_softmax_fusion"
+    )
+    bias_activation_fusion: bool | None = option(
+        None, "Fused bias and activation (SwiGLU).", source=f"{_TRANSFORMER}.bias_activation_fusion"
+    )
+    bias_dropout_fusion: bool | None = option(
+        None, "Fused bias and dropout.", source=f"{_TRANSFORMER}.bias_dropout_fusion"
+    )
+    rope_fusion: bool | None = option(None, "Fused rotary embedding.", source=f"{_TRANSFORMER}.apply_rope_fusion")
+    rmsnorm_fusion: bool | None = option(None, "Fused RMSNorm.", source=f"{_ASCEND} --use-fused-rmsnorm")
+    gradient_accumulation_fusion: bool | None = option(
+        None, "Accumulate weight gradients inside the GEMM.", source=f"{_CORE}.gradient_accumulation_fusion"
+    )
+    cross_entropy_fusion: bool | None = option(
+        None, "Fused cross entropy.", source=f"{_CORE}.cross_entropy_loss_fusion"
+    )
+    cross_entropy_fusion_impl: str | None = option(
+        None,
+        "Implementation of the fused cross entropy.",
+        source=f"{_CORE}.cross_entropy_fusion_impl",
+        choices=("native", "te"),
+    )
+    deterministic: bool | None = option(
+        None, "Only kernels that give the same bits each time.", source=f"{_TRANSFORMER}.deterministic_mode"
+    )
+    manual_gc_interval: int | None = option(
+        None,
+        "Collect Python garbage every n steps instead of at random.",
+        unit="iterations",
+        source=f"{_MEGATRON} --manual-gc-interval",
+        minimum=0,
+    )

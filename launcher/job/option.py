@@ -1,0 +1,52 @@
+"""How a canonical field is declared: one call gives its default and all that docs, completion and checks need."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+_KEY = "launch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """What is known about a canonical field besides its type and default.
+
+    Attributes:
+        doc: one-line meaning.
+        unit: unit of a number ("layers", "bytes", "iterations"), empty where it has none.
+        source: where the meaning comes from (upstream class and attribute, paper, or "launch" for our own).
+        choices: the values that make sense on at least one backend; empty: anything of the type.
+        minimum: smallest allowed number, inclusive; None: no bound.
+        trains: the value changes what is learned, so its canonical default is written out to every backend.
+    """
+
+    doc: str
+    unit: str = ""
+    source: str = "launch"
+    choices: tuple[str, ...] = ()
+    minimum: float | None = None
+    trains: bool = False
+
+
+def option(
+    default: Any,
+    doc: str,
+    *,
+    unit: str = "",
+    source: str = "launch",
+    choices: tuple[str, ...] = (),
+    minimum: float | None = None,
+    trains: bool = False,
+) -> Any:
+    """Declare a canonical field (a `dataclasses.field` that carries its `Meta`)."""
+    meta = Meta(doc=doc, unit=unit, source=source, choices=choices, minimum=minimum, trains=trains)
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=dict, metadata={_KEY: meta})
+    return dataclasses.field(default=default, metadata={_KEY: meta})
+
+
+def meta_of(field: "dataclasses.Field[Any]") -> Meta:
+    """Return the `Meta` that `option` attached to a dataclass field."""
+    meta = field.metadata[_KEY]
+    assert isinstance(meta, Meta)
+    return meta

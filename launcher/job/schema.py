@@ -1,0 +1,178 @@
+"""The root of the canonical job, and walking over its fields by dotted path."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
+
+from launcher.job.distributed import Kernels, Moe, Offload, Overlap, Parallel, Recompute
+from launcher.job.machine import BackendChoice, Cluster, Hardware, Rehearse, Rules
+from launcher.job.model import Model
+from launcher.job.option import Meta, meta_of, option
+from launcher.job.surroundings import Checkpoint, Data, Evaluation, FaultTolerance, Logging, Profiler, Tokenizer
+from launcher.job.training import Batch, Lora, Optimizer, Precision, Schedule, Task
+
+Scalar: TypeAlias = bool | int | float | str
+Value: TypeAlias = Any  # a Scalar, a tuple of them, a mapping (backend.args, backend.env) or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a value was set.
+
+    Attributes:
+        kind: `recipe` (a file of the composition), `override` (command line), `derived` (computed by composition,
+            for instance read from the model's config.json) or `default`.
+        where: `file:line`, the override as typed, or the file that it was read from; empty for defaults.
+    """
+
+    kind: str
+    where: str = ""
+
+
+DEFAULT_ORIGIN = Origin(kind="default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One training job. Fields that are None: the user has no opinion, the backend's default stands."""
+
+    name: str | None = option(None, "Name of the job, used for its files.")
+    seed: int = option(42, "Seed of weights, data order and dropout.", minimum=0, trains=True)
+    output_dir: str | None = option(None, "Where the launcher writes its own files; none: ./launch_output/<name>.")
+    runtime: str | None = option(
+        None,
+        "native: the backend's own entry point; rehearsal: here, on what there is; none: native if it can run here.",
+        choices=("native", "rehearsal"),
+    )
+    task: Task = Task()
+    lora: Lora = Lora()
+    model: Model = Model()
+    data: Data = Data()
+    tokenizer: Tokenizer = Tokenizer()
+    batch: Batch = Batch()
+    schedule: Schedule = Schedule()
+    optimizer: Optimizer = Optimizer()
+    precision: Precision = Precision()
+    kernels: Kernels = Kernels()
+    parallel: Parallel = Parallel()
+    recompute: Recompute = Recompute()
+    offload: Offload = Offload()
+    moe: Moe = Moe()
+    overlap: Overlap = Overlap()
+    checkpoint: Checkpoint = Checkpoint()
+    logging: Logging = Logging()
+    evaluation: Evaluation = Evaluation()
+    profiler: Profiler = Profiler()
+    fault_tolerance: FaultTolerance = FaultTolerance()
+    hardware: Hardware = Hardware()
+    cluster: Cluster = Cluster()
+    backend: BackendChoice = dataclasses.field(default_factory=BackendChoice)
+    rehearse: Rehearse = Rehearse()
+    rules: Rules = Rules()
+    origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict, compare=False, repr=False)
+
+    def origin(self, path: str) -> Origin:
+        """Return where the value at `path` was set; values without a record come from the defaults."""
+        return self.origins.get(path, DEFAULT_ORIGIN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldInfo:
+    """A leaf of the canonical job: dotted path, type, default and what is known about it."""
+
+    path: str
+    type: Any
+    default: Value
+    meta: Meta
+
+
+def _walk(cls: type, prefix: str) -> Iterator[FieldInfo]:
+    for field in dataclasses.fields(cls):
+        if field.name == "origins":
+            continue
+        kind = field.type
+        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            yield from _walk(kind, f"{prefix}{field.name}.")
+            continue
+        default = field.default if field.default is not dataclasses.MISSING else {}
+        yield FieldInfo(path=prefix + field.name, type=kind, default=default, meta=meta_of(field))
+
+
+@cache
+def fields() -> Mapping[str, FieldInfo]:
+    """Return every leaf of the canonical job by dotted path, in order of declaration."""
+    return {info.path: info for info in _walk(Job, "")}
+
+
+def field_paths() -> tuple[str, ...]:
+    """Return the dotted paths of all leaves, in order of declaration."""
+    return tuple(fields())
+
+
+def field_at(path: str) -> FieldInfo:
+    """Return the leaf at `path`.
+
+    Raises:
+        KeyError: there is no such leaf.
+    """
+    return fields()[path]
+
+
+def value_at(job: Job, path: str) -> Value:
+    """Return the value at a dotted path of the job."""
+    node: Any = job
+    for part in path.split("."):
+        node = getattr(node, part)
+    return node
+
+
+def as_tree(job: Job) -> dict[str, Any]:
+    """Return the job as nested plain dicts and lists (JSON-ready), without origins."""
+
+    def plain(node: Any) -> Any:
+        if dataclasses.is_dataclass(node) and not isinstance(node, type):
+            return {f.name: plain(getattr(node, f.name)) for f in dataclasses.fields(node) if f.name != "origins"}
+        if isinstance(node, Mapping):
+            return {key: plain(value) for key, value in node.items()}
+        if isinstance(node, (tuple, list)):
+            return [plain(value) for value in node]
+        return node
+
+    tree = plain(job)
+    assert isinstance(tree, dict)
+    return tree
+
+
+def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = None) -> Job:
+    """Return the job with other values at dotted paths, and with everything that is derived from them derived anew.
+
+    Args:
+        values: canonical path to value, already of the field's type.
+        origin: recorded as the place where the values were set; None: the recorded places stay.
+    """
+    root: Any = job
+    for path, value in values.items():
+        root = _replace_at(root, path.split("."), value)
+    assert isinstance(root, Job)
+    origins = dict(job.origins)
+    if origin is not None:
+        origins.update(dict.fromkeys(values, origin))
+    return derive(dataclasses.replace(root, origins=origins))
+
+
+def _replace_at(node: Any, parts: list[str], value: Value) -> Any:
+    if len(parts) == 1:
+        return dataclasses.replace(node, **{parts[0]: value})
+    return dataclasses.replace(node, **{parts[0]: _replace_at(getattr(node, parts[0]), parts[1:], value)})
+
+
+def derive(job: Job) -> Job:
+    """Return the job with the data parallel size that follows from the others, unless the user gave one."""
+    if job.origin("parallel.dp").kind != "derived" and job.parallel.dp is not None:
+        return job
+    quotient, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
+    parallel = dataclasses.replace(job.parallel, dp=None if rest else quotient)
+    origins = {**job.origins, "parallel.dp": Origin(kind="derived")}
+    return dataclasses.replace(job, parallel=parallel, origins=origins)

@@ -1,0 +1,225 @@
+"""What is trained and how: task, LoRA, batch, schedule, optimizer, precision."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+_MEGATRON = "Megatron-LM arguments.py"
+_CORE = "Megatron-core TransformerConfig"
+_OPT = "Megatron-core OptimizerConfig"
+_TRL = "TRL DPOConfig / CPOConfig / KTOConfig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The kind of training, and the loss of preference training."""
+
+    type: str = option(
+        "pretrain",
+        "Kind of training.",
+        choices=("pretrain", "sft", "dpo", "simpo", "kto", "cpo", "orpo", "reward_model", "grpo", "gkd"),
+        trains=True,
+    )
+    beta: float | None = option(
+        None, "Strength of the reference (or margin) in preference losses.", source=_TRL, minimum=0, trains=True
+    )
+    loss_type: str | None = option(None, "Variant of the preference loss.", source=_TRL, trains=True)
+    label_smoothing: float | None = option(
+        None, "Probability that a preference label is wrong.", source=_TRL, minimum=0, trains=True
+    )
+    simpo_gamma: float | None = option(None, "SimPO: target reward margin.", source=_TRL, trains=True)
+    rpo_alpha: float | None = option(None, "Weight of the SFT loss beside DPO.", source=_TRL, trains=True)
+    desirable_weight: float | None = option(None, "KTO: weight of desirable samples.", source=_TRL, trains=True)
+    undesirable_weight: float | None = option(None, "KTO: weight of undesirable samples.", source=_TRL, trains=True)
+    reference_model: str | None = option(None, "Checkpoint of the reference model; none: the start model.", trains=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adaptation; `rank` none means that all parameters are trained."""
+
+    rank: int | None = option(None, "Rank of the adapters; none: full-parameter training.", minimum=1, trains=True)
+    alpha: float | None = option(None, "Scale of the adapters.", source="PEFT LoraConfig.lora_alpha", trains=True)
+    dropout: float | None = option(
+        None, "Dropout before the adapters.", source="PEFT LoraConfig.lora_dropout", minimum=0, trains=True
+    )
+    target_modules: tuple[str, ...] = option(
+        (), "Linear layers with adapters, in Megatron-core names; `all-linear`: every one.", trains=True
+    )
+    rslora: bool | None = option(None, "Scale by alpha / sqrt(rank).", source="PEFT LoraConfig.use_rslora", trains=True)
+    merge: bool | None = option(None, "Write merged weights beside the adapters.")
+    quantization: str | None = option(None, "Quantised base weights (QLoRA).", choices=("nf4", "int8"), trains=True)
+    load: str | None = option(None, "Adapters to continue from.", trains=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Batch sizes and sequence length."""
+
+    micro_batch_size: int = option(
+        1,
+        "Sequences per device and forward pass.",
+        unit="sequences",
+        source=f"{_MEGATRON} --micro-batch-size",
+        minimum=1,
+    )
+    global_batch_size: int | None = option(
+        None,
+        "Sequences per optimizer step over all devices.",
+        unit="sequences",
+        source=f"{_MEGATRON} --global-batch-size",
+        minimum=1,
+        trains=True,
+    )
+    seq_length: int | None = option(
+        None, "Tokens per sequence.", unit="tokens", source=f"{_MEGATRON} --seq-length", minimum=1, trains=True
+    )
+    packing: bool | None = option(None, "Several samples fill one sequence.", trains=True)
+    padding_free: bool | None = option(None, "Samples of a batch are concatenated instead of padded.")
+    variable_seq_lengths: bool | None = option(
+        None, "Micro-batches may differ in length.", source=f"{_CORE}.variable_seq_lengths"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long training lasts and how the learning rate moves; one of iterations, samples, epochs."""
+
+    train_iters: int | None = option(
+        None, "Optimizer steps.", unit="iterations", source=f"{_MEGATRON} --train-iters", minimum=1, trains=True
+    )
+    train_samples: int | None = option(
+        None, "Sequences seen.", unit="sequences", source=f"{_MEGATRON} --train-samples", minimum=1, trains=True
+    )
+    epochs: float | None = option(None, "Passes over the data.", unit="epochs", minimum=0, trains=True)
+    lr_decay_style: str = option(
+        "cosine",
+        "Shape of the learning-rate decay.",
+        source=f"{_MEGATRON} --lr-decay-style",
+        choices=("constant", "linear", "cosine", "inverse-square-root", "WSD"),
+        trains=True,
+    )
+    lr_decay_iters: int | None = option(
+        None,
+        "Steps until min_lr; none: all of training.",
+        unit="iterations",
+        source=f"{_MEGATRON} --lr-decay-iters",
+        minimum=1,
+        trains=True,
+    )
+    lr_warmup_iters: int | None = option(
+        None, "Linear warm-up.", unit="iterations", source=f"{_MEGATRON} --lr-warmup-iters", minimum=0, trains=True
+    )
+    lr_warmup_fraction: float | None = option(
+        None,
+        "Linear warm-up as a share of the decay steps.",
+        source=f"{_MEGATRON} --lr-warmup-fraction",
+        minimum=0,
+        trains=True,
+    )
+    lr_warmup_init: float | None = option(
+        None, "Learning rate at the first step of warm-up.", source=f"{_MEGATRON} --lr-warmup-init", trains=True
+    )
+    lr_wsd_decay_style: str | None = option(
+        None,
+        "WSD: shape of the annealing.",
+        source=f"{_MEGATRON} --lr-wsd-decay-style",
+        choices=("exponential", "linear", "cosine", "minus_sqrt"),
+        trains=True,
+    )
+    lr_wsd_decay_iters: int | None = option(
+        None,
+        "WSD: length of the annealing.",
+        unit="iterations",
+        source=f"{_MEGATRON} --lr-wsd-decay-iters",
+        minimum=1,
+        trains=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """The optimizer and its hyper-parameters."""
+
+    type: str = option(
+        "adam", "Optimizer; adam is AdamW.", source=f"{_OPT}.optimizer", choices=("adam", "sgd", "muon"), trains=True
+    )
+    lr: float | None = option(None, "Highest learning rate.", source=f"{_OPT}.lr", minimum=0, trains=True)
+    min_lr: float = option(0.0, "Lowest learning rate of the decay.", source=f"{_OPT}.min_lr", minimum=0, trains=True)
+    weight_decay: float = option(0.1, "Decoupled weight decay.", source=f"{_OPT}.weight_decay", minimum=0, trains=True)
+    adam_beta1: float = option(0.9, "Adam: first moment.", source=f"{_OPT}.adam_beta1", minimum=0, trains=True)
+    adam_beta2: float = option(0.95, "Adam: second moment.", source=f"{_OPT}.adam_beta2", minimum=0, trains=True)
+    adam_eps: float = option(1e-8, "Adam: epsilon.", source=f"{_OPT}.adam_eps", minimum=0, trains=True)
+    sgd_momentum: float | None = option(None, "SGD: momentum.", source=f"{_OPT}.sgd_momentum", minimum=0, trains=True)
+    clip_grad: float = option(
+        1.0, "Largest L2 norm of the gradient; 0: no clipping.", source=f"{_OPT}.clip_grad", minimum=0, trains=True
+    )
+    precision_aware: bool | None = option(
+        None, "Keep optimizer states in lower precision.", source=f"{_OPT}.use_precision_aware_optimizer", trains=True
+    )
+    main_grads_dtype: str | None = option(
+        None, "Precision of main gradients.", source=f"{_OPT}.main_grads_dtype", choices=("fp32", "bf16"), trains=True
+    )
+    main_params_dtype: str | None = option(
+        None, "Precision of main weights.", source=f"{_OPT}.main_params_dtype", choices=("fp32", "fp16"), trains=True
+    )
+    exp_avg_dtype: str | None = option(
+        None,
+        "Precision of the first moment.",
+        source=f"{_OPT}.exp_avg_dtype",
+        choices=("fp32", "fp16", "bf16", "fp8"),
+        trains=True,
+    )
+    exp_avg_sq_dtype: str | None = option(
+        None,
+        "Precision of the second moment.",
+        source=f"{_OPT}.exp_avg_sq_dtype",
+        choices=("fp32", "fp16", "bf16", "fp8"),
+        trains=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Number formats of weights, activations and reductions."""
+
+    dtype: str = option(
+        "bf16", "Precision of weights and activations.", source=_MEGATRON, choices=("bf16", "fp16", "fp32"), trains=True
+    )
+    fp8_format: str | None = option(
+        None, "FP8 format of matrix products.", source=f"{_CORE}.fp8", choices=("e4m3", "hybrid"), trains=True
+    )
+    fp8_recipe: str | None = option(
+        None,
+        "FP8 scaling recipe.",
+        source=f"{_CORE}.fp8_recipe",
+        choices=("delayed", "tensorwise", "mxfp8", "blockwise"),
+        trains=True,
+    )
+    fp8_param_gather: bool | None = option(
+        None, "Keep and gather weights in FP8.", source=f"{_MEGATRON} --fp8-param-gather", trains=True
+    )
+    grad_reduce_in_fp32: bool | None = option(
+        None,
+        "Accumulate and reduce gradients in fp32.",
+        source=f"{_MEGATRON} --accumulate-allreduce-grads-in-fp32",
+        trains=True,
+    )
+    attention_softmax_in_fp32: bool = option(
+        True, "Softmax of attention in fp32.", source=f"{_CORE}.attention_softmax_in_fp32", trains=True
+    )
+    apply_query_key_layer_scaling: bool | None = option(
+        None, "Scale Q·K by 1/layer (fp16).", source=f"{_CORE}.apply_query_key_layer_scaling", trains=True
+    )
+    initial_loss_scale: float | None = option(
+        None, "fp16: first dynamic loss scale.", source=f"{_OPT}.initial_loss_scale", minimum=1
+    )
+    loss_scale: float | None = option(
+        None, "fp16: fixed loss scale; none: dynamic.", source=f"{_OPT}.loss_scale", minimum=1
+    )
+    calculate_per_token_loss: bool | None = option(
+        None,
+        "Divide the loss by the tokens of the global batch instead of by micro-batches.",
+        source=f"{_CORE}.calculate_per_token_loss",
+        trains=True,
+    )
