@@ -1,0 +1,163 @@
+"""Compose a job: Hydra merges files and overrides, then the tree is typed and the model's config.json is read."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose.lines import key_lines, shown
+from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, parse
+from launcher.compose.places import SearchPath, search_path, shipped
+from launcher.compose.resolve import resolve
+from launcher.job import Job, Origin, Problem, build
+
+
+def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
+    """Compose one job from overrides in Hydra's grammar.
+
+    Args:
+        words: overrides such as `+recipe=qwen3_moe`, `backend=megatron`, `parallel.tp=2`.
+        config_dirs: folders of the user with groups or recipes, searched before the ones that ship with the program.
+
+    Raises:
+        ComposeError: what was written does not describe a job; holds every mistake.
+    """
+    places = search_path(config_dirs)
+    overrides = _parsed(words, places)
+    tree, files = _composed(overrides, places)
+    origins = _origins(files, overrides)
+    job, problems = build(tree, origins)
+    if problems:
+        raise ComposeError([_mistake(problem, origins) for problem in problems])
+    return resolve(job, _model_file(files), _default_name(overrides))
+
+
+def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[str]]:
+    """Expand comma-separated choices and ranges (Hydra multirun) into the words of each single job.
+
+    Raises:
+        ComposeError: a word is not an override.
+    """
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    overrides, mistakes = parse(list(words))
+    mistakes += check_names(overrides, search_path(config_dirs))
+    if mistakes:
+        raise ComposeError(mistakes)
+    axes: list[list[str]] = []
+    for override in overrides:
+        word = override.raw if override.is_group or override.sign == "~" else for_hydra([override], multirun=True)[0][0]
+        try:
+            parsed = OverridesParser.create().parse_override(word)
+        except HydraException as error:
+            raise ComposeError([Mistake(what=_first_line(error), where=override.raw)]) from None
+        if parsed.is_sweep_override():
+            axes.append([f"{override.sign}{override.key}={value}" for value in parsed.sweep_string_iterator()])
+        else:
+            axes.append([override.raw])
+    return [list(combination) for combination in itertools.product(*axes)]
+
+
+def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
+    overrides, mistakes = parse(list(words))
+    mistakes += check_names(overrides, places)
+    if mistakes:
+        raise ComposeError(mistakes)
+    return overrides
+
+
+def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, Any], list[tuple[str, Path]]]:
+    """Return the merged tree, and the files it came from as (group, path) in the order of merging."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    from launcher.compose.mounted import SCHEME, register
+
+    register()
+    words, aliases = for_hydra(overrides)
+    paths = [f"{SCHEME}://{alias.group}/{alias.alias}={alias.path}" for alias in aliases]
+    paths += [f"{SCHEME}://{mount.group}={mount.folder}" for mount in places.mounts]
+    paths += [f"file://{root}" for root in places.roots[:-1]]
+    words.append("hydra.searchpath=[" + ",".join(f"'{path}'" for path in paths) + "]")
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(shipped("conf")), version_base="1.3"):
+            config = hydra_compose("config", overrides=words, return_hydra_config=True)
+        choices = {str(key): value for key, value in config.hydra.runtime.choices.items()}
+        tree = _plain(config)
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
+        raise ComposeError([_hydra_mistake(error, overrides)]) from None
+    return tree, list(_files(choices, places, aliases))
+
+
+def _plain(config: Any) -> dict[str, Any]:
+    from omegaconf import OmegaConf, flag_override
+
+    with flag_override(config, ["readonly", "struct"], False):
+        del config["hydra"]
+    tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+def _files(choices: Mapping[str, Any], places: SearchPath, aliases: list[FileOption]) -> Iterator[tuple[str, Path]]:
+    yield "", shipped("conf") / "config.yaml"
+    by_alias = {alias.alias: alias.path for alias in aliases}
+    for group, option in choices.items():
+        if not isinstance(option, str) or group.startswith("hydra/"):
+            continue
+        path = by_alias.get(option) or places.find(group, option)
+        if path is not None:
+            yield group, path
+
+
+def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:
+    from launcher.compose.places import SECTION_GROUPS
+
+    origins: dict[str, Origin] = {}
+    # Whole jobs are merged after sections, whatever the order of the defaults list says.
+    for group, path in sorted(files, key=lambda item: item[0] not in ("", *SECTION_GROUPS)):
+        prefix = f"{group}." if group in SECTION_GROUPS else ""
+        for key, line in key_lines(path).items():
+            origins[f"{prefix}{key}"] = Origin(kind="recipe", where=f"{shown(path)}:{line}")
+    for override in overrides:
+        if not override.is_group:
+            origins[override.key] = Origin(kind="override", where=override.raw)
+    return origins
+
+
+def _model_file(files: list[tuple[str, Path]]) -> Path | None:
+    return next((path for group, path in files if group == "model"), None)
+
+
+def _default_name(overrides: list[Override]) -> str | None:
+    chosen = [override.value for override in overrides if override.key in ("recipe", "job") and override.value]
+    return Path(chosen[-1].strip("'\"")).stem if chosen else None
+
+
+def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
+    origin = origins.get(problem.path)
+    return Mistake(what=f"{problem.path} {problem.message}", where=origin.where if origin else "", works=problem.works)
+
+
+def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
+    from yaml import MarkedYAMLError
+
+    text = _first_line(error)
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        file = next((o.value for o in overrides if o.value and looks_like_file(o.value)), error.problem_mark.name)
+        return Mistake(what=f"not YAML: {error.problem}", where=f"{file}:{error.problem_mark.line + 1}")
+    where = next((override.raw for override in overrides if override.raw in str(error)), "")
+    key = getattr(error, "full_key", None)
+    return Mistake(what=f"{key}: {text}" if key else text, where=where)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,166 @@
+"""Command-line words: which choose a group's option, which set a field, which sweep; text fields are taken as typed."""
+
+import re
+import types
+import typing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.compose.errors import Mistake
+from launcher.compose.places import GROUPS, SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath
+from launcher.job import fields, suggest_field
+
+_WORD = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[\w/.@\-]+)(=(?P<value>.*))?$", re.DOTALL)
+_FREE = ("backend.args.", "backend.env.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """One word of the command line.
+
+    Attributes:
+        raw: as typed.
+        sign: `+`, `++`, `~` or empty.
+        key: group or dotted field path.
+        value: text after `=`; None where there is no `=`.
+    """
+
+    raw: str
+    sign: str
+    key: str
+    value: str | None
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the word chooses an option of a group (`model=qwen3_8b`) instead of setting a field."""
+        return self.key in GROUPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOption:
+    """A YAML file given by path where an option's name could stand: shown to Hydra under an alias."""
+
+    group: str
+    alias: str
+    path: Path
+
+
+def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
+    """Split words into sign, key and value; what is not an override is a mistake."""
+    overrides: list[Override] = []
+    mistakes: list[Mistake] = []
+    for word in words:
+        match = _WORD.match(word)
+        if match is None or (match["value"] is None and match["sign"] != "~"):
+            hint = ("-o FILE", "--help") if word.startswith("-") else (f"+recipe={word}", "section.field=value")
+            mistakes.append(Mistake(what=f"{word!r} is not of the form key=value", works=hint))
+            continue
+        overrides.append(Override(raw=word, sign=match["sign"] or "", key=match["key"], value=match["value"]))
+    return overrides, mistakes
+
+
+def check_names(overrides: list[Override], places: SearchPath) -> list[Mistake]:
+    """Return a mistake for every unknown field and every unknown option of a group."""
+    mistakes: list[Mistake] = []
+    for override in overrides:
+        if override.is_group:
+            mistakes.extend(_unknown_options(override, places))
+        elif not _is_field(override.key):
+            works = suggest_field(override.key)
+            mistakes.append(Mistake(what=f"{override.key} is not a field of the job", where=override.raw, works=works))
+    return mistakes
+
+
+def _is_field(key: str) -> bool:
+    return key in fields() or key.startswith(_FREE) or any(path.startswith(f"{key}.") for path in fields())
+
+
+def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
+    mistakes = []
+    for option in _options(override):
+        if option == "null" or looks_like_file(option):
+            if looks_like_file(option) and not Path(option).expanduser().is_file():
+                mistakes.append(Mistake(what=f"{option} does not exist", where=override.raw))
+            continue
+        if override.key in SECTION_GROUPS and override.value is not None and override.value.startswith(("{", "[")):
+            mistakes.append(
+                Mistake(
+                    what=f"{override.key}= takes the name of a file", where=override.raw, works=(f"{override.key}.…=",)
+                )
+            )
+        elif places.find(override.key, option) is None:
+            near = places.near(override.key, option)
+            mistakes.append(Mistake(what=f"no {override.key} named {option!r}", where=override.raw, works=near))
+    return mistakes
+
+
+def _options(override: Override) -> list[str]:
+    value = (override.value or "").strip()
+    inner = value.removeprefix("choice(").removesuffix(")") if value.startswith("choice(") else value
+    return [part.strip().strip("'\"") for part in inner.split(",")] if inner else [""]
+
+
+def looks_like_file(option: str) -> bool:
+    """Tell whether a group's option is a path to a YAML file instead of a name."""
+    return option.endswith((".yaml", ".yml")) or "/" in option
+
+
+def for_hydra(overrides: list[Override], *, multirun: bool = False) -> tuple[list[str], list[FileOption]]:
+    """Return the words in Hydra's grammar, and the files that must be mounted under aliases.
+
+    Fields are forced (`++`): what exists is known from the schema, not from the YAML files. Text fields are quoted, so
+    that `data.split=99,1,0` and `backend.version=3.10` mean what was typed.
+    """
+    words: list[str] = []
+    files: list[FileOption] = []
+    for override in overrides:
+        if override.sign == "~":
+            words.append(override.raw)
+        elif override.is_group:
+            words.append(_group_word(override, files))
+        else:
+            value = _quoted(override.key, override.value or "", multirun=multirun)
+            words.append(f"++{override.key}={value}")
+    return words, files
+
+
+def _group_word(override: Override, files: list[FileOption]) -> str:
+    sign = "+" if override.key in WHOLE_JOB_GROUPS else ""
+    option = (override.value or "").strip("'\"")
+    if looks_like_file(option):
+        alias = f"file{len(files)}_{re.sub(r'[^A-Za-z0-9_]', '_', Path(option).stem)}"
+        files.append(FileOption(group=override.key, alias=alias, path=Path(option).expanduser().resolve()))
+        return f"{sign}{override.key}={alias}"
+    return f"{sign}{override.key}={override.value}"
+
+
+def _quoted(key: str, value: str, *, multirun: bool) -> str:
+    kind = _kind(key)
+    as_typed = value in ("", "null") or value[:1] in "'\"[{" or "${" in value or (multirun and "," in value)
+    if as_typed or kind is None:
+        return value if value or kind is not str else "''"
+    if kind is str:
+        return _quote(value)
+    if kind is tuple and "," in value:
+        return "[" + ",".join(_quote(part) if not part.strip().isdigit() else part for part in value.split(",")) + "]"
+    return value
+
+
+def _quote(text: str) -> str:
+    escaped = re.sub(r"(\\*)'", lambda match: match.group(1) * 2 + "\\'", text)
+    tail = len(escaped) - len(escaped.rstrip("\\"))
+    return f"'{escaped}{chr(92) * tail}'"
+
+
+def _kind(key: str) -> Any:
+    """Return str, tuple, or None for every other kind of field."""
+    if key.startswith("backend.env."):
+        return str
+    info = fields().get(key)
+    if info is None:
+        return None
+    parts = typing.get_args(info.type) if isinstance(info.type, types.UnionType) else (info.type,)
+    if str in parts:
+        return str
+    return tuple if any(typing.get_origin(part) is tuple for part in parts) else None

@@ -1,0 +1,72 @@
+"""Where configuration lies: the groups and recipes that ship with the program, and a user's own folders."""
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+# Groups whose files are whole or partial jobs (package `_global_`); they are added, not replaced.
+WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")
+# Groups that fill one section of the same name.
+SECTION_GROUPS = ("backend", "model", "hardware", "cluster", "task")
+GROUPS = (*SECTION_GROUPS, *WHOLE_JOB_GROUPS)
+
+
+@cache
+def shipped(name: str) -> Path:
+    """Return the folder `conf` or `recipes`: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "_data" / name
+    return installed if installed.is_dir() else package.parent / name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A folder whose YAML files are the options of a group."""
+
+    group: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPath:
+    """All places that options come from; the first one that has an option wins."""
+
+    roots: tuple[Path, ...]
+    mounts: tuple[Mount, ...]
+
+    def folders(self, group: str) -> Iterator[Path]:
+        """Yield the folders that hold options of `group`, nearest to the user first."""
+        yield from (mount.folder for mount in self.mounts if mount.group == group)
+        yield from (root / group for root in self.roots)
+
+    def options(self, group: str) -> list[str]:
+        """Return the names of all options of `group`."""
+        names = {path.stem for folder in self.folders(group) if folder.is_dir() for path in folder.glob("*.yaml")}
+        return sorted(names)
+
+    def find(self, group: str, option: str) -> Path | None:
+        """Return the file of an option, or None."""
+        for folder in self.folders(group):
+            path = folder / f"{option}.yaml"
+            if path.is_file():
+                return path
+        return None
+
+    def near(self, group: str, option: str) -> tuple[str, ...]:
+        """Return options that look like `option`, nearest first; all of them if there are few."""
+        names = self.options(group)
+        near = difflib.get_close_matches(option, names, n=3, cutoff=0.5)
+        return tuple(near or names[:12])
+
+
+def search_path(config_dirs: Sequence[str] = ()) -> SearchPath:
+    """Return the places to search: the user's folders first, then what ships with the program.
+
+    A user's folder may hold groups (`DIR/model/mine.yaml`), a `recipes` folder, and recipes directly.
+    """
+    own = [Path(folder).expanduser().resolve() for folder in config_dirs]
+    mounts = [Mount(group="recipe", folder=place) for folder in own for place in (folder, folder / "recipes")]
+    mounts.append(Mount(group="recipe", folder=shipped("recipes")))
+    return SearchPath(roots=(*own, shipped("conf")), mounts=tuple(mount for mount in mounts if mount.folder.is_dir()))

@@ -1,0 +1,118 @@
+"""What follows from a composed tree: the model read from config.json, the name, the data parallel size."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose.lines import shown
+from launcher.job import Job, Origin, build, derive
+from launcher.job.model import Model, RopeScaling
+
+_OWN = ("path", "hub_id", "pretrained", "overridden")
+
+
+def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
+    """Return the job with everything that composition can derive.
+
+    Raises:
+        ComposeError: model.path or its config.json cannot be used.
+    """
+    if job.model.path is not None:
+        job = _with_config(job, Path(job.model.path).expanduser(), preset)
+    elif job.model.hub_id is not None:
+        job = _with_overridden(job, preset)
+    if job.name is None:
+        job = _named(job, default_name or job.model.model_type)
+    return derive(job)
+
+
+def _named(job: Job, name: str | None) -> Job:
+    return dataclasses.replace(job, name=name, origins={**job.origins, "name": Origin(kind="derived")})
+
+
+def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
+    """Fill the model section from `folder`/config.json; explicit values win and are recorded as overridden."""
+    from launcher.models.hf import ModelConfigError, model_from_config
+
+    where = job.origin("model.path").where
+    file = folder if folder.suffix == ".json" else folder / "config.json"
+    if not file.is_file():
+        raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where)])
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+        read = model_from_config(config, str(file))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ComposeError([Mistake(what=f"model.path: {file} is not JSON: {error}", where=where)]) from None
+    except ModelConfigError as error:
+        raise ComposeError([Mistake(what=f"model.path: {error}", where=where)]) from None
+    explicit = _explicit(job, preset)
+    model = dataclasses.replace(_model_of(read), path=job.model.path, pretrained=job.model.pretrained)
+    overridden = tuple(path for path, value in explicit.items() if _at(model, path) != value)
+    model = dataclasses.replace(_replaced(model, explicit), overridden=overridden)
+    origins = dict(job.origins)
+    for path in _architecture(Model, ""):
+        if path not in explicit:
+            origins.pop(f"model.{path}", None)
+            if path.split(".")[0] in read:
+                origins[f"model.{path}"] = Origin(kind="derived", where=shown(file))
+    return dataclasses.replace(job, model=model, origins=origins)
+
+
+def _with_overridden(job: Job, preset: Path | None) -> Job:
+    """Record which architecture fields differ from the preset that hub_id belongs to."""
+    from omegaconf import OmegaConf
+
+    if preset is None:
+        return job
+    loaded = OmegaConf.to_container(OmegaConf.load(preset), resolve=True)
+    pristine = _model_of({str(key): value for key, value in loaded.items()} if isinstance(loaded, dict) else {})
+    if pristine.hub_id != job.model.hub_id:
+        return job
+    paths = _architecture(Model, "")
+    overridden = tuple(path for path in paths if _at(job.model, path) != _at(pristine, path))
+    return dataclasses.replace(job, model=dataclasses.replace(job.model, overridden=overridden))
+
+
+def _explicit(job: Job, preset: Path | None) -> dict[str, Any]:
+    """Architecture fields that the user set on the command line or in a recipe, not those of the preset's file."""
+    from_preset = shown(preset) if preset is not None else None
+    explicit = {}
+    for path in _architecture(Model, ""):
+        origin = job.origin(f"model.{path}")
+        if origin.kind == "override" or (origin.kind == "recipe" and origin.where.rpartition(":")[0] != from_preset):
+            explicit[path] = _at(job.model, path)
+    return explicit
+
+
+def _architecture(cls: type, prefix: str) -> list[str]:
+    paths: list[str] = []
+    for field in dataclasses.fields(cls):
+        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+            paths += _architecture(field.type, f"{field.name}.")
+        elif field.name not in _OWN:
+            paths.append(f"{prefix}{field.name}")
+    return paths
+
+
+def _model_of(values: Mapping[str, Any]) -> Model:
+    job, problems = build({"model": dict(values)})
+    if problems:
+        raise ComposeError([Mistake(what=f"{problem.path} {problem.message}") for problem in problems])
+    return job.model
+
+
+def _at(model: Model, path: str) -> Any:
+    node: Any = model
+    for part in path.split("."):
+        node = getattr(node, part)
+    return node
+
+
+def _replaced(model: Model, values: Mapping[str, Any]) -> Model:
+    top = {path: value for path, value in values.items() if "." not in path}
+    rope = {path.split(".")[1]: value for path, value in values.items() if "." in path}
+    scaling: RopeScaling = dataclasses.replace(model.rope_scaling, **rope)
+    return dataclasses.replace(model, rope_scaling=scaling, **top)
