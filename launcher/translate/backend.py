@@ -1,0 +1,107 @@
+"""What a backend is to the launcher: names, versions, a mapping table, a catalogue, rules, and how it is started."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+
+from launcher.job import Job
+from launcher.plan.plan import LaunchPlan
+from launcher.translate.catalogue import Catalogue
+from launcher.translate.native import NativeArgs
+from launcher.translate.rows import Table
+
+ENTRY_POINTS = "launch.backends"
+# Looked up without importlib.metadata, whose scan of all installed packages costs more than the whole translation.
+_BUILT_IN = {
+    "megatron": "backends.megatron",
+    "megatron_lm": "backends.megatron_lm",
+    "mindspeed": "backends.mindspeed",
+    "mindformers": "backends.mindformers",
+}
+
+
+class UnknownBackend(LookupError):
+    """No backend of that name is installed."""
+
+
+class UnknownVersion(LookupError):
+    """The backend has no catalogue for that version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One training stack. Everything is data or a pure function; heavy work is loaded when it is asked for.
+
+    Attributes:
+        name: what `backend=` takes.
+        title: name for people.
+        versions: versions with a catalogue and a table, newest first; the first one is the default.
+        devices: kinds of device that it runs on (`cuda`, `npu`).
+        table: version to mapping table.
+        catalogue: version to catalogue.
+        launch: job and native arguments to a plan that starts the backend's own entry point.
+        prepare: changes that the backend's conventions make to a job before it is translated (derived defaults).
+        argv: native arguments as the words of a command line, in the backend's own style.
+        rules: modules that declare the backend's rules.
+        requires: what must be importable (`module:name`) or named by an environment variable (`env:NAME`) for a native run.
+        install_hint: how to get it.
+        aliases: other spellings of versions ("4.6" for "4.6.0").
+    """
+
+    name: str
+    title: str
+    versions: tuple[str, ...]
+    devices: tuple[str, ...]
+    table: Callable[[str], Table]
+    catalogue: Callable[[str], Catalogue]
+    launch: Callable[[Job, NativeArgs], LaunchPlan]
+    argv: Callable[[NativeArgs], list[str]]
+    prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
+    rules: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    install_hint: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def version(self, wanted: str | None) -> str:
+        """Return the version to write for; None: the newest.
+
+        Raises:
+            UnknownVersion: there is no catalogue for it.
+        """
+        if wanted is None:
+            return self.versions[0]
+        if wanted in self.versions:
+            return wanted
+        if wanted in self.aliases:
+            return self.aliases[wanted]
+        raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return the names of all installed backends, built-in ones first."""
+    from importlib.metadata import entry_points
+
+    others = sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _BUILT_IN)
+    return (*_BUILT_IN, *others)
+
+
+@cache
+def get_backend(name: str) -> Backend:
+    """Return the backend of that name.
+
+    Raises:
+        UnknownBackend: none is installed under that name.
+    """
+    if name in _BUILT_IN:
+        found = import_module(_BUILT_IN[name]).BACKEND
+    else:
+        from importlib.metadata import entry_points
+
+        points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+        if not points:
+            raise UnknownBackend(name)
+        found = points[0].load()
+    if not isinstance(found, Backend):
+        raise TypeError(f"entry point {name} of group {ENTRY_POINTS} is not a launcher.translate.backend.Backend")
+    return found

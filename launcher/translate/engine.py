@@ -1,0 +1,197 @@
+"""The mapping engine: one table, read forwards (job to native arguments) and backwards (native arguments to job)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from launcher.job import Job, Value, as_tree, build, fields, value_at
+from launcher.rules.finding import Finding, Fix
+from launcher.translate.backend import Backend
+from launcher.translate.catalogue import Catalogue
+from launcher.translate.native import NativeArg, NativeArgs
+from launcher.translate.rows import Gap, NativeView, Row, Table, Unsupported
+from launcher.translate.versions import in_range
+
+_RANK = ("override", "recipe", "derived", "default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """What a job becomes on one backend version, and what stood in the way."""
+
+    native: NativeArgs
+    findings: tuple[Finding, ...]
+
+
+def translate(job: Job, backend: Backend, version: str) -> Translation:
+    """Write the job in the backend's own arguments.
+
+    Every value that differs from its default and that the backend cannot express becomes a finding; nothing is dropped
+    silently. Arguments keep the order of the table, pass-through arguments come last.
+    """
+    table = backend.table(version)
+    args: list[NativeArg] = []
+    findings: list[Finding] = []
+    for row in active_rows(table, version):
+        if row.when is not None and not row.when(job):
+            continue
+        try:
+            args.extend(_written(job, row))
+        except Unsupported as error:
+            findings.append(_inexpressible(error.path, str(error), "error", error.works, job, backend, version))
+    findings.extend(_gaps(job, table, backend, version))
+    args, more = _pass_through(job, args, backend, version)
+    findings.extend(more)
+    native = NativeArgs(backend=backend.name, version=version, args=tuple(args))
+    return Translation(native=native, findings=tuple(findings))
+
+
+def active_rows(table: Table, version: str) -> Iterator[Row]:
+    """Yield the rows that this version has."""
+    return (row for row in table.rows if in_range(version, row.since, row.until))
+
+
+def _written(job: Job, row: Row) -> Iterator[NativeArg]:
+    field = row.fields[0] if row.fields else None
+    origins = sorted((job.origin(path) for path in row.fields), key=lambda origin: _rank(origin.kind))
+    origin = origins[0] if origins else None
+    for flag, value in row.emit(job):
+        kind = "derived" if origin is None or (row.derived and len(row.fields) != 1) else origin.kind
+        yield NativeArg(flag=flag, value=value, field=field, origin=kind, where=origin.where if origin else "")
+
+
+def _rank(kind: str) -> int:
+    return _RANK.index(kind) if kind in _RANK else len(_RANK)
+
+
+def _gaps(job: Job, table: Table, backend: Backend, version: str) -> Iterator[Finding]:
+    for path, gap in table.unsupported.items():
+        value = value_at(job, path)
+        if value is None or value == fields()[path].default or value in gap.neutral:
+            continue
+        yield _inexpressible(path, gap.why, gap.severity, gap.works, job, backend, version)
+
+
+def _inexpressible(
+    path: str, why: str, severity: str, works: tuple[str, ...], job: Job, backend: Backend, version: str
+) -> Finding:
+    return Finding(
+        rule="MAP-UNSUPPORTED",
+        severity=severity,
+        message=f"{backend.title} {version} cannot express {path}={_show(value_at(job, path))}: {why}",
+        fields=(path,),
+        fixes=tuple(Fix(overrides=(override,)) for override in works if "=" in override),
+        source=f"mapping table of {backend.name}",
+    )
+
+
+def _show(value: Value) -> str:
+    if isinstance(value, tuple):
+        return "[" + ",".join(_show(item) for item in value) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pass_through(
+    job: Job, args: list[NativeArg], backend: Backend, version: str
+) -> tuple[list[NativeArg], list[Finding]]:
+    if not job.backend.args:
+        return args, []
+    catalogue = backend.catalogue(version)
+    findings: list[Finding] = []
+    for name, value in job.backend.args.items():
+        path = f"backend.args.{name}"
+        argument = catalogue.get(name)
+        problem = catalogue.check(name, value)
+        if problem is not None:
+            findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
+        flag = argument.name if argument is not None else name
+        written = next((arg for arg in args if arg.flag == flag), None)
+        if written is not None and written.value != value:
+            findings.append(_override_of(path, flag, value, written))
+        args = [arg for arg in args if arg.flag != flag]
+        native = tuple(value) if isinstance(value, list) else value
+        if native is False and argument is not None and argument.action in ("store_true", "store_false"):
+            continue
+        args.append(NativeArg(flag=flag, value=native, origin="pass-through", where=job.origin(path).where))
+    return args, findings
+
+
+def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, backend: Backend, version: str) -> Finding:
+    return Finding(
+        rule="ARG-UNKNOWN" if catalogue.get(name) is None else "ARG-VALUE",
+        severity="error",
+        message=problem,
+        fields=(path,),
+        flags=(name,),
+        source=f"catalogue of {backend.name} {version}",
+    )
+
+
+def _override_of(path: str, flag: str, value: Value, written: NativeArg) -> Finding:
+    contradicts = written.origin in ("override", "recipe") and written.field is not None
+    return Finding(
+        rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
+        severity="error" if contradicts else "change",
+        message=f"{flag}={_show(value)} (pass-through) against {_show(written.value)}"
+        + (f" from {written.field}" if written.field else " written by the launcher")
+        + (": say it once" if contradicts else ": the pass-through value is used"),
+        fields=(path, written.field) if written.field else (path,),
+        flags=(flag,),
+        source="two values for one argument",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBack:
+    """A job read from native arguments: what the table understood, and the rest."""
+
+    job: Job
+    unmapped: tuple[NativeArg, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> ReadBack:
+    """Read native arguments backwards through the table; what has no canonical field lands in `backend.args`.
+
+    Args:
+        native: argument names in the catalogue's spelling, with values of the catalogue's types.
+    """
+    view = NativeView(native)
+    flat: dict[str, Value] = {}
+    for row in active_rows(backend.table(version), version):
+        if row.read is not None:
+            flat.update({path: value for path, value in row.read(view).items() if value is not None})
+    rest = {flag: value for flag, value in view.values.items() if flag not in view.taken}
+    tree = nest(flat)
+    tree["backend"] = {**tree.get("backend", {}), "name": backend.name, "version": version, "args": rest}
+    job, problems = build(tree)
+    warnings = tuple(f"{problem.path} {problem.message}" for problem in problems)
+    return ReadBack(
+        job=job, unmapped=tuple(NativeArg(flag=flag, value=value) for flag, value in rest.items()), warnings=warnings
+    )
+
+
+def nest(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a nested mapping of dotted paths."""
+    tree: dict[str, Value] = {}
+    for path, value in flat.items():
+        *parents, leaf = path.split(".")
+        node = tree
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[leaf] = value
+    return tree
+
+
+def flatten(job: Job) -> dict[str, Value]:
+    """Return every leaf of the job by dotted path."""
+    return {path: value_at(job, path) for path in fields()}
+
+
+def unmapped_fields(table: Table, version: str) -> list[str]:
+    """Return canonical fields of which the table says nothing; a complete table has none."""
+    known = {path for row in active_rows(table, version) for path in row.fields}
+    known |= set(table.unsupported) | set(table.irrelevant)
+    return [path for path in fields() if path not in known]
+
+
+__all__ = ["Gap", "ReadBack", "Translation", "as_tree", "flatten", "nest", "read_back", "translate", "unmapped_fields"]

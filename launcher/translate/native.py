@@ -1,0 +1,52 @@
+"""A backend's own arguments as data: what is written, its value, and where that value came from."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from launcher.job import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeArg:
+    """One native argument.
+
+    Attributes:
+        flag: name in the backend's own spelling, without leading dashes; a dotted path for YAML backends.
+        value: True for a bare switch, a tuple for an argument of several values.
+        field: canonical path that it expresses; None for what only the backend knows.
+        origin: `override`, `recipe`, `default`, `derived`, `pass-through` or `rule:<id>`.
+        where: file:line or override text of the value, empty where there is none.
+    """
+
+    flag: str
+    value: Value
+    field: str | None = None
+    origin: str = "derived"
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeArgs:
+    """The arguments of one command of one backend version, in the order in which they are written."""
+
+    backend: str
+    version: str
+    args: tuple[NativeArg, ...]
+
+    def __iter__(self) -> Iterator[NativeArg]:
+        return iter(self.args)
+
+    def get(self, flag: str, default: Value = None) -> Value:
+        """Return the value of `flag`; the last one wins, as in every parser here."""
+        for arg in reversed(self.args):
+            if arg.flag == flag:
+                return arg.value
+        return default
+
+    def has(self, flag: str) -> bool:
+        """Tell whether `flag` is written."""
+        return any(arg.flag == flag for arg in self.args)
+
+    def with_args(self, args: Iterable[NativeArg]) -> "NativeArgs":
+        """Return the same command with other arguments."""
+        return NativeArgs(backend=self.backend, version=self.version, args=tuple(args))

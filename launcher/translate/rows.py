@@ -1,0 +1,226 @@
+"""The rows of a mapping table: which canonical fields tie to which native arguments, and how values cross, both ways."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.job import Job, Value, value_at
+
+Emit = Callable[[Job], Iterable[tuple[str, Value]]]
+Read = Callable[["NativeView"], Mapping[str, Value]]
+
+
+class Unsupported(Exception):
+    """A value that this backend cannot express; carries the reason and what would work."""
+
+    def __init__(self, path: str, why: str, works: tuple[str, ...] = ()) -> None:
+        super().__init__(why)
+        self.path = path
+        self.works = works
+
+
+class NativeView:
+    """Native arguments while a table is read backwards; `take` marks an argument as understood."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = dict(values)
+        self.taken: set[str] = set()
+
+    def has(self, flag: str) -> bool:
+        """Tell whether the argument was given and is not yet understood."""
+        return flag in self.values and flag not in self.taken
+
+    def peek(self, flag: str, default: Value = None) -> Value:
+        """Return a value without marking it."""
+        return self.values.get(flag, default)
+
+    def take(self, flag: str, default: Value = None) -> Value:
+        """Return a value and mark it as understood."""
+        if flag not in self.values:
+            return default
+        self.taken.add(flag)
+        return self.values[flag]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One tie between the job and a backend.
+
+    Attributes:
+        fields: canonical paths that the row reads (and sets, backwards); the first one is named as the argument's field.
+        flags: native arguments that it may write.
+        emit: job to (flag, value) pairs; raises `Unsupported` for a value that has no native form.
+        read: native arguments to canonical values; None for arguments that follow from others and are only written.
+        when: the row applies to this job; otherwise it writes nothing.
+        since, until: first and last backend version that has these arguments; None: unbounded.
+        derived: the value is computed from several fields (shown as such).
+        note: what a reader of the generated mapping table should know.
+    """
+
+    fields: tuple[str, ...]
+    flags: tuple[str, ...]
+    emit: Emit
+    read: Read | None = None
+    when: Callable[[Job], bool] | None = None
+    since: str | None = None
+    until: str | None = None
+    derived: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """A canonical field that a backend does not take.
+
+    Attributes:
+        why: reason, for the user.
+        neutral: values that mean the same as leaving the field alone there (besides the field's own default).
+        severity: `error`, or `warning` where training is unaffected.
+        works: what to do instead.
+    """
+
+    why: str
+    neutral: tuple[Value, ...] = ()
+    severity: str = "error"
+    works: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The whole mapping of one backend version: rows, fields it cannot express, fields that do not concern it."""
+
+    rows: tuple[Row, ...]
+    unsupported: Mapping[str, Gap] = field(default_factory=dict)
+    irrelevant: Mapping[str, str] = field(default_factory=dict)
+
+
+def same(path: str, flag: str, **row: Any) -> Row:
+    """Return a row that renames: the value crosses unchanged, None is not written."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None and value != ():
+            yield flag, value
+
+    return Row(
+        fields=(path,),
+        flags=(flag,),
+        emit=emit,
+        read=lambda view: {path: view.take(flag)} if view.has(flag) else {},
+        **row,
+    )
+
+
+def switch(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for a bare switch: true writes it, false and None do not."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if value_at(job, path):
+            yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: bool(view.take(flag))} if view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def switch_off(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for a negative switch (`--no-x`): false writes it, true and None do not."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if value_at(job, path) is False:
+            yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: not view.take(flag)} if view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def negated(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for a negative boolean with a value (`no_x: true`): the value is inverted."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None:
+            yield flag, not value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: not view.take(flag)} if view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def choice(path: str, flag: str, names: Mapping[Value, Value], why: str = "", **row: Any) -> Row:
+    """Return a row for an enumeration: canonical names to native names; the others are `Unsupported`.
+
+    A canonical name that maps to None is not written: it is what the backend does anyway.
+    """
+    back = {native: canonical for canonical, native in names.items() if native is not None}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is None:
+            return
+        if value not in names:
+            reason = why or f"{value} has no counterpart (it knows {', '.join(str(name) for name in names)})"
+            raise Unsupported(path, reason, tuple(f"{path}={name}" for name in names)[:3])
+        if names[value] is not None:
+            yield flag, names[value]
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag) or view.peek(flag) not in back:
+            return {}
+        return {path: back[view.take(flag)]}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def mapped(path: str, flag: str, forward: Callable[[Any], Value], backward: Callable[[Any], Value], **row: Any) -> Row:
+    """Return a row whose value is converted (unit, list to text, …); `backward` undoes `forward`."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None and value != ():
+            yield flag, forward(value)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: backward(view.take(flag))} if view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def joined(path: str, flag: str, separator: str = ",", item: Callable[[str], Any] = str, **row: Any) -> Row:
+    """Return a row for a list written as one text."""
+    return mapped(
+        path,
+        flag,
+        lambda value: separator.join(str(part) for part in value),
+        lambda text: tuple(item(part) for part in str(text).split(separator)),
+        **row,
+    )
+
+
+def computed(fields: tuple[str, ...], flags: tuple[str, ...], emit: Emit, read: Read | None = None, **row: Any) -> Row:
+    """Return a row with its own two functions: one field to many arguments, many to one, derived values."""
+    return Row(fields=fields, flags=flags, emit=emit, read=read, derived=True, **row)
+
+
+def fixed(flag: str, value: Value, when: Callable[[Job], bool] | None = None, note: str = "", **row: Any) -> Row:
+    """Return a row for an argument that every (or every such) job needs on this backend; read back, it is dropped."""
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.has(flag) and view.peek(flag) == value:
+            view.take(flag)
+        return {}
+
+    return Row(
+        fields=(),
+        flags=(flag,),
+        emit=lambda job: ((flag, value),),
+        read=read,
+        when=when,
+        derived=True,
+        note=note,
+        **row,
+    )

@@ -1,0 +1,17 @@
+"""Order of backend versions, so that rows can say since when and until when they hold."""
+
+import re
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return a sortable key: the numbers of the version; `3.5-dev` sorts before `3.5`, `master` after everything."""
+    if not version[:1].isdigit():
+        return (1_000_000,)
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version))
+    return (*numbers, -1) if "dev" in version else numbers
+
+
+def in_range(version: str, since: str | None, until: str | None) -> bool:
+    """Tell whether `version` lies between two versions, both inclusive; `until="4.0"` includes 4.0 itself, not 4.0.1."""
+    key = version_key(version)
+    return (since is None or key >= version_key(since)) and (until is None or key <= version_key(until))
