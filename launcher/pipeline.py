@@ -1,0 +1,88 @@
+"""The one way through the house, up to the plan: job, rules, translation, rules again, launch plan."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+
+from launcher.job import Job
+from launcher.plan import LaunchPlan
+from launcher.rules.engine import load, ordered, run
+from launcher.rules.finding import Finding
+from launcher.rules.fixes import with_fixes
+from launcher.rules.registry import Facts
+from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.translate.engine import Translation, translate
+from launcher.translate.native import NativeArgs
+
+
+class Refused(Exception):
+    """There is no backend to translate for; carries the finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A job judged and translated for one backend; nothing has been started or written."""
+
+    job: Job
+    backend: Backend
+    version: str
+    native: NativeArgs
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error among the findings."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+    def plan(self) -> LaunchPlan:
+        """Return what would run on the backend's own stack."""
+        return self.backend.launch(self.job, self.native)
+
+
+def chosen_backend(job: Job) -> tuple[Backend, str]:
+    """Return the job's backend and version.
+
+    Raises:
+        Refused: none is chosen, or it or its version is not known.
+    """
+    fields: tuple[str, ...] = ("backend.name",)
+    try:
+        if job.backend.name is None:
+            raise UnknownBackend("no backend is chosen: add backend=" + "|".join(backend_names()))
+        backend = get_backend(job.backend.name)
+        fields = ("backend.version",)
+        return backend, backend.version(job.backend.version)
+    except (UnknownBackend, UnknownVersion) as error:
+        known = isinstance(error, UnknownVersion) or job.backend.name is None
+        message = str(error) if known else f"no backend {job.backend.name!r}; installed: {', '.join(backend_names())}"
+        raise Refused(
+            Finding(rule="REQ-BACKEND", severity="error", message=message, fields=fields, source="launch")
+        ) from None
+
+
+def judge(job: Job, *, fixes: bool = True) -> Outcome:
+    """Translate the job for its backend and apply every rule, before and after translation.
+
+    Raises:
+        Refused: there is no such backend or version.
+    """
+    backend, version = chosen_backend(job)
+    load(backend.rules)
+    translation, findings = _judged(job, backend, version)
+    if fixes:
+        findings = with_fixes(findings, job, lambda changed: _judged(changed, backend, version)[1])
+    job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
+    return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
+
+
+def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list[Finding]]:
+    translation = translate(backend.prepare(job, version), backend, version)
+    facts = Facts(job=job, backend=backend.name, version=version, native=translation.native)
+    return translation, ordered([*run(facts), *translation.findings])
+
+
+judge_without_fixes = partial(judge, fixes=False)

@@ -1,0 +1,5 @@
+"""Rules: what would go wrong, said before anything starts."""
+
+from launcher.rules.finding import Finding, Fix
+
+__all__ = ["Finding", "Fix"]

@@ -1,0 +1,51 @@
+"""What a rule says: one record for errors, warnings and silent changes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+SEVERITIES = ("error", "warning", "change")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """Overrides that, taken together, make the finding go away without causing another."""
+
+    overrides: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join(self.overrides)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding about a job.
+
+    Attributes:
+        rule: id of the rule.
+        severity: `error` (refused), `warning`, or `change` (the backend, or the launcher for it, alters a value).
+        message: what is wrong and why, with the figures, in one sentence.
+        fields: canonical paths concerned.
+        flags: native arguments concerned.
+        fixes: nearest changes that work, at most three.
+        source: upstream file:line, document section or paper that the rule rests on.
+    """
+
+    rule: str
+    severity: str
+    message: str
+    fields: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    source: str = ""
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the finding as plain data for JSON."""
+        return {
+            "rule": self.rule,
+            "severity": self.severity,
+            "message": self.message,
+            "fields": list(self.fields),
+            "flags": list(self.flags),
+            "fix": [str(fix) for fix in self.fixes],
+            "source": self.source,
+        }

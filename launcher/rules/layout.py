@@ -1,0 +1,185 @@
+"""Arithmetic of the parallel layout: every size must divide what it splits."""
+
+from collections.abc import Iterator
+
+from launcher.job import Job
+from launcher.rules.registry import Facts, Fault, rule
+
+_STATE = "megatron-core 0.16.1 parallel_state.py"
+_CONFIG = "megatron-core 0.16.1 transformer_config.py"
+
+
+def _indivisible(value: int, size: int, what: str, by: str, fields: tuple[str, ...]) -> Iterator[Fault]:
+    if value % size:
+        yield Fault(message=f"{what} {value} is not divisible by {by} = {size}", fields=fields)
+
+
+@rule("PAR-WORLD", source=f"{_STATE}:741")
+def world_size_divides(facts: Facts) -> Iterator[Fault]:
+    """The world size must be a multiple of tp x pp x cp; the quotient is the data parallel size."""
+    job = facts.job
+    world, size = job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp
+    fields = ("parallel.tp", "parallel.pp", "parallel.cp", "cluster.nodes", "cluster.devices_per_node")
+    by = f"tp {job.parallel.tp} × pp {job.parallel.pp} × cp {job.parallel.cp}"
+    yield from _indivisible(world, size, "world size", by, fields)
+
+
+@rule("PAR-DP", source="launch: dp is derived")
+def data_parallel_size_agrees(facts: Facts) -> Iterator[Fault]:
+    """parallel.dp follows from the world size; a given value must agree with it."""
+    job = facts.job
+    derived, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
+    if job.parallel.dp is not None and not rest and job.parallel.dp != derived:
+        yield Fault(
+            message=f"parallel.dp={job.parallel.dp}, but {job.cluster.world_size} devices with tp {job.parallel.tp}, "
+            f"pp {job.parallel.pp}, cp {job.parallel.cp} make dp {derived}",
+            fields=("parallel.dp", "cluster.nodes", "cluster.devices_per_node"),
+        )
+
+
+@rule("PAR-EXPERT-WORLD", source=f"{_STATE}:793")
+def expert_world_divides(facts: Facts) -> Iterator[Fault]:
+    """Expert ranks are etp x ep x pp; the world size must be a multiple of them."""
+    job = facts.job
+    if not job.model.is_moe:
+        return
+    etp = job.parallel.etp or job.parallel.tp
+    size = etp * job.parallel.ep * job.parallel.pp
+    by = f"etp {etp} × ep {job.parallel.ep} × pp {job.parallel.pp}"
+    fields = ("parallel.ep", "parallel.etp", "parallel.pp", "cluster.nodes", "cluster.devices_per_node")
+    yield from _indivisible(job.cluster.world_size, size, "world size", by, fields)
+
+
+@rule("PAR-TP-HEADS", source=f"{_CONFIG}:924")
+def heads_divide_by_tp(facts: Facts) -> Iterator[Fault]:
+    """Each tensor-parallel rank holds whole attention heads."""
+    heads, tp = facts.job.model.num_attention_heads, facts.job.parallel.tp
+    if heads is not None:
+        yield from _indivisible(heads, tp, "num_attention_heads", "tp", ("parallel.tp", "model.num_attention_heads"))
+
+
+@rule("PAR-TP-KV-HEADS", source=f"{_CONFIG}:939")
+def query_groups_fit_tp(facts: Facts) -> Iterator[Fault]:
+    """Query groups must be a multiple or a divisor of tp."""
+    groups, tp = facts.job.model.num_key_value_heads, facts.job.parallel.tp
+    if groups is not None and not facts.job.model.is_mla and groups % tp and tp % groups:
+        yield Fault(
+            message=f"num_key_value_heads {groups} is neither a multiple nor a divisor of tp {tp}",
+            fields=("parallel.tp", "model.num_key_value_heads"),
+        )
+
+
+@rule("PAR-TP-FFN", source="megatron-core 0.16.1 tensor_parallel/utils.py divide")
+def feed_forward_divides_by_tp(facts: Facts) -> Iterator[Fault]:
+    """Each tensor-parallel rank holds an equal share of the feed-forward width."""
+    job = facts.job
+    etp = job.parallel.etp or job.parallel.tp
+    if job.model.intermediate_size is not None and (not job.model.is_moe or job.model.first_k_dense_replace):
+        fields = ("parallel.tp", "model.intermediate_size")
+        yield from _indivisible(job.model.intermediate_size, job.parallel.tp, "intermediate_size", "tp", fields)
+    if job.model.moe_intermediate_size is not None:
+        fields = ("parallel.etp" if job.parallel.etp else "parallel.tp", "model.moe_intermediate_size")
+        yield from _indivisible(job.model.moe_intermediate_size, etp, "moe_intermediate_size", "etp", fields)
+
+
+@rule("PAR-SP-TP", source="Megatron-LM arguments.py: sequence_parallel is switched off at tp 1", severity="change")
+def sequence_parallel_needs_tp(facts: Facts) -> Iterator[Fault]:
+    """Sequence parallelism splits over tensor-parallel ranks; with one rank it is switched off."""
+    if facts.job.parallel.sequence_parallel and facts.job.parallel.tp == 1:
+        yield Fault(
+            message="sequence_parallel true → false: it splits over tp, and tp is 1",
+            fields=("parallel.sequence_parallel",),
+        )
+
+
+@rule("PAR-VPP-PP", source=f"{_STATE}:747")
+def virtual_stages_need_stages(facts: Facts) -> Iterator[Fault]:
+    """The interleaved schedule needs at least two pipeline stages."""
+    parallel = facts.job.parallel
+    if parallel.vpp is not None and parallel.vpp > 1 and parallel.pp == 1:
+        yield Fault(message=f"vpp {parallel.vpp} needs pp of at least 2", fields=("parallel.vpp", "parallel.pp"))
+
+
+@rule("PAR-UNEVEN-PP", source=f"{_CONFIG}:1294")
+def uneven_stages_need_stages(facts: Facts) -> Iterator[Fault]:
+    """First and last stage can only differ from the others where there are several stages."""
+    parallel = facts.job.parallel
+    for name in ("first_stage_layers", "last_stage_layers"):
+        if getattr(parallel, name) is not None and parallel.pp == 1:
+            yield Fault(message=f"parallel.{name} needs pp of at least 2", fields=(f"parallel.{name}", "parallel.pp"))
+
+
+@rule("PAR-PP-LAYERS", source="megatron-core 0.16.1 transformer_block.py:155, transformer_config.py:1294-1480")
+def layers_divide_by_stages(facts: Facts) -> Iterator[Fault]:
+    """Layers outside uneven first and last stages are spread evenly over stages and chunks."""
+    job = facts.job
+    layers, parallel = job.model.num_hidden_layers, job.parallel
+    if layers is None or parallel.layout is not None or parallel.pp == 1:
+        return
+    vpp = parallel.vpp or 1
+    fixed = [size for size in (parallel.first_stage_layers, parallel.last_stage_layers) if size is not None]
+    rest, stages = layers + _extra_layers(job) - sum(fixed), parallel.pp - len(fixed)
+    fields = ("parallel.pp", "parallel.vpp", "parallel.first_stage_layers", "parallel.last_stage_layers")
+    if rest < 0 or (rest and not stages):
+        yield Fault(message=f"uneven stages hold {sum(fixed)} layers, the model has {layers}", fields=fields)
+    elif stages:
+        by = f"{stages} stages × {vpp} chunks" if vpp > 1 else f"{stages} stages"
+        yield from _indivisible(rest, stages * vpp, "layers", by, fields)
+    for size in fixed:
+        if size % vpp:
+            yield Fault(message=f"an uneven stage of {size} layers is not divisible by vpp {vpp}", fields=fields)
+
+
+def _extra_layers(job: Job) -> int:
+    accounted = bool(job.parallel.account_for_embedding) + bool(job.parallel.account_for_loss)
+    return accounted + len(job.parallel.noop_layers)
+
+
+@rule("PAR-CP-SEQ", source="Megatron-LM core_v0.12.1 arguments.py:684")
+def sequence_divides_by_context(facts: Facts) -> Iterator[Fault]:
+    """Causal load balance cuts a sequence into 2 x cp pieces."""
+    job = facts.job
+    if job.batch.seq_length is not None and job.parallel.cp > 1:
+        fields = ("batch.seq_length", "parallel.cp")
+        yield from _indivisible(
+            job.batch.seq_length, 2 * job.parallel.cp, "seq_length", f"2 × cp {job.parallel.cp}", fields
+        )
+
+
+@rule("PAR-SP-SEQ", source="megatron-core 0.16.1 tensor_parallel/mappings.py _split_along_first_dim")
+def sequence_divides_by_tp(facts: Facts) -> Iterator[Fault]:
+    """Sequence parallelism gives each tensor-parallel rank an equal piece of the (context-parallel) sequence."""
+    job = facts.job
+    if job.batch.seq_length is None or not job.parallel.sequence_parallel or job.parallel.tp == 1:
+        return
+    size = job.parallel.tp * job.parallel.cp
+    fields = ("batch.seq_length", "parallel.tp", "parallel.cp")
+    yield from _indivisible(
+        job.batch.seq_length, size, "seq_length", f"tp {job.parallel.tp} × cp {job.parallel.cp}", fields
+    )
+
+
+@rule("MOE-EP-DENSE", source="Megatron-LM core_v0.12.1 arguments.py:851")
+def expert_parallel_needs_experts(facts: Facts) -> Iterator[Fault]:
+    """Expert parallelism splits experts; a dense model has none."""
+    if facts.job.parallel.ep > 1 and not facts.job.model.is_moe:
+        yield Fault(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
+
+
+@rule("MOE-EP-EXPERTS", source="megatron-core 0.16.1 moe/moe_layer.py:101")
+def experts_divide_by_ep(facts: Facts) -> Iterator[Fault]:
+    """Each expert-parallel rank holds the same number of experts."""
+    experts, ep = facts.job.model.num_experts, facts.job.parallel.ep
+    if experts is not None:
+        yield from _indivisible(experts, ep, "num_experts", "ep", ("parallel.ep", "model.num_experts"))
+
+
+@rule("MOE-TP-SP", source="megatron-core 0.16.1 moe/moe_layer.py:379, in the first forward pass")
+def experts_with_tp_need_sequence_parallel(facts: Facts) -> Iterator[Fault]:
+    """With tensor parallelism, MoE layers train only with sequence parallelism; backends say so in the first step."""
+    job = facts.job
+    if job.model.is_moe and job.parallel.tp > 1 and not job.parallel.sequence_parallel:
+        yield Fault(
+            message=f"an MoE model with tp {job.parallel.tp} needs sequence_parallel",
+            fields=("parallel.sequence_parallel", "parallel.tp"),
+        )

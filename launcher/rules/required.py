@@ -1,0 +1,63 @@
+"""What every job must say before anything else can be judged."""
+
+from collections.abc import Iterator
+
+from launcher.rules.registry import Facts, Fault, rule
+
+_SIZES = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "vocab_size",
+    "max_position_embeddings",
+)
+
+
+@rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
+def model_is_known(facts: Facts) -> Iterator[Fault]:
+    """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
+    model = facts.job.model
+    missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
+    if model.intermediate_size is None and not (model.is_moe and model.moe_intermediate_size is not None):
+        missing.append("model.intermediate_size")
+    if missing:
+        names = ", ".join(missing)
+        yield Fault(message=f"{names} not set: choose model=… or model.path=DIR", fields=tuple(missing))
+
+
+@rule("REQ-BATCH", source="Megatron-LM arguments.py validate_args")
+def batch_is_known(facts: Facts) -> Iterator[Fault]:
+    """Sequence length and global batch size decide what is learned; they have no default."""
+    for name in ("seq_length", "global_batch_size"):
+        if getattr(facts.job.batch, name) is None:
+            yield Fault(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
+
+
+@rule("REQ-LR", source="Megatron-LM arguments.py: lr is required")
+def learning_rate_is_known(facts: Facts) -> Iterator[Fault]:
+    """The learning rate has no default."""
+    if facts.job.optimizer.lr is None:
+        yield Fault(message="optimizer.lr is not set", fields=("optimizer.lr",))
+
+
+@rule("REQ-LENGTH", source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise")
+def length_is_known(facts: Facts) -> Iterator[Fault]:
+    """Exactly one of iterations, samples and epochs says when training ends."""
+    schedule = facts.job.schedule
+    names = [
+        f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None
+    ]
+    if not names:
+        yield Fault(
+            message="training has no end: set schedule.train_iters (or train_samples, or epochs)",
+            fields=("schedule.train_iters",),
+        )
+    elif len(names) > 1:
+        yield Fault(message=f"{' and '.join(names)} both say when training ends: keep one", fields=tuple(names))
+
+
+@rule("REQ-BACKEND", source="launch")
+def backend_is_known(facts: Facts) -> Iterator[Fault]:
+    """A job is translated for one backend."""
+    if facts.job.backend.name is None:
+        yield Fault(message="no backend is chosen: add backend=NAME", fields=("backend.name",))

@@ -1,0 +1,58 @@
+"""Data, checkpoints and machines: what would only show after start-up."""
+
+from collections.abc import Iterator
+
+from launcher.rules.registry import Facts, Fault, rule
+
+
+@rule("DATA-MISSING", source="launch", severity="warning")
+def data_is_named(facts: Facts) -> Iterator[Fault]:
+    """A job without data can be shown and checked, but not started."""
+    data = facts.job.data
+    if not data.paths and data.format not in ("sample", "mock"):
+        yield Fault(message="data.paths is empty: the job cannot start without data", fields=("data.paths",))
+
+
+@rule("NET-MASTER", source="ms-swift#4897: nodes that each train alone", severity="warning")
+def master_address_is_known(facts: Facts) -> Iterator[Fault]:
+    """Several nodes meet at one address; without it they would wait, or each train alone."""
+    cluster = facts.job.cluster
+    if cluster.nodes > 1 and cluster.master_addr is None:
+        yield Fault(
+            message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: MASTER_ADDR must be",
+            fields=("cluster.master_addr",),
+        )
+    if cluster.nodes > 1 and cluster.master_addr in ("localhost", "127.0.0.1", "127.0.1.1", "::1"):
+        yield Fault(
+            message=f"{cluster.nodes} nodes cannot meet at the loopback address {cluster.master_addr}",
+            fields=("cluster.master_addr",),
+        )
+
+
+@rule("CKPT-INTERVAL", source="launch", severity="warning")
+def checkpoints_are_written(facts: Facts) -> Iterator[Fault]:
+    """A checkpoint interval beyond the end of training writes only the last one, or none."""
+    interval, end = facts.job.checkpoint.save_interval, facts.job.schedule.train_iters
+    if interval is not None and end is not None and interval > end:
+        yield Fault(
+            message=f"checkpoint.save_interval {interval} is beyond the last iteration {end}",
+            fields=("checkpoint.save_interval", "schedule.train_iters"),
+        )
+
+
+@rule("CKPT-NO-INTERVAL", source="Megatron-LM core_v0.12.1 arguments.py:704")
+def saving_has_interval(facts: Facts) -> Iterator[Fault]:
+    """A directory for checkpoints needs an interval."""
+    checkpoint = facts.job.checkpoint
+    if checkpoint.save is not None and checkpoint.save_interval is None:
+        yield Fault(message="checkpoint.save needs checkpoint.save_interval", fields=("checkpoint.save_interval",))
+
+
+@rule("LORA-COMPLETE", source="launch", severity="warning")
+def lora_options_need_rank(facts: Facts) -> Iterator[Fault]:
+    """LoRA options mean nothing without a rank."""
+    lora = facts.job.lora
+    if lora.rank is None and (lora.alpha is not None or lora.target_modules or lora.quantization is not None):
+        yield Fault(
+            message="lora options are set, but lora.rank is not: all parameters are trained", fields=("lora.rank",)
+        )

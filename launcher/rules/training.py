@@ -1,0 +1,207 @@
+"""Arithmetic of batches, schedule, recompute, routing and attention."""
+
+from collections.abc import Iterator
+
+from launcher.rules.registry import Facts, Fault, rule
+
+_CONFIG = "megatron-core 0.16.1 transformer_config.py"
+
+
+@rule("BATCH-GLOBAL", source="megatron-core 0.16.1 num_microbatches_calculator.py; ms-swift 4.6 megatron_args.py:1002")
+def global_batch_divides(facts: Facts) -> Iterator[Fault]:
+    """The global batch is a whole number of micro-batches on every data-parallel rank."""
+    job = facts.job
+    size, dp = job.batch.global_batch_size, job.parallel.dp
+    if size is None or dp is None or size % (job.batch.micro_batch_size * dp) == 0:
+        return
+    yield Fault(
+        message=f"global_batch_size {size} is not divisible by micro_batch_size {job.batch.micro_batch_size} × dp {dp}",
+        fields=("batch.global_batch_size", "batch.micro_batch_size", "cluster.nodes", "cluster.devices_per_node"),
+    )
+
+
+@rule("BATCH-VPP", source="megatron-core 0.16.1 schedules.py: interleaved schedule")
+def micro_batches_fill_stages(facts: Facts) -> Iterator[Fault]:
+    """The interleaved schedule runs micro-batches in groups of pp; the rest of a group must be empty or full enough."""
+    job = facts.job
+    size, dp, vpp, pp = job.batch.global_batch_size, job.parallel.dp, job.parallel.vpp, job.parallel.pp
+    if size is None or dp is None or vpp is None or vpp == 1 or pp == 1 or size % (job.batch.micro_batch_size * dp):
+        return
+    count, group = size // (job.batch.micro_batch_size * dp), job.parallel.microbatch_group_size or pp
+    if 0 < count % group < pp:
+        yield Fault(
+            message=f"{count} micro-batches leave {count % group} beyond groups of {group}; "
+            f"the interleaved schedule needs 0 or at least pp {pp}",
+            fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.vpp"),
+        )
+
+
+@rule("SEQ-POSITIONS", source="Megatron-LM core_v0.12.1 arguments.py:696")
+def sequence_fits_positions(facts: Facts) -> Iterator[Fault]:
+    """A sequence may not be longer than the positions that the model is made for."""
+    length, positions = facts.job.batch.seq_length, facts.job.model.max_position_embeddings
+    if length is not None and positions is not None and length > positions:
+        yield Fault(
+            message=f"seq_length {length} is beyond max_position_embeddings {positions}",
+            fields=("batch.seq_length", "model.max_position_embeddings"),
+        )
+
+
+@rule("LR-ORDER", source="Megatron-LM core_v0.12.1 arguments.py:702")
+def min_lr_is_below_lr(facts: Facts) -> Iterator[Fault]:
+    """The decay ends at min_lr, which cannot be above lr."""
+    optimizer = facts.job.optimizer
+    if optimizer.lr is not None and optimizer.min_lr > optimizer.lr:
+        yield Fault(
+            message=f"min_lr {optimizer.min_lr:g} is above lr {optimizer.lr:g}",
+            fields=("optimizer.min_lr", "optimizer.lr"),
+        )
+
+
+@rule("LR-WARMUP-TWICE", source="Megatron-LM core_v0.12.1 arguments.py:634")
+def warm_up_is_said_once(facts: Facts) -> Iterator[Fault]:
+    """Warm-up is given in iterations or as a share, not both; ms-swift 4.6 would silently take the share."""
+    schedule = facts.job.schedule
+    if schedule.lr_warmup_iters and schedule.lr_warmup_fraction:
+        names = ("schedule.lr_warmup_iters", "schedule.lr_warmup_fraction")
+        yield Fault(message=f"{names[0]} and {names[1]} both give the warm-up: keep one", fields=names)
+
+
+@rule("LR-WARMUP-LENGTH", source="Megatron-core optimizer_param_scheduler.py: warm-up < decay steps")
+def warm_up_ends(facts: Facts) -> Iterator[Fault]:
+    """Warm-up must end before the decay does."""
+    schedule = facts.job.schedule
+    end = schedule.lr_decay_iters or schedule.train_iters
+    if schedule.lr_warmup_iters and end is not None and schedule.lr_warmup_iters >= end:
+        yield Fault(
+            message=f"warm-up of {schedule.lr_warmup_iters} iterations does not end before step {end}",
+            fields=("schedule.lr_warmup_iters", "schedule.train_iters"),
+        )
+    if schedule.lr_warmup_fraction is not None and schedule.lr_warmup_fraction >= 1:
+        yield Fault(
+            message=f"lr_warmup_fraction {schedule.lr_warmup_fraction:g} must be below 1",
+            fields=("schedule.lr_warmup_fraction",),
+        )
+
+
+@rule("RC-FULL-METHOD", source=f"{_CONFIG}:1154; core_v0.12.1:697")
+def full_recompute_names_method(facts: Facts) -> Iterator[Fault]:
+    """Full recompute needs a method and the number of layers."""
+    recompute = facts.job.recompute
+    if recompute.granularity != "full":
+        return
+    for name in ("method", "num_layers"):
+        if getattr(recompute, name) is None:
+            yield Fault(message=f"recompute.granularity=full needs recompute.{name}", fields=(f"recompute.{name}",))
+
+
+@rule("RC-FULL-LAYERS", source="Megatron-LM core_v0.12.1 transformer_config.py:703")
+def recompute_layers_fit_stage(facts: Facts) -> Iterator[Fault]:
+    """The number of recomputed layers lies between 1 and the layers of one stage."""
+    job = facts.job
+    layers, count = job.model.num_hidden_layers, job.recompute.num_layers
+    if job.recompute.granularity != "full" or layers is None or count is None or job.parallel.layout is not None:
+        return
+    stage = -(-layers // job.parallel.pp)
+    if count > stage:
+        yield Fault(
+            message=f"recompute.num_layers {count} is more than the {stage} layers of a stage",
+            fields=("recompute.num_layers", "parallel.pp"),
+        )
+
+
+@rule("RC-SELECTIVE", source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751")
+def selective_recompute_takes_modules(facts: Facts) -> Iterator[Fault]:
+    """Selective recompute is chosen by modules; method and number of layers belong to full recompute."""
+    recompute = facts.job.recompute
+    for name in ("method", "num_layers"):
+        if recompute.granularity == "selective" and getattr(recompute, name) is not None:
+            yield Fault(
+                message=f"recompute.{name} belongs to granularity=full, not selective", fields=(f"recompute.{name}",)
+            )
+
+
+@rule("RC-NO-GRANULARITY", source=f"{_CONFIG}: read only with a granularity")
+def recompute_has_granularity(facts: Facts) -> Iterator[Fault]:
+    """Method, layers and modules say nothing without a granularity."""
+    recompute = facts.job.recompute
+    given = [
+        f"recompute.{name}"
+        for name in ("method", "num_layers", "modules")
+        if getattr(recompute, name) not in (None, ())
+    ]
+    if recompute.granularity is None and given:
+        yield Fault(
+            message=f"{', '.join(given)} without recompute.granularity", fields=("recompute.granularity", *given)
+        )
+
+
+@rule("MOE-TOPK", source="megatron-core 0.16.1 moe_utils.py topk, in the first forward pass")
+def topk_is_within_experts(facts: Facts) -> Iterator[Fault]:
+    """A token cannot visit more experts than there are."""
+    model = facts.job.model
+    if model.num_experts is None:
+        return
+    if model.num_experts_per_tok is None or model.moe_intermediate_size is None:
+        yield Fault(
+            message="an MoE model needs model.num_experts_per_tok and model.moe_intermediate_size",
+            fields=("model.num_experts_per_tok", "model.moe_intermediate_size"),
+        )
+    elif model.num_experts_per_tok > model.num_experts:
+        yield Fault(
+            message=f"num_experts_per_tok {model.num_experts_per_tok} is more than num_experts {model.num_experts}",
+            fields=("model.num_experts_per_tok", "model.num_experts"),
+        )
+
+
+@rule("MOE-GROUPS", source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001")
+def router_groups_fit(facts: Facts) -> Iterator[Fault]:
+    """Group-limited routing: groups divide the experts, and no more groups are visited than exist."""
+    model = facts.job.model
+    if model.num_experts is None or (model.n_group is None and model.topk_group is None):
+        return
+    fields = ("model.n_group", "model.topk_group", "model.num_experts")
+    if model.n_group is None or model.topk_group is None:
+        yield Fault(message="model.n_group and model.topk_group go together", fields=fields[:2])
+    elif model.num_experts % model.n_group:
+        yield Fault(
+            message=f"num_experts {model.num_experts} is not divisible by n_group {model.n_group}", fields=fields
+        )
+    elif model.topk_group > model.n_group:
+        yield Fault(message=f"topk_group {model.topk_group} is more than n_group {model.n_group}", fields=fields)
+
+
+@rule("MOE-BIAS-SIGMOID", source=f"{_CONFIG}: moe_router_enable_expert_bias; MindFormers transformer_config.py:2475")
+def expert_bias_needs_sigmoid(facts: Facts) -> Iterator[Fault]:
+    """The learned expert bias is defined for sigmoid scores."""
+    model = facts.job.model
+    if model.router_expert_bias and model.scoring_func != "sigmoid":
+        yield Fault(
+            message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",
+            fields=("model.router_expert_bias", "model.scoring_func"),
+        )
+
+
+@rule("MLA-SIZES", source="Hugging Face DeepseekV3Config")
+def latent_attention_is_complete(facts: Facts) -> Iterator[Fault]:
+    """Multi-head latent attention needs the sizes of all its parts."""
+    model = facts.job.model
+    if not model.is_mla:
+        return
+    missing = [
+        f"model.{n}" for n in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim") if getattr(model, n) is None
+    ]
+    if missing:
+        yield Fault(message=f"multi-head latent attention needs {', '.join(missing)}", fields=tuple(missing))
+
+
+@rule("FP8-HARDWARE", source="data sheet of the hardware")
+def fp8_runs_on_hardware(facts: Facts) -> Iterator[Fault]:
+    """FP8 needs hardware that multiplies in FP8."""
+    job = facts.job
+    known = job.hardware.name is not None and job.hardware.bf16_tflops is not None
+    if job.precision.fp8_format is not None and known and job.hardware.fp8_tflops is None:
+        yield Fault(
+            message=f"{job.hardware.name} has no FP8, but precision.fp8_format={job.precision.fp8_format}",
+            fields=("precision.fp8_format", "hardware.name"),
+        )
