@@ -1,0 +1,60 @@
+"""The launch plan: everything that will run, as pure data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanFile:
+    """A file that must exist before the processes start. `path` is relative to the workdir, or absolute."""
+
+    path: str
+    content: str
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """What runs on one node: one command, which starts that node's processes."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str = "."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """Files and one command per node.
+
+    Attributes:
+        files: written on every node before the commands start.
+        nodes: one entry per node, by rank.
+        prepare: commands that run once, before the nodes start (conversion of weights, random tiny weights).
+        output_dir: where the launcher writes its own record of the run.
+        what: plain words on what will run.
+        notes: what a user should know before starting (assumed values, things changed for this machine).
+    """
+
+    nodes: tuple[NodePlan, ...]
+    files: tuple[PlanFile, ...] = ()
+    prepare: tuple[NodePlan, ...] = ()
+    output_dir: str = "."
+    what: str = ""
+    notes: tuple[str, ...] = ()
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the plan as plain data for JSON."""
+
+        def node(plan: NodePlan) -> dict[str, Any]:
+            return {"rank": plan.rank, "env": dict(plan.env), "argv": list(plan.argv), "workdir": plan.workdir}
+
+        return {
+            "what": self.what,
+            "files": [{"path": f.path, "content": f.content, "mode": f"{f.mode:o}"} for f in self.files],
+            "prepare": [node(plan) for plan in self.prepare],
+            "nodes": [node(plan) for plan in self.nodes],
+            "output_dir": self.output_dir,
+            "notes": list(self.notes),
+        }

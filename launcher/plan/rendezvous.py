@@ -1,0 +1,51 @@
+"""How the processes of a job find each other: one place for address and port, shared by all torchrun-style launches."""
+
+import zlib
+
+from launcher.job import Job
+
+# Stands in a plan for the address of node 0 where the user gave none; the shell script and the executors ask for it.
+MASTER_ADDR_UNSET = "${MASTER_ADDR}"
+_FIRST_PORT = 20000
+_PORTS = 10000
+
+
+def master_addr(job: Job) -> str:
+    """Return the address of node 0: as given, loopback on one node, else a reference that must be filled in."""
+    if job.cluster.master_addr is not None:
+        return job.cluster.master_addr
+    return "127.0.0.1" if job.cluster.nodes == 1 else MASTER_ADDR_UNSET
+
+
+def master_port(job: Job) -> int:
+    """Return the port of the rendezvous: as given, else one that depends on the job's name, equal on every node.
+
+    Not torchrun's 29500, which two jobs on one machine would share. A local executor moves on if it is taken.
+    """
+    if job.cluster.master_port is not None:
+        return job.cluster.master_port
+    return _FIRST_PORT + zlib.crc32((job.name or "launch").encode()) % _PORTS
+
+
+def torchrun(job: Job, node_rank: int, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the torchrun command that starts `command` once per device of one node.
+
+    Source: torch.distributed.run options; static rendezvous, so that every node must appear.
+    """
+    cluster = job.cluster
+    restarts = ("--max-restarts", str(job.fault_tolerance.max_restarts)) if job.fault_tolerance.max_restarts else ()
+    return (
+        "torchrun",
+        "--nproc_per_node",
+        str(cluster.devices_per_node),
+        "--nnodes",
+        str(cluster.nodes),
+        "--node_rank",
+        str(node_rank),
+        "--master_addr",
+        master_addr(job),
+        "--master_port",
+        str(master_port(job)),
+        *restarts,
+        *command,
+    )
