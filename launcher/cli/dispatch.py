@@ -1,0 +1,69 @@
+"""Which verb runs: one table of verbs, looked up without importing any of them."""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+HELP = """\
+Launch: one LLM training job, described once, started on any of several training stacks.
+
+usage: launch [VERB] OVERRIDES …          no verb means run
+
+  launch +recipe=qwen3_moe backend=megatron            check, then start
+  launch dry-run +recipe=qwen3_moe backend=mindspeed   show exactly what would run
+
+{verbs}
+Overrides are Hydra's: +recipe=NAME|FILE.yaml, +job=FILE.yaml, backend=NAME, model=NAME, hardware=NAME, task=NAME,
+any field (parallel.tp=2, model.path=DIR, batch.global_batch_size=256), native arguments (backend.args.NAME=VALUE).
+Every verb: --help, --json for programs, --config-dir DIR for your own recipes and groups.
+Exit codes: 0 fine, 1 the job is refused or failed, 2 the command line is wrong.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """A verb: where its function is, and one line for the help."""
+
+    module: str
+    doc: str
+
+
+VERBS = {
+    "run": Verb(module="launcher.cli.run", doc="start the job (-m: one after another for each combination of values)"),
+    "dry-run": Verb(module="launcher.cli.dry_run", doc="show exactly what would run"),
+    "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
+    "explain": Verb(module="launcher.cli.explain", doc="what a field, a native argument or a rule means"),
+    "args": Verb(module="launcher.cli.args", doc="the arguments that a backend really accepts"),
+}
+
+
+def dispatch(words: list[str]) -> int:
+    """Run the verb that the words name and return the exit code."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(HELP.format(verbs="".join(f"  {name:9} {verb.doc}\n" for name, verb in VERBS.items())), end="")
+        return 0 if words else 2
+    if words[0] == "--version":
+        from launcher import __version__
+
+        print(__version__)
+        return 0
+    name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
+    if name == "run" and words[0] not in VERBS and _is_bare_word(words[0]):
+        return _unknown_verb(words[0])
+    code = import_module(VERBS[name].module).main(rest)
+    assert isinstance(code, int)
+    return code
+
+
+def _is_bare_word(word: str) -> bool:
+    return "=" not in word and not word.startswith(("-", "+", "~"))
+
+
+def _unknown_verb(word: str) -> int:
+    import difflib
+
+    near = difflib.get_close_matches(word, [*VERBS, "dry-run"], n=2, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    print(f"launch: {word!r} is neither a verb nor an override{hint}", file=sys.stderr)
+    print(f"works: launch {'|'.join(VERBS)} … · +recipe=NAME · section.field=value · launch --help", file=sys.stderr)
+    return 2

@@ -1,0 +1,90 @@
+"""`launch dry-run`: exactly what would run, and where every value came from."""
+
+import sys
+
+from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.job import as_tree
+from launcher.pipeline import Outcome, judge
+from launcher.plan import LaunchPlan
+from launcher.plan.shell import one_line, script
+from launcher.report.findings import print_findings
+from launcher.runtime import planned
+
+FORMATS = ("text", "shell", "argv", "yaml", "json")
+
+
+def main(words: list[str]) -> int:
+    """Show a job's native arguments and plan; exit 1 if it would be refused."""
+    made = parser(
+        "dry-run", "Show exactly what would run.", "launch dry-run +recipe=qwen3_moe backend=megatron --format shell"
+    )
+    made.add_argument(
+        "--format", choices=FORMATS, default="text", help="shell: a script; argv: one line per node; yaml: the job"
+    )
+    options = parse(made, words)
+    form = "json" if options.json else options.format
+
+    def body() -> int:
+        outcome = judge(composed(options))
+        plan = planned(outcome)
+        if form == "json":
+            print_json(as_json(outcome, plan))
+            return 0 if outcome.ok else 1
+        _SHOW[form](outcome, plan)
+        sys.stdout.flush()
+        print_findings(outcome.findings, outcome.job)
+        return 0 if outcome.ok else 1
+
+    return guarded(body, as_json=form == "json")
+
+
+def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
+    """Return the dry run as plain data (the contract of DESIGN: backend, job, args, findings, plan)."""
+    return {
+        "backend": {"name": outcome.backend.name, "version": outcome.version},
+        "job": as_tree(outcome.job),
+        "args": [
+            {"flag": arg.flag, "value": arg.value, "field": arg.field, "origin": arg.origin, "where": arg.where}
+            for arg in outcome.native
+        ],
+        "findings": [finding.as_tree() for finding in outcome.findings],
+        "plan": plan.as_tree(),
+    }
+
+
+def _text(outcome: Outcome, plan: LaunchPlan) -> None:
+    print(f"# {outcome.job.name or 'job'}: {plan.what}")
+    rows = [(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native]
+    widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
+    for row in rows:
+        print("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip())
+    print()
+    _argv(outcome, plan)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return " ".join(_value(item) for item in value) if isinstance(value, tuple) else str(value)
+
+
+def _argv(outcome: Outcome, plan: LaunchPlan) -> None:
+    shown = plan.nodes[:2]
+    for node in (*plan.prepare, *shown):
+        env = " ".join(f"{key}={one_line([value])}" for key, value in node.env.items())
+        print(f"{env} {one_line(node.argv)}".strip())
+    if len(plan.nodes) > len(shown):
+        print(f"# … and {len(plan.nodes) - len(shown)} more nodes, the same with their own rank")
+
+
+def _shell(outcome: Outcome, plan: LaunchPlan) -> None:
+    print(script(plan), end="")
+
+
+def _yaml(outcome: Outcome, plan: LaunchPlan) -> None:
+    import yaml
+
+    print(yaml.safe_dump(as_tree(outcome.job), sort_keys=False, allow_unicode=True), end="")
+
+
+_SHOW = {"text": _text, "argv": _argv, "shell": _shell, "yaml": _yaml}

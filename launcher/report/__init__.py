@@ -1,0 +1,1 @@
+"""What people see: findings, dry runs, progress."""

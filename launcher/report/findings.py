@@ -1,0 +1,50 @@
+"""Findings on one screen: what, where it was set, why, and what would work."""
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from launcher.job import Job, fields, value_at
+from launcher.rules.finding import Finding
+
+_COLOURS = {"error": "31", "warning": "33", "change": "36"}
+
+
+def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: TextIO | None = None) -> None:
+    """Print findings to a stream (default: standard error), one short paragraph each."""
+    out = stream or sys.stderr
+    for finding in findings:
+        print(format_finding(finding, job, colour=out.isatty()), file=out)
+
+
+def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = False) -> str:
+    """Return one finding as text: severity, rule, where the values were set, the reason with its source, the fixes."""
+    severity = finding.severity
+    if colour:
+        severity = f"\x1b[{_COLOURS[severity]}m{severity}\x1b[0m"
+    lines = [f"{severity} {finding.rule}  {', '.join(_place(path, job) for path in finding.fields)}".rstrip()]
+    source = f"  [{finding.source}]" if finding.source else ""
+    lines.append(f"  {finding.message}{source}")
+    if finding.fixes:
+        lines.append(f"  works: {' · '.join(str(fix) for fix in finding.fixes)}")
+    return "\n".join(lines)
+
+
+def _place(path: str, job: Job | None) -> str:
+    if job is None:
+        return path
+    origin = job.origin(path)
+    text = path
+    if path in fields():
+        value = value_at(job, path)
+        if value not in (None, ()):
+            text = f"{path}={_plain(value)}"
+    if origin.kind == "override":
+        return f"{text} (command line)"
+    return f"{text} ({origin.where})" if origin.where else text
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "[" + ",".join(str(item) for item in value) + "]" if isinstance(value, tuple) else str(value)
