@@ -9,9 +9,8 @@ from pathlib import Path
 from launcher.cli.options import guarded, parse, parser, print_json
 from launcher.compose import compose, sweep
 from launcher.executors.failure import CannotStart
-from launcher.job import Job, Origin
+from launcher.job import Job, Origin, output_dir, with_values
 from launcher.pipeline import Outcome, judge
-from launcher.plan.directory import output_dir
 from launcher.report.findings import print_findings
 from launcher.runtime import choose, planned
 
@@ -96,8 +95,7 @@ def _with_output_dir(job: Job) -> Job:
     while folder.exists():
         number += 1
         folder = first.with_name(f"{first.name}-{number}")
-    origins = {**job.origins, "output_dir": Origin(kind="derived")}
-    return dataclasses.replace(job, output_dir=str(folder), origins=origins)
+    return with_values(job, {"output_dir": str(folder)}, Origin(kind="derived"))
 
 
 def _result(folder: Path) -> object:

@@ -35,7 +35,8 @@ def _named(job: Job, name: str | None) -> Job:
 
 def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     """Fill the model section from `folder`/config.json; explicit values win and are recorded as overridden."""
-    from launcher.models.hf import ModelConfigError, model_from_config
+    from launcher.models.hf import model_from_config
+    from launcher.models.source import ModelConfigError
 
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"

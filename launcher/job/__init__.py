@@ -1,6 +1,7 @@
 """The canonical job: a typed, frozen tree that knows no backend."""
 
 from launcher.job.build import Problem, build, convert, suggest_field
+from launcher.job.derive import derive, output_dir, with_values
 from launcher.job.schema import (
     FieldInfo,
     Job,
@@ -8,12 +9,10 @@ from launcher.job.schema import (
     Scalar,
     Value,
     as_tree,
-    derive,
     field_at,
     field_paths,
     fields,
     value_at,
-    with_values,
 )
 
 __all__ = [
@@ -30,6 +29,7 @@ __all__ = [
     "field_at",
     "field_paths",
     "fields",
+    "output_dir",
     "suggest_field",
     "value_at",
     "with_values",

@@ -143,36 +143,3 @@ def as_tree(job: Job) -> dict[str, Any]:
     tree = plain(job)
     assert isinstance(tree, dict)
     return tree
-
-
-def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = None) -> Job:
-    """Return the job with other values at dotted paths, and with everything that is derived from them derived anew.
-
-    Args:
-        values: canonical path to value, already of the field's type.
-        origin: recorded as the place where the values were set; None: the recorded places stay.
-    """
-    root: Any = job
-    for path, value in values.items():
-        root = _replace_at(root, path.split("."), value)
-    assert isinstance(root, Job)
-    origins = dict(job.origins)
-    if origin is not None:
-        origins.update(dict.fromkeys(values, origin))
-    return derive(dataclasses.replace(root, origins=origins))
-
-
-def _replace_at(node: Any, parts: list[str], value: Value) -> Any:
-    if len(parts) == 1:
-        return dataclasses.replace(node, **{parts[0]: value})
-    return dataclasses.replace(node, **{parts[0]: _replace_at(getattr(node, parts[0]), parts[1:], value)})
-
-
-def derive(job: Job) -> Job:
-    """Return the job with the data parallel size that follows from the others, unless the user gave one."""
-    if job.origin("parallel.dp").kind != "derived" and job.parallel.dp is not None:
-        return job
-    quotient, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
-    parallel = dataclasses.replace(job.parallel, dp=None if rest else quotient)
-    origins = {**job.origins, "parallel.dp": Origin(kind="derived")}
-    return dataclasses.replace(job, parallel=parallel, origins=origins)

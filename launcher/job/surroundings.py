@@ -16,7 +16,7 @@ class Data:
     )
     format: str | None = option(
         None,
-        "Megatron's token files, JSONL of text or of chat messages, a hub name, the shipped sample text, or made-up tokens.",
+        "Megatron's token files, JSONL of text or chat messages, a hub name, the shipped sample text, or mock tokens.",
         choices=("megatron", "text", "messages", "hub", "sample", "mock"),
         trains=True,
     )

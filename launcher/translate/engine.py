@@ -97,22 +97,34 @@ def _pass_through(
         return args, []
     catalogue = backend.catalogue(version)
     findings: list[Finding] = []
-    for name, value in job.backend.args.items():
-        path = f"backend.args.{name}"
-        argument = catalogue.get(name)
+    for typed, value in _flat(job.backend.args, catalogue):
+        path = f"backend.args.{typed}"
+        argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
+        name = typed if argument is None else argument.name
         problem = catalogue.check(name, value)
         if problem is not None:
             findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
-        flag = argument.name if argument is not None else name
-        written = next((arg for arg in args if arg.flag == flag), None)
+        written = next((arg for arg in args if arg.flag == name), None)
         if written is not None and written.value != value:
-            findings.append(_override_of(path, flag, value, written))
-        args = [arg for arg in args if arg.flag != flag]
+            findings.append(_override_of(path, name, value, written))
+        args = [arg for arg in args if arg.flag != name]
         native = tuple(value) if isinstance(value, list) else value
         if native is False and argument is not None and argument.action in ("store_true", "store_false"):
             continue
-        args.append(NativeArg(flag=flag, value=native, origin="pass-through", where=job.origin(path).where))
+        args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
     return args, findings
+
+
+def _flat(args: Mapping[str, Value], catalogue: Catalogue, prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield pass-through arguments; for YAML backends, nested sections become dotted paths."""
+    for name, value in args.items():
+        path = f"{prefix}{name}"
+        argument = catalogue.get(path)
+        takes_mapping = argument is not None and {"dict", "json", "any"} & set(argument.type.split("|"))
+        if catalogue.style == "yaml" and isinstance(value, Mapping) and not takes_mapping:
+            yield from _flat(value, catalogue, f"{path}.")
+        else:
+            yield path, value
 
 
 def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, backend: Backend, version: str) -> Finding:

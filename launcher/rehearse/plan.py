@@ -1,0 +1,221 @@
+"""From a judged job to the plan of its rehearsal: our trainer on megatron-core, or the backend itself on CPU."""
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
+from launcher.job import Job, Origin, Value, fields, output_dir, value_at, with_values
+from launcher.pipeline import Outcome
+from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.rendezvous import torchrun
+from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rehearse.shrink import shrink
+from launcher.rules.finding import Finding
+from launcher.translate.backend import get_backend
+from launcher.translate.engine import translate
+
+# The dialect that our trainer on megatron-core reads, and the version whose arguments it knows.
+DIALECT, DIALECT_VERSION = "megatron_lm", "0.16.1"
+_TASKS = ("pretrain", "sft")
+# Fields that the rehearsal takes care of itself, so that the dialect's translation need not express them.
+_OWN_FIELDS = (
+    "task.type",
+    "model.pretrained",
+    "model.path",
+    "model.hub_id",
+    "tokenizer.path",
+    "tokenizer.type",
+    "checkpoint.save_safetensors",
+    "fault_tolerance.max_restarts",
+)
+_REHEARSED = Origin(kind="derived", where="rehearsal")
+
+
+def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
+    """Return the plan of a job's rehearsal.
+
+    Raises:
+        RehearsalRefused: the rehearsal would train something else than the job.
+    """
+    job, notes = _sized(outcome.job)
+    if job.rehearse.entry == "native":
+        return _native(dataclasses.replace(outcome, job=job), notes)
+    return _core(job, outcome, notes)
+
+
+def _sized(job: Job) -> tuple[Job, tuple[str, ...]]:
+    """Return the job as it is rehearsed here: one node, shrunk if asked for."""
+    if job.rehearse.shrink:
+        small = shrink(job, cores=os.cpu_count() or 1)
+        return small.job, tuple(f"shrunk: {line}" for line in small.report)
+    if job.cluster.nodes > 1 and not job.rehearse.fake_world:
+        raise RehearsalRefused(
+            [
+                Finding(
+                    rule="REHEARSE-NODES",
+                    severity="error",
+                    message=f"{job.cluster.nodes} nodes cannot be rehearsed on one machine as they are: "
+                    "rehearse.shrink=true scales the job down, rehearse.fake_world=true plays single ranks of all",
+                    fields=("cluster.nodes",),
+                    source="launch",
+                )
+            ]
+        )
+    return job, ()
+
+
+def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
+    folder = output_dir(job)
+    if job.task.type not in _TASKS:
+        raise RehearsalRefused([_refusal("task.type", job, f"it trains {' and '.join(_TASKS)}")])
+    argv, dropped = core_argv(job, folder)
+    options = trainer_options(job, folder)
+    path = f"{folder}/rehearsal.json"
+    command = ("-m", "launcher.rehearse.core", "--options", path, "--", *argv)
+    ranks = job.cluster.world_size
+    if job.rehearse.fake_world:
+        start: tuple[str, ...] = ("python", *command)
+        what = f"rehearsal: megatron-core plays ranks of a world of {ranks} in one process, one iteration, no training"
+    else:
+        start = torchrun(job, 0, command)
+        what = f"rehearsal: the real megatron-core trains this job here on {ranks} process{'es' if ranks > 1 else ''}"
+    what += f" (in place of {outcome.backend.title} {outcome.version})"
+    env = (
+        {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+        if ranks > 1
+        else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    )
+    return LaunchPlan(
+        nodes=(NodePlan(rank=0, argv=start, env={**env, **job.backend.env}),),
+        files=(PlanFile(path=path, content=options.to_json() + "\n"),),
+        output_dir=folder,
+        what=what,
+        notes=(*notes, *dropped),
+    )
+
+
+def core_argv(job: Job, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the Megatron-LM command line of a job, and notes on what the rehearsal does in another way.
+
+    Raises:
+        RehearsalRefused: a value that changes training has no Megatron-LM form.
+    """
+    dialect = get_backend(DIALECT)
+    plain = with_values(job, dict(_plain_values(job, folder)), _REHEARSED)
+    plain = dataclasses.replace(plain, backend=dataclasses.replace(plain.backend, args={}))
+    translation = translate(dialect.prepare(plain, DIALECT_VERSION), dialect, DIALECT_VERSION)
+    errors = [finding for finding in translation.findings if finding.severity == "error" and _trains(finding)]
+    if errors:
+        raise RehearsalRefused(errors)
+    notes = [f"not rehearsed: {finding.message}" for finding in translation.findings if finding not in errors]
+    if job.backend.args:
+        notes.append("not rehearsed: backend.args " + ", ".join(job.backend.args))
+    if job.model.pretrained or (job.model.pretrained is None and (job.model.path or job.model.hub_id)):
+        notes.append("random weights: pretrained weights are not loaded in a rehearsal")
+    return tuple(dialect.argv(translation.native)), tuple(notes)
+
+
+def _trains(finding: Finding) -> bool:
+    return any(
+        path not in fields() or fields()[path].meta.trains or path.startswith("parallel.") for path in finding.fields
+    )
+
+
+def _plain_values(job: Job, folder: str) -> Iterator[tuple[str, Value]]:
+    for path in _OWN_FIELDS:
+        if path != "model.pretrained" and value_at(job, path) != fields()[path].default:
+            yield path, fields()[path].default
+    yield "model.pretrained", False
+    for path in fields():
+        if path.startswith("data.") and value_at(job, path) != fields()[path].default:
+            yield path, fields()[path].default
+    yield "data.format", "mock"
+
+
+def trainer_options(job: Job, folder: str) -> TrainerOptions:
+    """Return what our trainer must know beside Megatron-LM's arguments.
+
+    Raises:
+        RehearsalRefused: the data cannot be read without the backend.
+    """
+    kind = job.data.format or "sample"
+    if kind == "mock":
+        kind = "sample"
+    if kind == "hub" or (kind == "megatron" and not job.data.paths):
+        # The job's own data is not here: what a rehearsal shows does not depend on it.
+        kind = "sample"
+    if kind not in ("sample", "text", "messages", "megatron"):
+        raise RehearsalRefused([_refusal("data.format", job, "it reads sample, text, messages and megatron data")])
+    shown = kind != "sample"
+    data = DataOptions(
+        kind=kind,  # type: ignore[arg-type]
+        paths=job.data.paths if shown else (),
+        tokenizer=(job.tokenizer.path or job.model.path) if kind in ("text", "messages") else None,
+    )
+    fake = None
+    if job.rehearse.fake_world:
+        fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _telling_ranks(job))
+    return TrainerOptions(output_dir=folder, data=data, fake_world=fake)
+
+
+def _telling_ranks(job: Job) -> tuple[int, ...]:
+    """Return the first rank of every pipeline stage (pipeline is the outermost dimension), and the last rank."""
+    world, pp = job.cluster.world_size, job.parallel.pp
+    stages = sorted({0, pp // 2, pp - 1})
+    return tuple(dict.fromkeys([*(world // pp * stage for stage in stages), world - 1]))
+
+
+def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
+    """The backend's own plan, with the environment that lets its ranks run on CPU."""
+    from launcher.pipeline import judge
+    from launcher.rehearse.native import announcement, environment, missing, untested
+
+    judged = judge(dataclasses.replace(outcome.job, runtime="native"), fixes=False)
+    module = import_module(f"{type_module(outcome)}.rehearse")
+    native = module.NATIVE_CPU
+    lacking = missing(native, os.environ)
+    if lacking:
+        raise RehearsalRefused(
+            [
+                Finding(
+                    rule="REHEARSE-NATIVE",
+                    severity="error",
+                    message="; ".join(lacking),
+                    fields=("rehearse.entry",),
+                    source="launch",
+                )
+            ]
+        )
+    plan = judged.plan()
+    adapt = getattr(module, "adapt_plan", None)
+    if adapt is not None:
+        plan = adapt(plan, judged.job)
+    added: Mapping[str, str] = environment(native, os.environ)
+    nodes = tuple(dataclasses.replace(node, env={**node.env, **added}) for node in plan.nodes)
+    return dataclasses.replace(
+        plan,
+        nodes=nodes,
+        what=f"rehearsal: {announcement(native)}",
+        notes=(*notes, *untested(native), *((native.note,) if native.note else ()), *plan.notes),
+    )
+
+
+def type_module(outcome: Outcome) -> str:
+    """Return the package of the outcome's backend."""
+    return outcome.backend.table.__module__.rpartition(".")[0]
+
+
+def _refusal(path: str, job: Job, what: str) -> Finding:
+    return Finding(
+        rule="REHEARSE-UNSUPPORTED",
+        severity="error",
+        message=f"a rehearsal with rehearse.entry=core cannot do {path}={value_at(job, path)}: {what}; "
+        "rehearse.entry=native runs the backend itself",
+        fields=(path,),
+        source="launch",
+    )
+
+
+__all__ = ["core_argv", "rehearsal_plan", "trainer_options"]

@@ -1,0 +1,169 @@
+"""Any recipe scaled down to one machine: topology and every switch stay, sizes shrink, and what shrank is reported."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from launcher.job import Job, Origin, Value, value_at, with_values
+
+# Sizes of a shrunken model. Small enough for a laptop, large enough that heads, groups, experts and ranks divide.
+_HEAD_DIM = 16
+_HEADS_PER_RANK = 2
+_EXPERT_WIDTH = 32
+_LAYERS_PER_CHUNK = 1
+_MOST_LAYERS = 16
+_SEQUENCE = 64
+_MICRO_BATCHES = 2
+_ITERATIONS = 10
+_VOCABULARY = 512
+_LEAST_PROCESSES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shrunken:
+    """A job that fits this machine, and one line for each thing that is smaller than in the original."""
+
+    job: Job
+    report: tuple[str, ...]
+
+
+def shrink(job: Job, *, cores: int, vocabulary: int = _VOCABULARY) -> Shrunken:
+    """Return the job scaled down to a few processes.
+
+    Parallel sizes above 1 stay above 1 as long as the processes allow it; every other option is kept.
+
+    Args:
+        cores: processor cores of this machine.
+        vocabulary: size of the tokenizer that the rehearsal uses.
+    """
+    most = job.rehearse.max_processes or max(_LEAST_PROCESSES, cores)
+    values = dict(_parallel(job, most))
+    small = with_values(job, values)
+    values |= dict(_model(small, vocabulary))
+    small = with_values(small, values)
+    values |= dict(_training(small))
+    changed = {path: value for path, value in values.items() if value != value_at(job, path)}
+    report = tuple(f"{path} {_show(value_at(job, path))} → {_show(value)}" for path, value in changed.items())
+    return Shrunken(job=with_values(job, changed, Origin(kind="derived", where="rehearse.shrink")), report=report)
+
+
+def _show(value: Value) -> str:
+    return "none" if value is None else str(value)
+
+
+def fit(sizes: dict[str, int], most: int) -> dict[str, int]:
+    """Return sizes whose product is at most `most`: the largest shrink first, each stays above 1 if it can."""
+    sizes = dict(sizes)
+    while math.prod(sizes.values()) > most:
+        above = {name: size for name, size in sizes.items() if size > 2} or {n: s for n, s in sizes.items() if s > 1}
+        name = max(above, key=lambda each: (above[each], each == "dp"))
+        sizes[name] = 2 if sizes[name] > 2 else 1
+    return sizes
+
+
+def _parallel(job: Job, most: int) -> Iterator[tuple[str, Value]]:
+    parallel = job.parallel
+    asked = {"tp": parallel.tp, "pp": parallel.pp, "cp": parallel.cp, "dp": parallel.dp or 1}
+    sizes = fit(asked, most)
+    yield from ((f"parallel.{name}", size) for name, size in sizes.items() if name != "dp")
+    yield "cluster.nodes", 1
+    yield "cluster.devices_per_node", math.prod(sizes.values())
+    etp = None if parallel.etp is None else min(parallel.etp, sizes["tp"])
+    yield "parallel.etp", etp
+    pool = sizes["tp"] * sizes["cp"] * sizes["dp"] // (etp or sizes["tp"])
+    yield "parallel.ep", math.gcd(parallel.ep, pool)
+    if sizes["pp"] == 1:
+        yield from ((f"parallel.{name}", None) for name in ("vpp", "first_stage_layers", "last_stage_layers", "layout"))
+    if parallel.ulysses_degree is not None:
+        yield "parallel.ulysses_degree", min(parallel.ulysses_degree, sizes["cp"])
+    yield "cluster.master_addr", None
+
+
+def _model(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
+    model, parallel = job.model, job.parallel
+    queries, groups = model.num_attention_heads or 1, model.num_key_value_heads or model.num_attention_heads or 1
+    base = parallel.tp * parallel.cp
+    heads = base * _HEADS_PER_RANK
+    small_groups = heads if groups >= queries else max(base, heads // max(1, min(heads, queries // groups)))
+    yield "model.num_attention_heads", heads
+    if model.num_key_value_heads is not None:
+        yield "model.num_key_value_heads", small_groups
+    if model.head_dim is not None:
+        yield "model.head_dim", _HEAD_DIM
+    yield "model.hidden_size", heads * _HEAD_DIM
+    if model.intermediate_size is not None:
+        yield "model.intermediate_size", 2 * heads * _HEAD_DIM
+    yield "model.vocab_size", vocabulary
+    yield "tokenizer.padded_vocab_size", None
+    yield from _layers(job)
+    yield from _experts(job)
+    if model.is_mla:
+        yield "model.q_lora_rank", None if model.q_lora_rank is None else 2 * _HEAD_DIM
+        yield "model.kv_lora_rank", 2 * _HEAD_DIM
+        yield "model.qk_nope_head_dim", _HEAD_DIM
+        yield "model.qk_rope_head_dim", _HEAD_DIM // 2
+        yield "model.v_head_dim", _HEAD_DIM
+
+
+def _layers(job: Job) -> Iterator[tuple[str, Value]]:
+    model, parallel = job.model, job.parallel
+    dense = min(model.first_k_dense_replace, 1)
+    chunks = parallel.pp * (parallel.vpp or 1)
+    vpp = parallel.vpp
+    if vpp is not None and chunks > _MOST_LAYERS:
+        vpp = max(1, _MOST_LAYERS // parallel.pp)
+        chunks = parallel.pp * vpp
+        yield "parallel.vpp", vpp
+    layers = max(2, chunks * _LAYERS_PER_CHUNK)
+    if layers % chunks:
+        layers = chunks
+    if model.is_moe and dense and layers <= dense:
+        layers += chunks
+    uneven = [name for name in ("first_stage_layers", "last_stage_layers") if getattr(parallel, name) is not None]
+    for name in uneven:
+        yield f"parallel.{name}", 1 if vpp in (None, 1) else vpp
+    if uneven:
+        # The even stages get one layer more, so that the uneven ones stay uneven.
+        share = (vpp or 1) * 2
+        layers = len(uneven) * (vpp or 1) + (parallel.pp - len(uneven)) * share
+    yield "model.num_hidden_layers", layers
+    yield "model.first_k_dense_replace", dense
+    yield "parallel.layout", None
+    yield "parallel.noop_layers", ()
+    yield "model.num_nextn_predict_layers", min(model.num_nextn_predict_layers, 1)
+    if job.recompute.num_layers is not None:
+        yield "recompute.num_layers", 1
+
+
+def _experts(job: Job) -> Iterator[tuple[str, Value]]:
+    model, parallel = job.model, job.parallel
+    if model.num_experts is None:
+        return
+    groups = None if model.n_group is None else 2
+    experts = max(4, 2 * parallel.ep)
+    yield "model.num_experts", experts
+    yield "model.num_experts_per_tok", min(model.num_experts_per_tok or 1, 2)
+    yield "model.moe_intermediate_size", _EXPERT_WIDTH * (parallel.etp or parallel.tp)
+    if model.shared_expert_intermediate_size is not None:
+        yield "model.shared_expert_intermediate_size", _EXPERT_WIDTH * parallel.tp
+    if groups is not None:
+        yield "model.n_group", groups
+        yield "model.topk_group", 1 if (model.topk_group or 1) < (model.n_group or 1) else groups
+
+
+def _training(job: Job) -> Iterator[tuple[str, Value]]:
+    dp = job.parallel.dp or 1
+    step = 2 * job.parallel.cp * job.parallel.tp
+    length = min(job.batch.seq_length or _SEQUENCE, max(_SEQUENCE, step))
+    yield "batch.seq_length", length - length % step or step
+    yield "batch.micro_batch_size", 1
+    count = max(_MICRO_BATCHES, job.parallel.pp if job.parallel.vpp else 1)
+    yield "batch.global_batch_size", count * dp
+    yield "parallel.microbatch_group_size", None
+    yield "schedule.train_iters", min(job.schedule.train_iters or _ITERATIONS, _ITERATIONS)
+    yield "schedule.epochs", None
+    yield "schedule.train_samples", None
+    yield "schedule.lr_decay_iters", None
+    if job.schedule.lr_warmup_iters:
+        yield "schedule.lr_warmup_iters", 1
+    yield "evaluation.iters", 0

@@ -1,0 +1,190 @@
+"""A user's words and files become one job; every value knows where it was set."""
+
+import json
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from launcher.compose import ComposeError, compose, sweep
+
+RECIPE = """
+defaults:
+  - override /model: tiny_qwen3
+parallel:
+  tp: 2
+batch:
+  seq_length: 64
+  global_batch_size: 8
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def test_groups_recipes_and_overrides_win_in_this_order(own: Path):
+    job = compose([f"+recipe={own}/mine.yaml", "backend=megatron", "batch.seq_length=32"])
+    assert (job.model.model_type, job.parallel.tp, job.batch.seq_length) == ("qwen3", 2, 32)
+    assert job.backend.name == "megatron"
+    assert job.name == "mine"
+
+
+def test_every_value_knows_its_place(own: Path):
+    job = compose([f"+recipe={own}/mine.yaml", "batch.seq_length=32"])
+    assert job.origin("parallel.tp").where == f"{own}/mine.yaml:5"
+    assert job.origin("batch.seq_length").kind == "override"
+    assert job.origin("model.hidden_size").where.startswith("conf/model/tiny_qwen3.yaml:")
+    assert job.origin("parallel.dp").kind == "derived"
+    assert job.origin("parallel.pp").kind == "default"
+
+
+def test_recipes_and_groups_from_an_own_folder(own: Path):
+    (own / "model").mkdir()
+    (own / "model" / "mine.yaml").write_text("hidden_size: 77\n")
+    job = compose(["+recipe=mine", "model=mine"], [str(own)])
+    assert job.model.hidden_size == 77
+
+
+def test_what_a_job_file_says_comes_back(own: Path):
+    import yaml
+
+    from launcher.job import as_tree
+
+    job = compose([f"+recipe={own}/mine.yaml", "backend=megatron", "recompute.modules=[core_attn,mlp]"])
+    (own / "job.yaml").write_text(yaml.safe_dump(as_tree(job)))
+    again = compose([f"+job={own}/job.yaml"])
+    assert again == job
+
+
+TEXTS = {
+    "commas": ("data.split=99,1,0", "data.split", "99,1,0"),
+    "version that looks like a number": ("backend.version=3.10", "backend.version", "3.10"),
+    "spaces and quotes": ('data.system=it\'s "so"', "data.system", 'it\'s "so"'),
+    "backslash at the end": ("data.system=a\\", "data.system", "a\\"),
+    "list without brackets": ("recompute.modules=core_attn,mlp", "recompute.modules", ("core_attn", "mlp")),
+    "null": ("data.split=null", "data.split", None),
+    "environment variable": ("backend.env.A=1", "backend.env", {"A": "1"}),
+}
+
+
+@pytest.mark.parametrize("case", TEXTS.values(), ids=TEXTS.keys())
+def test_text_means_what_was_typed(case):
+    from launcher.job import value_at
+
+    word, path, value = case
+    assert value_at(compose([word]), path) == value
+
+
+MISTAKES = {
+    "unknown field": (["paralel.tp=2"], "paralel.tp is not a field", "parallel.tp"),
+    "unknown recipe": (["+recipe=tiny_qwen"], "no recipe named 'tiny_qwen'", "tiny_qwen3"),
+    "unknown backend": (["backend=megatrn"], "no backend named 'megatrn'", "megatron"),
+    "missing file": (["+recipe=./none.yaml"], "./none.yaml does not exist", None),
+    "no equals sign": (["tiny_qwen3"], "'tiny_qwen3' is not of the form key=value", "+recipe=tiny_qwen3"),
+    "wrong type": (["parallel.tp=x"], "parallel.tp needs a whole number", None),
+    "missing model directory": (["model.path=/none"], "/none/config.json does not exist", None),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES.values(), ids=MISTAKES.keys())
+def test_mistakes_name_what_would_work(case):
+    words, what, works = case
+    with pytest.raises(ComposeError) as caught:
+        compose(words)
+    assert what in caught.value.mistakes[0].what
+    assert works is None or works in caught.value.mistakes[0].works
+
+
+def test_all_mistakes_come_at_once(own: Path):
+    with pytest.raises(ComposeError) as caught:
+        compose(["a.b=1", "parallel.tpp=1", "backend=none", "+recipe=none"])
+    assert len(caught.value.mistakes) == 4
+
+
+def test_mistakes_in_files_name_the_line(own: Path):
+    (own / "bad.yaml").write_text("parallel:\n  tp: 2\n  tpp: 3\nbogus: 1\n")
+    with pytest.raises(ComposeError) as caught:
+        compose([f"+recipe={own}/bad.yaml"])
+    assert [mistake.where for mistake in caught.value.mistakes] == [f"{own}/bad.yaml:3", f"{own}/bad.yaml:4"]
+
+
+def test_a_file_that_is_not_yaml_is_named_with_its_line(own: Path):
+    (own / "bad.yaml").write_text("a: [1\nb: }")
+    with pytest.raises(ComposeError) as caught:
+        compose([f"+recipe={own}/bad.yaml"])
+    assert caught.value.mistakes[0].where == f"{own}/bad.yaml:2"
+
+
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 512,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 500000.0,
+    "tie_word_embeddings": True,
+    "hidden_act": "silu",
+    "attention_bias": False,
+}
+
+
+@pytest.fixture
+def model_dir(tmp_path: Path) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return tmp_path
+
+
+def test_a_model_directory_fills_the_model_section(model_dir: Path):
+    job = compose(["model=qwen3_8b", f"model.path={model_dir}"])
+    assert (job.model.hidden_size, job.model.rope_theta, job.model.tie_word_embeddings) == (64, 500000.0, True)
+    assert job.origin("model.hidden_size").where.endswith("config.json")
+    assert job.model.overridden == ()
+
+
+def test_values_beside_the_model_directory_win_and_are_recorded(model_dir: Path):
+    job = compose([f"model.path={model_dir}", "model.num_hidden_layers=4", "model.hidden_size=64"])
+    assert job.model.num_hidden_layers == 4
+    assert job.model.overridden == ("num_hidden_layers",)
+
+
+def test_changes_of_a_preset_are_recorded():
+    assert compose(["model=qwen3_8b"]).model.overridden == ()
+    assert compose(["model=qwen3_8b", "model.num_hidden_layers=4"]).model.overridden == ("num_hidden_layers",)
+
+
+def test_config_without_a_needed_key_is_refused_by_name(model_dir: Path):
+    (model_dir / "config.json").write_text(json.dumps({k: v for k, v in CONFIG.items() if k != "hidden_size"}))
+    with pytest.raises(ComposeError) as caught:
+        compose([f"model.path={model_dir}"])
+    assert "hidden_size" in caught.value.mistakes[0].what
+
+
+def test_config_that_is_not_json_is_refused(model_dir: Path):
+    (model_dir / "config.json").write_text("{")
+    with pytest.raises(ComposeError) as caught:
+        compose([f"model.path={model_dir}"])
+    assert "is not JSON" in caught.value.mistakes[0].what
+
+
+def test_sweep_makes_every_combination():
+    jobs = sweep(["+recipe=tiny_qwen3", "parallel.tp=1,2", "batch.micro_batch_size=1,2", "data.split='99,1,0'"])
+    assert len(jobs) == 4
+    assert {tuple(word for word in job if word.startswith("parallel")) for job in jobs} == {
+        ("parallel.tp=1",),
+        ("parallel.tp=2",),
+    }
+    assert all(compose(job).data.split == "99,1,0" for job in jobs)
+
+
+def test_recipe_of_another_package_is_taken_as_written(own: Path):
+    (own / "packaged.yaml").write_text(textwrap.dedent("# @package parallel\ntp: 4\n"))
+    assert compose([f"+recipe={own}/packaged.yaml"]).parallel.tp == 4

@@ -1,0 +1,83 @@
+"""Fixes are the nearest values with which the whole job passes."""
+
+import pytest
+
+from launcher.job import Job, convert, fields, with_values
+from launcher.rules.engine import load, run
+from launcher.rules.finding import Finding
+from launcher.rules.fixes import with_fixes
+from launcher.rules.registry import Facts
+from tests.conftest import make_job
+
+load()
+
+
+def judge(job: Job) -> list[Finding]:
+    return run(Facts(job=job))
+
+
+def fixed(tree, *, moe=False):
+    job = make_job(tree, moe=moe)
+    return job, with_fixes(judge(job), job, judge)
+
+
+def apply(job: Job, override: str) -> Job:
+    import yaml
+
+    path, _, text = override.partition("=")
+    info = fields()[path]
+    return with_values(job, {path: convert(yaml.safe_load(text), info.type, info.meta)})
+
+
+BROKEN = {
+    "tp against heads": ({"parallel": {"tp": 8}, "model": {"num_attention_heads": 12}}, False, "parallel.tp=4"),
+    "devices": ({"cluster": {"devices_per_node": 7}, "parallel": {"tp": 2}}, False, "cluster.devices_per_node=8"),
+    "global batch": ({"batch": {"global_batch_size": 20}}, False, "batch.global_batch_size=24"),
+    "sequence under context parallelism": (
+        {"batch": {"seq_length": 127}, "parallel": {"cp": 2}},
+        False,
+        "batch.seq_length=128",
+    ),
+    "experts with tp": ({"parallel": {"tp": 2}}, True, "parallel.sequence_parallel=true"),
+    "experts and ep": (
+        {"parallel": {"ep": 3}, "cluster": {"devices_per_node": 6}, "batch": {"global_batch_size": 12}},
+        True,
+        "parallel.ep=2",
+    ),
+    "two faults": ({"parallel": {"tp": 2, "ep": 16}}, True, None),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN.values(), ids=BROKEN.keys())
+def test_fixes_work_and_the_nearest_comes_first(case):
+    tree, moe, expected = case
+    job, findings = fixed(tree, moe=moe)
+    errors = [finding for finding in findings if finding.severity == "error"]
+    assert errors
+    for error in errors:
+        assert 1 <= len(error.fixes) <= 3, error
+        for fix in error.fixes:
+            changed = job
+            for override in fix.overrides:
+                changed = apply(changed, override)
+            after = [finding for finding in judge(changed) if finding.severity == "error"]
+            assert error.rule not in {finding.rule for finding in after}, (str(fix), after)
+    if expected is not None:
+        assert expected in {str(fix) for error in errors for fix in error.fixes}
+
+
+def test_no_fix_changes_the_model():
+    _, findings = fixed({"model": {"num_attention_heads": 12}, "parallel": {"tp": 8}})
+    assert not [fix for finding in findings for fix in finding.fixes if "model." in str(fix)]
+
+
+def test_two_faults_that_one_change_cannot_mend_get_a_pair():
+    tree = {"parallel": {"tp": 2, "sequence_parallel": True}, "batch": {"seq_length": 127, "global_batch_size": 18}}
+    job, findings = fixed(tree)
+    whole = [fix for finding in findings for fix in finding.fixes if len(fix.overrides) == 2]
+    assert whole
+    for fix in whole:
+        changed = job
+        for override in fix.overrides:
+            changed = apply(changed, override)
+        assert not [finding for finding in judge(changed) if finding.severity == "error"]
