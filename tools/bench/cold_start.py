@@ -1,0 +1,87 @@
+"""How long the command line takes from nothing, as ratios to named references measured in the same run.
+
+    python -m tools.bench.cold_start [-n RUNS]
+
+References: `python -c pass` for `launch --help`, and a bare Hydra compose of a job of 12 groups with 15 keys each and
+three overrides for `launch dry-run`. Both commands of a pair run in turn, so that a slow moment hits both.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+GROUPS, KEYS = 12, 15
+HELP_GOAL, DRY_RUN_GOAL = 8.0, 1.8
+HEAVY = ("torch", "numpy", "transformers", "megatron", "scipy", "pandas")
+COMPOSE = """
+import sys
+from hydra import compose, initialize_config_dir
+with initialize_config_dir(sys.argv[1], version_base="1.3"):
+    compose("config", overrides=["group0.key0=1", "group1.key1=2", "group2=other"])
+"""
+LOADED = """
+import sys
+from launcher.cli import main
+sys.argv = ["launch", *sys.argv[1:]]
+code = main()
+heavy = [name for name in %r if name in sys.modules]
+print("HEAVY", *heavy, file=sys.stderr)
+"""
+
+
+def reference_job(folder: Path) -> None:
+    """Write the bare Hydra job: a primary file and two options for each group."""
+    defaults = "".join(f"  - group{number}: base\n" for number in range(GROUPS))
+    (folder / "config.yaml").write_text(f"defaults:\n{defaults}  - _self_\n")
+    for number in range(GROUPS):
+        group = folder / f"group{number}"
+        group.mkdir()
+        for option in ("base", "other"):
+            group.joinpath(f"{option}.yaml").write_text("".join(f"key{key}: {key}\n" for key in range(KEYS)))
+
+
+def cpu_seconds(command: list[str]) -> float:
+    """Run a command and return the processor time of its process tree: steadier than wall time on a shared machine."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, env=os.environ)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def pair(name: str, command: list[str], reference: list[str], runs: int, goal: float) -> None:
+    """Measure two commands in turn and print one row."""
+    cpu_seconds(command), cpu_seconds(reference)
+    rows = [(cpu_seconds(command), cpu_seconds(reference)) for _ in range(runs)]
+    mine, other = (statistics.median(column) for column in zip(*rows, strict=True))
+    print(f"{name:44} {mine * 1e3:8.0f} ms {other * 1e3:8.0f} ms {mine / other:7.2f}   goal ≤ {goal}")
+
+
+def heavy_imports(words: list[str]) -> str:
+    """Return which heavy packages a command imports."""
+    done = subprocess.run([sys.executable, "-c", LOADED % (HEAVY,), *words], capture_output=True, text=True, check=False)
+    return next((line for line in done.stderr.splitlines() if line.startswith("HEAVY")), "HEAVY ?")[6:] or "none"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=int, default=15, help="counted runs of each command")
+    runs = parser.parse_args().n
+    launch = str(Path(sys.executable).with_name("launch"))
+    dry_run = ["dry-run", "+recipe=qwen3_moe", "backend=megatron"]
+    print(f"{'command (CPU time, median)':44} {'ours':>11} {'reference':>11} {'ratio':>7}")
+    pair("launch --help / python -c pass", [launch, "--help"], [sys.executable, "-c", "pass"], runs, HELP_GOAL)
+    with tempfile.TemporaryDirectory() as name:
+        reference_job(Path(name))
+        compose = [sys.executable, "-c", COMPOSE, name]
+        pair("launch dry-run / bare Hydra compose", [launch, *dry_run], compose, runs, DRY_RUN_GOAL)
+    print(f"heavy packages imported by --help: {heavy_imports(['--help'])}; by dry-run: {heavy_imports(dry_run)}")
+
+
+if __name__ == "__main__":
+    main()
