@@ -1,0 +1,386 @@
+"""What one version of a backend really accepts, as data: names, types, arity, choices, defaults, with their source.
+
+The files are made by `tools/catalogue` from the backend's own parser; this module only loads, looks up and checks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+Value: TypeAlias = Any
+"""A native value: what a YAML file or `backend.args.NAME=…` holds, or the text token(s) of a command line."""
+
+TRUE_WORDS = frozenset({"yes", "true", "t", "y", "1"})
+FALSE_WORDS = frozenset({"no", "false", "f", "n", "0"})
+_FLAG_ACTIONS = frozenset({"store_true", "store_false", "store_const", "help", "version"})
+_TUPLES = ("aliases", "choices", "commands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """One argument, key or environment variable that the backend reads.
+
+    `name` is what a user types, without leading dashes and in the backend's own spelling:
+    `tensor_model_parallel_size`, `tensor-model-parallel-size`, or the dotted path `parallel_config.model_parallel` of
+    a YAML backend. `type` is one of int, float, str, bool, json (JSON text or a mapping), expr (a number or a Python
+    list expression), list, dict, any, or several joined with `|`. `action` is argparse's.
+    """
+
+    name: str
+    dest: str
+    type: str = "str"
+    aliases: tuple[str, ...] = ()
+    nargs: str | int | None = None
+    optional_value: bool = False
+    """Whether the bare flag, without a value, means true."""
+    nullable: bool = False
+    default: Value = None
+    has_default: bool = False
+    default_from: str | None = None
+    """The source expression of a default that is computed at run time (`has_default` is then False)."""
+    command_defaults: Mapping[str, Value] = field(default_factory=dict)
+    """Defaults of single commands where they differ from `default`."""
+    choices: tuple[Value, ...] | None = None
+    action: str = "store"
+    const: Value = None
+    negation: str | None = None
+    """The bare flag that sets this argument to false (`no_packing`), in the commands where its default is true."""
+    group: str = ""
+    origin: str = ""
+    """The project that declares the argument, where a backend's parser is made of several."""
+    owner: str = ""
+    """The class or function that declares the argument."""
+    source: str = ""
+    commands: tuple[str, ...] = ()
+    """The commands that take the argument; empty: all of the catalogue's."""
+    required: bool = False
+    deprecated: bool = False
+    renamed_to: str | None = None
+    since: str | None = None
+    help: str = ""
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether the argument takes no value on the command line (store_true, store_false, store_const)."""
+        return self.action in _FLAG_ACTIONS
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the command line takes several values (`--x 1 2 3`)."""
+        return self.nargs in ("+", "*") or isinstance(self.nargs, int)
+
+    def bare_in(self, command: str | None = None) -> bool:
+        """Whether `--name` without a value means true in this command.
+
+        HfArgumentParser lets an Optional[bool] stand alone only where its default is not None (hf_argparser.py:213).
+        """
+        return self.optional_value or (self.type == "bool" and self.command_defaults.get(command or "") is not None)
+
+    def default_for(self, command: str | None = None) -> Value:
+        """Return the default in this command; None where it has none or computes it at run time."""
+        return self.command_defaults.get(command, self.default) if command else self.default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Catalogue:
+    """All arguments of one backend in one version.
+
+    `style` is the parser's: `hf` (dataclasses under HfArgumentParser: `-` and `_` are the same, bools take an optional
+    value), `argparse` (as declared), `yaml` (dotted keys), `env` (environment variables). `open_sections` are the YAML
+    paths below which the backend lets unknown keys pass; "" is the whole file.
+    """
+
+    backend: str
+    version: str
+    style: Literal["hf", "argparse", "yaml", "env"]
+    arguments: tuple[Argument, ...]
+    source: Mapping[str, str] = field(default_factory=dict)
+    abbreviations: bool = False
+    """Whether the parser accepts a unique prefix of a name."""
+    commands: tuple[str, ...] = ()
+    open_sections: tuple[str, ...] = ()
+    ignored_sections: tuple[str, ...] = ()
+    """YAML paths that the backend reads past without an error or an effect."""
+    _index: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
+    _by_dest: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for argument in self.arguments:
+            for name in (argument.name, *argument.aliases):
+                self._index.setdefault(self.normalise(name), argument)
+            self._by_dest.setdefault(argument.dest, argument)
+        for argument in self.arguments:
+            if argument.negation:
+                self._index.setdefault(self.normalise(argument.negation), argument)
+
+    def __len__(self) -> int:
+        return len(self.arguments)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def normalise(self, name: str) -> str:
+        """Return the spelling under which this backend's parser looks a name up (leading dashes go)."""
+        name = name.lstrip("-")
+        return name.replace("-", "_") if self.style == "hf" else name
+
+    def get(self, name: str) -> Argument | None:
+        """Return the argument of that name or alias, or None; `-` is `_` only where the parser says so."""
+        return self._index.get(self.normalise(name))
+
+    def by_dest(self, dest: str) -> Argument | None:
+        """Return the first argument that stores into `dest` (`tensor_model_parallel_size` for argparse backends)."""
+        return self._by_dest.get(dest)
+
+    def is_negation(self, name: str) -> bool:
+        """Whether the name is the `no_X` twin of a bool, and not an argument of its own."""
+        argument = self.get(name)
+        return bool(argument and argument.negation and self.normalise(name) == self.normalise(argument.negation))
+
+    def by_prefix(self, prefix: str) -> list[Argument]:
+        """Return what an abbreviated name could mean; empty where the parser accepts no abbreviations."""
+        if not self.abbreviations:
+            return []
+        exact = self.get(prefix)
+        if exact is not None:
+            return [exact]
+        start = self.normalise(prefix)
+        found = {id(argument): argument for name, argument in self._index.items() if name.startswith(start)}
+        return list(found.values())
+
+    def is_open(self, name: str) -> bool:
+        """Whether an unknown YAML key at this dotted path reaches the backend without being refused."""
+        if any(not section or f"{name}.".startswith(section + ".") for section in self.open_sections):
+            return True
+        parent = name.rpartition(".")[0]
+        while self.style == "yaml" and parent:
+            # Below a key that takes a mapping (`model.model_config.rope_scaling`), the keys are its own matter.
+            argument = self.get(parent)
+            if argument is not None:
+                return _takes(argument.type, {"dict", "any"})
+            parent = parent.rpartition(".")[0]
+        return False
+
+    def names(self) -> Iterable[str]:
+        """Yield every name a user may type: names, aliases, then nothing of the `no_X` twins."""
+        for argument in self.arguments:
+            yield argument.name
+            yield from argument.aliases
+
+    def suggest(self, name: str, limit: int = 3) -> list[str]:
+        """Return the names nearest to a misspelt one, best first; empty when nothing is near."""
+        return suggest(name, self.names(), limit)
+
+    def check(self, name: str, value: Value, command: str | None = None) -> str | None:
+        """Return in plain words what is wrong with giving `value` to `name`, or None.
+
+        `value` is a native value (bool, int, list, dict …) or command-line text; a list of text for several values.
+        A flag without a value on the command line is given as True. With a `command`, the argument must be one of its.
+        """
+        argument = self.get(name)
+        if argument is None:
+            if self.is_open(name):
+                return None
+            near = self.suggest(name)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            return f"{name} is not an argument of {self.backend} {self.version}{hint}"
+        if command and argument.commands and command not in argument.commands:
+            return f"{name} is an argument of {', '.join(argument.commands)}, not of {command}"
+        return check_value(argument, value, name=name, negated=self.is_negation(name))
+
+
+def suggest(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
+    """Return the nearest of `names`: the same words spelt otherwise, then close spellings, then shared words."""
+    import difflib
+
+    wanted = _plain(name)
+    by_plain: dict[str, str] = {}
+    for candidate in names:
+        by_plain.setdefault(_plain(candidate), candidate)
+        by_plain.setdefault(_plain(candidate.rpartition(".")[2]), candidate)
+    words = set(wanted.split("_"))
+    same_words = [plain for plain in by_plain if set(plain.split("_")) == words]
+    close = difflib.get_close_matches(wanted, by_plain, n=limit, cutoff=0.75)
+    holding = sorted((plain for plain in by_plain if len(words) > 1 and words < set(plain.split("_"))), key=len)
+    found = [by_plain[plain] for plain in [*same_words, *close, *holding]]
+    return list(dict.fromkeys(found))[:limit]
+
+
+def _plain(name: str) -> str:
+    return name.lstrip("-").lower().replace("-", "_")
+
+
+def check_value(argument: Argument, value: Value, *, name: str = "", negated: bool = False) -> str | None:
+    """Return what is wrong with the value of one argument, or None; `negated` for its `no_X` twin."""
+    name = name or argument.name
+    if argument.is_flag or negated:
+        if isinstance(value, bool) or value is None:
+            return None
+        return f"{name} is a flag and takes no value, got {_show(value)}"
+    if value is None:
+        free = argument.nullable or _takes(argument.type, {"any"})
+        if free or (argument.has_default and argument.default is None):
+            return None
+        return f"{name} needs a value ({_kind(argument)})"
+    if value is True and argument.optional_value:
+        return None
+    if not argument.is_list:
+        if isinstance(value, (list, tuple)) and not _takes(argument.type, {"list", "json", "expr", "any"}):
+            return f"{name} takes one value ({_kind(argument)}), got {len(value)}: {_show(value)}"
+        return _check_item(argument, value, name)
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    if argument.nargs == "+" and not items and argument.default != []:
+        return f"{name} needs at least one value ({_kind(argument)})"
+    if isinstance(argument.nargs, int) and len(items) != argument.nargs:
+        return f"{name} takes {argument.nargs} values, got {len(items)}: {_show(value)}"
+    return next((found for item in items if (found := _check_item(argument, item, name))), None)
+
+
+def _takes(kind: str, kinds: set[str]) -> bool:
+    return not kinds.isdisjoint(kind.split("|"))
+
+
+def _check_item(argument: Argument, value: Value, name: str) -> str | None:
+    if argument.choices is not None:
+        known = {str(choice) for choice in argument.choices}
+        if str(value) not in known:
+            near = suggest(str(value), sorted(known), 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            return f"{name} must be one of {', '.join(sorted(known))}, got {_show(value)}{hint}"
+        return None
+    if any(_CHECKS[kind](value) for kind in argument.type.split("|")):
+        return None
+    return f"{name} must be {_kind(argument)}, got {_show(value)}"
+
+
+def _kind(argument: Argument) -> str:
+    if argument.choices is not None:
+        return "one of " + ", ".join(str(choice) for choice in argument.choices)
+    return " or ".join(_NAMES[kind] for kind in argument.type.split("|"))
+
+
+def _show(value: Value) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def _is_int(value: Value) -> bool:
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return True
+    return isinstance(value, str) and _parses(int, value)
+
+
+def _is_float(value: Value) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float, str)) and _parses(float, value)
+
+
+def _is_bool(value: Value) -> bool:
+    return isinstance(value, bool) or str(value).lower() in TRUE_WORDS | FALSE_WORDS
+
+
+def _is_str(value: Value) -> bool:
+    return not isinstance(value, (list, tuple, dict))
+
+
+def _is_json(value: Value) -> bool:
+    if not isinstance(value, str):
+        return True
+    return not value.lstrip().startswith(("{", "[")) or _parses(json.loads, value)
+
+
+def _parses(read: Any, text: Value) -> bool:
+    try:
+        read(text)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_CHECKS: dict[str, Callable[[Value], bool]] = {
+    "int": _is_int,
+    "float": _is_float,
+    "bool": _is_bool,
+    "str": _is_str,
+    "json": _is_json,
+    "expr": lambda value: not isinstance(value, (dict, bool)),
+    "list": lambda value: isinstance(value, (list, tuple)),
+    "dict": lambda value: isinstance(value, Mapping),
+    "any": lambda value: True,
+}
+_NAMES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "str": "text",
+    "json": "JSON text",
+    "expr": "a number or a list expression",
+    "list": "a list",
+    "dict": "a mapping",
+    "any": "any value",
+}
+
+
+def _argument(row: Mapping[str, Any], style: str) -> Argument:
+    fields = dict(row)
+    if "dest" not in fields:
+        fields["dest"] = row["name"].replace("-", "_") if style == "argparse" else row["name"]
+    if "default" in fields:
+        fields["has_default"] = True
+    for key in _TUPLES:
+        if fields.get(key) is not None:
+            fields[key] = tuple(fields[key])
+    return Argument(**fields)
+
+
+def from_json(data: Mapping[str, Any]) -> Catalogue:
+    """Build a catalogue from the content of its file."""
+    return Catalogue(
+        backend=data["backend"],
+        version=data["version"],
+        style=data["style"],
+        source=data["source"],
+        abbreviations=data.get("abbreviations", data["style"] == "hf"),
+        commands=tuple(data.get("commands", ())),
+        open_sections=tuple(data.get("open_sections", ())),
+        ignored_sections=tuple(data.get("ignored_sections", ())),
+        arguments=tuple(_argument(row, data["style"]) for row in data["arguments"]),
+    )
+
+
+def load(path: str | Path) -> Catalogue:
+    """Read a catalogue file.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message names the versions that exist beside it.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        known = ", ".join(sorted((found.stem for found in path.parent.glob("*.json")), key=_version_key)) or "none"
+        raise FileNotFoundError(f"no catalogue {path.name} in {path.parent}; there are: {known}") from None
+    return from_json(json.loads(text))
+
+
+def versions(folder: str | Path) -> Sequence[str]:
+    """Return the versions that a catalogue folder holds, oldest first (`master` last).
+
+    Another entry point of the same version (`2.1.0-pynative`) is no version of its own.
+    """
+    stems = (path.stem for path in Path(folder).glob("*.json"))
+    return sorted((stem for stem in stems if stem.partition("-")[2] in ("", "dev")), key=_version_key)
+
+
+def _version_key(version: str) -> tuple[Any, ...]:
+    head, _, tail = version.partition("-")
+    parts = head.split(".")
+    if not parts[0].isdigit():
+        return ((1 << 30,), 0, version)
+    # "3.5-dev" comes before 3.5.0; another suffix ("2.1.0-pynative") comes after its version.
+    return (tuple(int(part) for part in parts if part.isdigit()), -1 if tail == "dev" else len(tail), tail)
