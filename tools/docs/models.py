@@ -28,23 +28,23 @@ launch dry-run +recipe=qwen3_8b backend=megatron model.num_hidden_layers=4   # o
 ```
 
 `model.pretrained` says whether training starts from the published weights (the default where `model.path` or
-`model.hub_id` is given) or from random ones. `model.overridden` lists, in `dry-run --json`, every field that differs from
-the config.json that the job names.
+`model.hub_id` is given) or from random ones. `model.overridden` lists, in `dry-run --json`, every field that differs
+from the config.json that the job names.
 
 """
 READING = """
 ## How a config.json is read
 
 Exactly, or not at all. Both spellings are known: `rope_theta` and `rope_scaling`, `torch_dtype`, `num_experts` or
-`n_routed_experts` (transformers 4); `rope_parameters`, `dtype`, `num_local_experts`, `layer_types` (transformers 5). Defaults
-of a family are used only where transformers' own class has the same and a wrong guess is impossible: sizes, the rotary base of
-Qwen and Mixtral, and the ranks of latent attention must be in the file. DeepSeek-V3 files saved by transformers leave out
-`scoring_func` and `topk_method`; the family's `sigmoid` and `noaux_tc` are then meant. A window counts only with
-`use_sliding_window: true`.
+`n_routed_experts` (transformers 4); `rope_parameters`, `dtype`, `num_local_experts`, `layer_types` (transformers 5).
+Where a key is missing, the default of transformers' own class of the family is taken, but never for what must not be
+guessed: sizes, the rotary base of Qwen and Mixtral, and the ranks of latent attention must be in the file. DeepSeek-V3
+files saved by transformers leave out `scoring_func` and `topk_method`; the family's `sigmoid` and `noaux_tc` are then
+meant. A window counts only with `use_sliding_window: true`.
 
-Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two spellings
-that contradict each other, a window in some layers only, dense layers in between, a key that nobody knows. These keys do not
-change the model and are skipped:
+Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two
+spellings that contradict each other, a window in some layers only, dense layers in between, a key that nobody knows.
+These keys do not change the model and are skipped:
 
 | why | keys |
 |---|---|

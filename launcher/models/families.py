@@ -1,0 +1,228 @@
+"""The model families that can be read from config.json: one declarative entry each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from launcher.job.schema import Value
+from launcher.models.parts import (
+    LATENT_HEADS,
+    LLAMA_BIASES,
+    MIXTRAL_EXPERT_WIDTH,
+    QWEN_WINDOW,
+    SHARED_EXPERTS,
+    SPARSE_LAYERS,
+    Part,
+    heads,
+    rope,
+    routing,
+)
+from launcher.models.source import NEEDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key of config.json that is one canonical field.
+
+    Attributes:
+        field: canonical field below `model`.
+        names: spellings of the key, the one of transformers 4 first; empty: the field's name.
+        default: what transformers' configuration class of the family takes without the key; NEEDED: no safe default.
+        null: null in the file is a value of its own.
+    """
+
+    field: str
+    names: tuple[str, ...] = ()
+    default: Any = NEEDED
+    null: bool = False
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """All spellings, the one that is written first."""
+        return self.names or (self.field,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A key for which only one value can be expressed: `name` must be `value` or absent, else `why` is told."""
+
+    name: str
+    value: Any
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """A family of models.
+
+    Attributes:
+        model_type: `model_type` of config.json and of the canonical job.
+        stem: start of the class names in `architectures`, such as Qwen3Moe.
+        keys: one key, one field.
+        parts: what is not one to one.
+        fixed: canonical fields that the family's code decides.
+        pinned: keys that are not canonical and must have their usual value.
+    """
+
+    model_type: str
+    stem: str
+    keys: tuple[Key, ...]
+    parts: tuple[Part, ...]
+    fixed: Mapping[str, Value] = field(default_factory=dict)
+    pinned: tuple[Pinned, ...] = ()
+
+    @property
+    def architecture(self) -> str:
+        """Class name of the causal language model, as in `architectures`."""
+        return f"{self.stem}ForCausalLM"
+
+
+_SIZES = tuple(
+    Key(field=name)
+    for name in (
+        "num_hidden_layers",
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "vocab_size",
+        "max_position_embeddings",
+    )
+)
+
+
+def _common(norm_eps: float = 1e-6) -> tuple[Key, ...]:
+    return (
+        *_SIZES,
+        Key(field="rms_norm_eps", default=norm_eps),
+        Key(field="tie_word_embeddings", default=False),
+        Key(field="initializer_range", default=0.02),
+        Key(field="attention_dropout", default=0.0),
+    )
+
+
+_SILU = Pinned(name="hidden_act", value="silu", why="these families are known with SwiGLU (silu) only")
+_NO_BIAS = Pinned(
+    name="attention_bias", value=False, why="a bias on the output projection, too, has no canonical field of its own"
+)
+_NO_PRUNING = Pinned(name="pruned_heads", value={}, why="pruned heads have no canonical field")
+_PINNED = (_SILU, _NO_PRUNING)
+_QWEN2_PINNED = (*_PINNED, Pinned(name="use_mrope", value=False, why="multi-modal positions have no canonical field"))
+
+_QWEN_EXPERTS = (
+    Key(field="num_experts", names=("num_experts", "num_local_experts")),
+    Key(field="num_experts_per_tok"),
+    Key(field="moe_intermediate_size"),
+    Key(field="norm_topk_prob", default=False),
+)
+
+_LATENT = (
+    # transformers takes 1536 without the key, but V2-Lite means null: never guessed.
+    Key(field="q_lora_rank", null=True),
+    Key(field="kv_lora_rank"),
+    Key(field="qk_nope_head_dim"),
+    Key(field="qk_rope_head_dim"),
+    Key(field="v_head_dim"),
+)
+
+
+def _deepseek(*, norm_topk_prob: bool, scaling: float) -> tuple[Key, ...]:
+    return (
+        *_common(),
+        *_LATENT,
+        Key(field="num_experts", names=("n_routed_experts", "num_local_experts")),
+        Key(field="num_experts_per_tok"),
+        Key(field="moe_intermediate_size"),
+        Key(field="first_k_dense_replace"),
+        Key(field="moe_layer_freq", default=1),
+        Key(field="norm_topk_prob", default=norm_topk_prob),
+        Key(field="routed_scaling_factor", default=scaling),
+        # The classes' own default is 1, yet they build no such layer: without the key there is none.
+        Key(field="num_nextn_predict_layers", default=0),
+    )
+
+
+# Megatron's word for the norms on the compressed queries and keys, which latent attention always has.
+_LATENT_FIXED: Final[Mapping[str, Value]] = {"qk_layernorm": True}
+
+_TABLE: Final = (
+    Family(
+        model_type="llama",
+        stem="Llama",
+        keys=_common(),
+        parts=(heads(), rope(10000.0), LLAMA_BIASES),
+        pinned=_PINNED,
+    ),
+    Family(
+        model_type="qwen2",
+        stem="Qwen2",
+        keys=_common(),
+        parts=(heads(), rope(), QWEN_WINDOW),
+        fixed={"attention_bias": True},
+        pinned=_QWEN2_PINNED,
+    ),
+    Family(
+        model_type="qwen3",
+        stem="Qwen3",
+        keys=_common(),
+        parts=(heads(explicit=True, default=128), rope(), QWEN_WINDOW),
+        fixed={"qk_layernorm": True},
+        pinned=(*_PINNED, _NO_BIAS),
+    ),
+    Family(
+        model_type="qwen2_moe",
+        stem="Qwen2Moe",
+        keys=(
+            *_common(),
+            *_QWEN_EXPERTS,
+            Key(field="shared_expert_intermediate_size"),
+            Key(field="attention_bias", names=("qkv_bias",), default=True),
+        ),
+        parts=(heads(), rope(), QWEN_WINDOW, SPARSE_LAYERS),
+        fixed={"shared_expert_gate": True},
+        pinned=_QWEN2_PINNED,
+    ),
+    Family(
+        model_type="qwen3_moe",
+        stem="Qwen3Moe",
+        keys=(*_common(), *_QWEN_EXPERTS),
+        parts=(heads(explicit=True), rope(), QWEN_WINDOW, SPARSE_LAYERS),
+        fixed={"qk_layernorm": True},
+        pinned=(*_PINNED, _NO_BIAS),
+    ),
+    Family(
+        model_type="mixtral",
+        stem="Mixtral",
+        keys=(
+            *_common(1e-5),
+            Key(field="num_experts", names=("num_local_experts", "num_experts")),
+            Key(field="num_experts_per_tok"),
+            Key(field="sliding_window", default=None),
+        ),
+        parts=(heads(), rope(), MIXTRAL_EXPERT_WIDTH),
+        # Softmax over the chosen logits equals softmax over all, renormalised over the chosen.
+        fixed={"norm_topk_prob": True},
+        pinned=_PINNED,
+    ),
+    Family(
+        model_type="deepseek_v2",
+        stem="DeepseekV2",
+        keys=_deepseek(norm_topk_prob=False, scaling=1.0),
+        parts=(LATENT_HEADS, rope(10000.0), routing(scoring="softmax", method="greedy"), SHARED_EXPERTS),
+        fixed=_LATENT_FIXED,
+        pinned=(*_PINNED, _NO_BIAS, Pinned(name="mlp_bias", value=False, why="biases there have no canonical field")),
+    ),
+    Family(
+        model_type="deepseek_v3",
+        stem="DeepseekV3",
+        keys=_deepseek(norm_topk_prob=True, scaling=2.5),
+        parts=(LATENT_HEADS, rope(10000.0), routing(scoring="sigmoid", method="noaux_tc"), SHARED_EXPERTS),
+        fixed=_LATENT_FIXED,
+        pinned=(
+            *_PINNED,
+            _NO_BIAS,
+            Pinned(name="rope_interleave", value=True, why="the published layout of rotated dimensions is interleaved"),
+        ),
+    ),
+)
+
+FAMILIES: Final[Mapping[str, Family]] = {family.model_type: family for family in _TABLE}
