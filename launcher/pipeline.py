@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
-from launcher.job import Job
+from launcher.job import Job, Origin, with_values
 from launcher.plan import LaunchPlan
 from launcher.rules.engine import load, ordered, run
 from launcher.rules.finding import Finding
@@ -13,6 +13,9 @@ from launcher.rules.registry import Facts
 from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.engine import Translation, translate
 from launcher.translate.native import NativeArgs
+
+# The environment variable that a plan refers to where the weights' directory is not known yet.
+MODEL_PATH = "MODEL_PATH"
 
 
 class Refused(Exception):
@@ -80,9 +83,26 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
 
 
 def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list[Finding]]:
-    translation = translate(backend.prepare(job, version), backend, version)
+    local, notes = _with_local_model(job, backend)
+    translation = translate(backend.prepare(local, version), backend, version)
     facts = Facts(job=job, backend=backend.name, version=version, native=translation.native)
-    return translation, ordered([*run(facts), *translation.findings])
+    return translation, ordered([*run(facts), *notes, *translation.findings])
+
+
+def _with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:
+    """Refer to a local directory where a backend cannot fetch the weights of a hub name itself."""
+    model = job.model
+    if backend.reads_hub or model.path is not None or model.hub_id is None or model.pretrained is False:
+        return job, []
+    finding = Finding(
+        rule="MODEL-LOCAL",
+        severity="warning",
+        message=f"{backend.title} reads weights from a local directory: download {model.hub_id} and set model.path, "
+        f"or name the directory in the environment variable {MODEL_PATH} when it starts",
+        fields=("model.path", "model.hub_id"),
+        source=f"mapping table of {backend.name}",
+    )
+    return with_values(job, {"model.path": f"${{{MODEL_PATH}}}"}, Origin(kind="derived")), [finding]
 
 
 judge_without_fixes = partial(judge, fixes=False)

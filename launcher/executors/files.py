@@ -1,10 +1,12 @@
 """A plan's files on disk: nothing of the user's is overwritten, nothing half-written is left under its final name."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.executors.failure import CannotStart
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.shell import REFERENCE
 
 
 def claim(folder: Path) -> None:
@@ -24,22 +26,27 @@ def claim(folder: Path) -> None:
         raise CannotStart(f"output_dir {folder} cannot be written: {error.strerror or error}") from None
 
 
-def write(plan: LaunchPlan) -> None:
-    """Write the plan's files, each beside its place and then renamed.
+def write(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+    """Write the plan's files with their references resolved, each beside its place and then renamed.
 
     Raises:
         CannotStart: a file cannot be written.
     """
     for file in plan.files:
-        _write(file)
+        _write(file, resolved(file.content, environ))
 
 
-def _write(file: PlanFile) -> None:
+def resolved(text: str, environ: Mapping[str, str]) -> str:
+    """Return a text with `${NAME}` references replaced by the environment's values; unknown ones stay."""
+    return REFERENCE.sub(lambda match: environ.get(match.group(1), match.group(0)), text)
+
+
+def _write(file: PlanFile, content: str) -> None:
     path = Path(file.path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(file.content, encoding="utf-8")
+        beside.write_text(content, encoding="utf-8")
         beside.chmod(file.mode)
         beside.replace(path)
     except OSError as error:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.files import claim, write
+from launcher.executors.files import claim, resolved, write
 from launcher.executors.processes import descendants, kill_all
 from launcher.plan import LaunchPlan, NodePlan
-from launcher.plan.shell import LAUNCH_DIR, REFERENCE, references
+from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, references
 
 # After the first Ctrl-C ranks finish their step and save; a rank that does not end by then is killed.
 _GRACE_SECONDS = 60.0
@@ -42,13 +42,13 @@ def run(plan: LaunchPlan, *, quiet: bool = False) -> Ended:
             f"this job has {len(plan.nodes)} nodes, and this is one machine: "
             "launch dry-run --format shell writes the script to run on each of them"
         )
-    environ = {**os.environ, LAUNCH_DIR: os.getcwd()}
+    environ = {**dict.fromkeys(OPTIONAL, ""), **os.environ, LAUNCH_DIR: os.getcwd()}
     missing = [name for name in references(plan) if name not in environ]
     if missing:
         raise CannotStart(f"{', '.join(missing)} not set in the environment: the plan refers to it")
     folder = Path(plan.output_dir)
     claim(folder)
-    write(plan)
+    write(plan, environ)
     log = folder / "logs" / "node0.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     for node in plan.prepare:
@@ -84,20 +84,16 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _resolved(text: str, environ: Mapping[str, str]) -> str:
-    return REFERENCE.sub(lambda match: environ.get(match.group(1), match.group(0)), text)
-
-
 def _start(node: NodePlan, environ: Mapping[str, str], log: Path, quiet: bool) -> Ended:
-    env = {**environ, **{key: _resolved(value, environ) for key, value in node.env.items()}}
+    env = {**environ, **{key: resolved(value, environ) for key, value in node.env.items()}}
     # The interpreter's own scripts (torchrun) must be found even where its environment is not activated.
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
-    argv = [_resolved(word, environ) for word in node.argv]
+    argv = [resolved(word, environ) for word in node.argv]
     try:
         process = subprocess.Popen(
             argv,
             env=env,
-            cwd=_resolved(node.workdir, environ),
+            cwd=resolved(node.workdir, environ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -10,6 +10,8 @@ REFERENCE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 _NODE_RANK = "${NODE_RANK}"
 # The folder in which a script or run is started: files of the plan lie below it, whatever the workdir of a command.
 LAUNCH_DIR = "LAUNCH_DIR"
+# Search paths that a plan extends: empty where the environment has none.
+OPTIONAL = ("PYTHONPATH", "LD_LIBRARY_PATH")
 
 
 def references(plan: LaunchPlan) -> tuple[str, ...]:
@@ -17,8 +19,9 @@ def references(plan: LaunchPlan) -> tuple[str, ...]:
     texts: list[str] = []
     for node in (*plan.prepare, *plan.nodes[:1]):
         texts += [*node.argv, *node.env.values(), node.workdir]
+    texts += [file.content for file in plan.files]
     names = (name for text in texts for name in REFERENCE.findall(text))
-    return tuple(dict.fromkeys(name for name in names if name != "NODE_RANK"))
+    return tuple(dict.fromkeys(name for name in names if name not in ("NODE_RANK", *OPTIONAL)))
 
 
 def script(plan: LaunchPlan) -> str:
@@ -70,8 +73,10 @@ def _file(file: PlanFile) -> list[str]:
     marker = "END_OF_FILE"
     while marker in file.content:
         marker += "_"
-    body = file.content.rstrip("\n")
-    lines = [f'mkdir -p "$(dirname {path})"', f"cat > {path} <<'{marker}'", body, marker]
+    body, word = file.content.rstrip("\n"), f"'{marker}'"
+    if REFERENCE.search(body):
+        body, word = _escaped(body, r"([\\$`])"), marker
+    lines = [f'mkdir -p "$(dirname {path})"', f"cat > {path} <<{word}", body, marker]
     return lines if file.mode == 0o644 else [*lines, f"chmod {file.mode:o} {path}"]
 
 
@@ -87,14 +92,21 @@ def quote(word: str) -> str:
     """Quote one word for bash; `${NAME}` references stay references, everything else is literal."""
     if not REFERENCE.search(word):
         return shlex.quote(word)
-    parts = REFERENCE.split(word)
+    return '"' + _escaped(word, r'([\\"$`])') + '"'
+
+
+def _escaped(text: str, special: str) -> str:
+    """Escape the special characters outside `${NAME}` references."""
+    parts = REFERENCE.split(text)
     texts, names = parts[::2], parts[1::2]
-    quoted = [re.sub(r'([\\"$`])', r"\\\1", text) for text in texts]
-    return (
-        '"'
-        + "".join(text + (f"${{{name}}}" if name else "") for text, name in zip(quoted, [*names, ""], strict=True))
-        + '"'
-    )
+    quoted = [re.sub(special, r"\\\1", part) for part in texts]
+    return "".join(part + _reference(name) for part, name in zip(quoted, [*names, ""], strict=True))
+
+
+def _reference(name: str) -> str:
+    if not name:
+        return ""
+    return f"${{{name}:-}}" if name in OPTIONAL else f"${{{name}}}"
 
 
 def one_line(words: Iterable[str]) -> str:

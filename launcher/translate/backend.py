@@ -46,6 +46,7 @@ class Backend:
         rules: modules that declare the backend's rules.
         requires: what must be importable (`module:name`) or named by an environment variable (`env:NAME`) for a native run.
         install_hint: how to get it.
+        reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
         aliases: other spellings of versions ("4.6" for "4.6.0").
     """
 
@@ -61,6 +62,7 @@ class Backend:
     rules: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()
     install_hint: str = ""
+    reads_hub: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def version(self, wanted: str | None) -> str:

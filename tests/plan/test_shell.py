@@ -78,6 +78,20 @@ def test_references_are_resolved_or_asked_for(tmp_path):
     assert json.loads(done.stdout)[:2] == [["--dir", "/d/a b"], "/d"]
 
 
+def test_a_search_path_may_be_empty(tmp_path):
+    text = script(plan(env={"X": "/mine:${PYTHONPATH}"}))
+    assert json.loads(run_script(text, tmp_path).stdout)[1] == "/mine:"
+    assert json.loads(run_script(text, tmp_path, PYTHONPATH="/theirs").stdout)[1] == "/mine:/theirs"
+
+
+def test_references_in_files_are_resolved_and_the_rest_is_literal(tmp_path):
+    content = 'dir: "${DATA_DIR}/x"\ncost: $5 `date` \\n\n'
+    text = script(plan(files=(PlanFile(path="x.yaml", content=content),)))
+    assert run_script(text, tmp_path).returncode != 0
+    assert run_script(text, tmp_path, DATA_DIR="/d").returncode == 0
+    assert (tmp_path / "x.yaml").read_text() == content.replace("${DATA_DIR}", "/d")
+
+
 def test_several_nodes_share_one_script_that_reads_the_rank(tmp_path):
     nodes = tuple(
         NodePlan(rank=rank, argv=(sys.executable, "-c", SHOW, "--node_rank", str(rank)), env={"NODE_RANK": str(rank)})
