@@ -84,8 +84,9 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
 
 def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list[Finding]]:
     local, notes = _with_local_model(job, backend)
-    translation = translate(backend.prepare(local, version), backend, version)
-    facts = Facts(job=job, backend=backend.name, version=version, native=translation.native)
+    prepared = backend.prepare(local, version)
+    translation = translate(prepared, backend, version)
+    facts = Facts(job=prepared, backend=backend.name, version=version, native=translation.native)
     return translation, ordered([*run(facts), *notes, *translation.findings])
 
 

@@ -10,8 +10,7 @@ from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.lines import shown
 from launcher.job import Job, Origin, build, derive
 from launcher.job.model import Model, RopeScaling
-
-_OWN = ("path", "hub_id", "pretrained", "overridden")
+from launcher.models import determined_fields
 
 
 def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
@@ -54,7 +53,7 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     overridden = tuple(path for path, value in explicit.items() if _at(model, path) != value)
     model = dataclasses.replace(_replaced(model, explicit), overridden=overridden)
     origins = dict(job.origins)
-    for path in _architecture(Model, ""):
+    for path in determined_fields():
         if path not in explicit:
             origins.pop(f"model.{path}", None)
             if path.split(".")[0] in read:
@@ -72,7 +71,7 @@ def _with_overridden(job: Job, preset: Path | None) -> Job:
     pristine = _model_of({str(key): value for key, value in loaded.items()} if isinstance(loaded, dict) else {})
     if pristine.hub_id != job.model.hub_id:
         return job
-    paths = _architecture(Model, "")
+    paths = determined_fields()
     overridden = tuple(path for path in paths if _at(job.model, path) != _at(pristine, path))
     return dataclasses.replace(job, model=dataclasses.replace(job.model, overridden=overridden))
 
@@ -81,21 +80,11 @@ def _explicit(job: Job, preset: Path | None) -> dict[str, Any]:
     """Architecture fields that the user set on the command line or in a recipe, not those of the preset's file."""
     from_preset = shown(preset) if preset is not None else None
     explicit = {}
-    for path in _architecture(Model, ""):
+    for path in determined_fields():
         origin = job.origin(f"model.{path}")
         if origin.kind == "override" or (origin.kind == "recipe" and origin.where.rpartition(":")[0] != from_preset):
             explicit[path] = _at(job.model, path)
     return explicit
-
-
-def _architecture(cls: type, prefix: str) -> list[str]:
-    paths: list[str] = []
-    for field in dataclasses.fields(cls):
-        if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
-            paths += _architecture(field.type, f"{field.name}.")
-        elif field.name not in _OWN:
-            paths.append(f"{prefix}{field.name}")
-    return paths
 
 
 def _model_of(values: Mapping[str, Any]) -> Model:

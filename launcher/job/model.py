@@ -94,7 +94,7 @@ class Model:
     )
     qk_layernorm: bool = option(
         False,
-        "Normalise query and key heads (Qwen3).",
+        "Normalise query and key heads (Qwen3), or the compressed query and key/value (MLA).",
         source="Megatron-core TransformerConfig.qk_layernorm",
         trains=True,
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 
 from launcher.job import Job, Origin, Value, fields, output_dir, value_at, with_values
@@ -11,6 +11,7 @@ from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 from launcher.rehearse.shrink import shrink
 from launcher.rules.finding import Finding
 from launcher.translate.backend import get_backend
@@ -172,7 +173,11 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     from launcher.pipeline import judge
     from launcher.rehearse.native import announcement, environment, missing, untested
 
-    judged = judge(dataclasses.replace(outcome.job, runtime="native"), fixes=False)
+    job, prepare = _with_sample(dataclasses.replace(outcome.job, runtime="native"), outcome)
+    judged = judge(job, fixes=False)
+    errors = [finding for finding in judged.findings if finding.severity == "error"]
+    if errors:
+        raise RehearsalRefused(errors)
     module = import_module(f"{type_module(outcome)}.rehearse")
     native = module.NATIVE_CPU
     lacking = missing(native, os.environ)
@@ -192,14 +197,37 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     adapt = getattr(module, "adapt_plan", None)
     if adapt is not None:
         plan = adapt(plan, judged.job)
-    added: Mapping[str, str] = environment(native, os.environ)
-    nodes = tuple(dataclasses.replace(node, env={**node.env, **added}) for node in plan.nodes)
+    nodes = tuple(
+        dataclasses.replace(node, env={**node.env, **environment(native, {**os.environ, **node.env})})
+        for node in plan.nodes
+    )
     return dataclasses.replace(
         plan,
         nodes=nodes,
+        prepare=(*prepare, *plan.prepare),
         what=f"rehearsal: {announcement(native)}",
         notes=(*notes, *untested(native), *((native.note,) if native.note else ()), *plan.notes),
     )
+
+
+def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]:
+    """Return the job with the shipped text in a form that its backend reads, and the command that writes it."""
+    if job.data.format not in (None, "sample", "mock") or job.data.paths:
+        return job, ()
+    folder = f"{output_dir(job)}/data"
+    forms: dict[str, dict[str, Value]] = {
+        "megatron": {"data.paths": (f"{folder}/{TOKENS}",)},
+        "text": {"data.paths": (f"{folder}/{TEXT}",), "tokenizer.path": job.tokenizer.path or tokenizer_directory()},
+    }
+    for form, values in forms.items():
+        changed = with_values(job, {"data.format": form, **values}, _REHEARSED)
+        findings = translate(
+            outcome.backend.prepare(changed, outcome.version), outcome.backend, outcome.version
+        ).findings
+        if not any("data.format" in finding.fields or "data.paths" in finding.fields for finding in findings):
+            writer = NodePlan(rank=0, argv=("python", "-m", "launcher.rehearse.sample_data", folder))
+            return changed, (writer,)
+    return job, ()
 
 
 def type_module(outcome: Outcome) -> str:

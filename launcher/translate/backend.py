@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from launcher.job import Job
 from launcher.plan.plan import LaunchPlan
@@ -30,6 +32,42 @@ class UnknownVersion(LookupError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """How a command or file of this backend looks, as data, so that `launch import` finds it in what people have.
+
+    Attributes:
+        programs: console commands and their sub-commands that train; a command without any has an empty tuple.
+        scripts: endings of script paths that train, with the sub-command that they stand for ("" for none).
+        others: programs ("swift sft") and scripts of the same project that are started alike, and why they are not
+            imported.
+        command_argument: name under which the table reads the sub-command; None: there is none.
+        config: options that name a configuration file; its values stand where the option stands.
+        positional_config: the first argument may be a configuration file (.yaml, .yml, .json).
+        options: options of the entry script that set a key of the configuration (`epochs` -> `runner_config.epochs`).
+        pairs: options followed by `key=value` words that set keys of the configuration.
+        flatten: nested configuration to arguments; None: its keys are the arguments.
+        environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
+        arguments_section: top-level key of a YAML file that holds `--flag: value` pairs, and the one of the environment.
+        signs: beginnings of variable names and paths that are found only where this backend runs.
+        renames: file that says what became of arguments between versions.
+    """
+
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+    command_argument: str | None = None
+    config: tuple[str, ...] = ()
+    positional_config: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    pairs: tuple[str, ...] = ()
+    flatten: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    environment_cluster: bool = False
+    arguments_section: tuple[str, str] | None = None
+    signs: tuple[str, ...] = ()
+    renames: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """One training stack. Everything is data or a pure function; heavy work is loaded when it is asked for.
 
@@ -48,6 +86,7 @@ class Backend:
         install_hint: how to get it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
         aliases: other spellings of versions ("4.6" for "4.6.0").
+        entry: how its commands look, for `launch import`.
     """
 
     name: str
@@ -64,6 +103,7 @@ class Backend:
     install_hint: str = ""
     reads_hub: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
+    entry: Entry = Entry()
 
     def version(self, wanted: str | None) -> str:
         """Return the version to write for; None: the newest.

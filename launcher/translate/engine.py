@@ -100,14 +100,16 @@ def _pass_through(
     for typed, value in _flat(job.backend.args, catalogue):
         path = f"backend.args.{typed}"
         argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
-        name = typed if argument is None else argument.name
+        # YAML keys stay as typed: their spellings are aliases of one key, and a file may hold only one of them.
+        name = typed if argument is None or catalogue.style == "yaml" else argument.name
         problem = catalogue.check(name, value)
         if problem is not None:
             findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
-        written = next((arg for arg in args if arg.flag == name), None)
+        same = (name, *argument.aliases, argument.name) if argument is not None else (name,)
+        written = next((arg for arg in args if arg.flag in same), None)
         if written is not None and written.value != value:
             findings.append(_override_of(path, name, value, written))
-        args = [arg for arg in args if arg.flag != name]
+        args = [arg for arg in args if arg is not written]
         native = tuple(value) if isinstance(value, list) else value
         if native is False and argument is not None and argument.action in ("store_true", "store_false"):
             continue

@@ -1,4 +1,4 @@
-"""The rows of a mapping table: which canonical fields tie to which native arguments, and how values cross, both ways."""
+"""The rows of a mapping table: which fields tie to which native arguments, and how values cross, both ways."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Row:
     """One tie between the job and a backend.
 
     Attributes:
-        fields: canonical paths that the row reads (and sets, backwards); the first one is named as the argument's field.
+        fields: canonical paths that the row reads (and sets, backwards); the first one names the argument's field.
         flags: native arguments that it may write.
         emit: job to (flag, value) pairs; raises `Unsupported` for a value that has no native form.
         read: native arguments to canonical values; None for arguments that follow from others and are only written.

@@ -1,0 +1,67 @@
+"""Megatron-SWIFT (ms-swift): `megatron sft|pt|rlhf`, from the seed's era before 3.5 to 4.6."""
+
+from functools import cache
+from pathlib import Path
+
+from backends.megatron.launch import argv, launch
+from backends.megatron.mapping import table
+from backends.megatron.mapping_merge import prepare
+from launcher.translate.backend import Backend, Entry
+from launcher.translate.catalogue import Catalogue, load
+
+_VERSIONS = ("4.6.0", "4.0.0", "3.12.6", "3.6.4", "3.5.3", "3.5-dev")
+
+
+@cache
+def catalogue(version: str) -> Catalogue:
+    """Return what `megatron sft|pt|rlhf|export` of this version accepts."""
+    return load(Path(__file__).parent / "catalogue" / f"{version}.json")
+
+
+_TRAINS = ("sft", "pt", "rlhf")
+ENTRY = Entry(
+    programs={"megatron": _TRAINS},
+    scripts={f"_megatron/{command}.py": command for command in _TRAINS},
+    others={
+        "megatron export": "it converts checkpoints (launch convert)",
+        **{
+            f"swift {command}": "it runs on transformers, not on Megatron"
+            for command in (
+                "sft",
+                "pt",
+                "rlhf",
+                "infer",
+                "export",
+                "deploy",
+                "rollout",
+                "eval",
+                "sample",
+                "app",
+                "web-ui",
+            )
+        },
+    },
+    command_argument="command",
+    config=("config",),
+    positional_config=True,
+    environment_cluster=True,
+    signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
+    renames=Path(__file__).parent / "renames.json",
+)
+
+BACKEND = Backend(
+    name="megatron",
+    title="Megatron-SWIFT",
+    versions=_VERSIONS,
+    devices=("cuda", "npu"),
+    table=table,
+    catalogue=catalogue,
+    launch=launch,
+    argv=argv,
+    prepare=prepare,
+    reads_hub=True,
+    requires=("module:swift", "module:mcore_bridge"),
+    install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",
+    aliases={"4.6": "4.6.0", "4.0": "4.0.0", "3.12": "3.12.6", "3.6": "3.6.4", "3.5": "3.5.3", "seed": "3.5-dev"},
+    entry=ENTRY,
+)

@@ -1,0 +1,120 @@
+"""How Megatron-SWIFT is started: `megatron sft|pt|rlhf`, which starts torchrun itself, as variables tell it."""
+
+import json
+from collections.abc import Iterator, Mapping
+
+from backends.megatron.launch_model import model_files, prepare_model
+from backends.megatron.mapping_model import (
+    BRIDGED,
+    from_pretrained,
+    is_described,
+    mcore_directory,
+    model_dir,
+    output_dir,
+    source,
+)
+from launcher.job import Job, Value
+from launcher.plan import LaunchPlan, NodePlan
+from launcher.plan.rendezvous import master_addr, master_port
+from launcher.translate.native import NativeArgs
+from launcher.translate.versions import in_range
+
+_COMMANDS = {"pretrain": "pt", "sft": "sft"}
+# Set by 76 of the 112 Megatron scripts of ms-swift's examples (main, 2026-08); swift itself does not set it.
+_CUDA_ENV = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+# Set by 7 and 8 of its 15 Ascend scripts.
+_NPU_ENV = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True", "TASK_QUEUE_ENABLE": "2"}
+# Megatron-FSDP refuses 1, which swift sets by default (swift/megatron/arguments/megatron_args.py:967 @4.6.0).
+_FSDP_ENV = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+
+
+def command(job: Job) -> str:
+    """Return the sub-command of `megatron` that trains this job."""
+    return _COMMANDS.get(job.task.type, "rlhf")
+
+
+def argv(native: NativeArgs) -> list[str]:
+    """Return the arguments as HfArgumentParser reads them: `--flag value`, booleans true|false, lists as words."""
+    line: list[str] = []
+    for arg in native:
+        values = list(arg.value) if isinstance(arg.value, (tuple, list)) else [arg.value]
+        texts = [text_of(value) for value in values]
+        if len(texts) == 1 and texts[0].startswith("-") and not _is_number(texts[0]):
+            line.append(f"--{arg.flag}={texts[0]}")  # as a word of its own it would be taken for an option
+        else:
+            line.extend((f"--{arg.flag}", *texts))
+    return line
+
+
+def text_of(value: Value) -> str:
+    """Return one value as a word: true|false, JSON for mappings and inner lists."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (Mapping, list, tuple)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def launch(job: Job, native: NativeArgs) -> LaunchPlan:
+    """Return the plan that starts `megatron` once on every node."""
+    line = (_program(job), command(job), *argv(native))
+    nodes = tuple(
+        NodePlan(rank=rank, argv=line, env=_environment(job, native, rank)) for rank in range(job.cluster.nodes)
+    )
+    devices = f"{job.cluster.nodes} x {job.cluster.devices_per_node} {job.hardware.device} devices"
+    return LaunchPlan(
+        nodes=nodes,
+        files=model_files(job, native.version),
+        prepare=prepare_model(job, native.version),
+        output_dir=output_dir(job),
+        what=f"ms-swift {native.version}: megatron {command(job)} on {devices}, started by its own torchrun",
+        notes=tuple(_notes(job, native)),
+    )
+
+
+def _program(job: Job) -> str:
+    """The console script beside the chosen Python, or the one on the PATH; swift runs on with that script's Python."""
+    folder, slash, _ = (job.cluster.python or "").rpartition("/")
+    return f"{folder}/megatron" if slash else "megatron"
+
+
+def _environment(job: Job, native: NativeArgs, rank: int) -> dict[str, str]:
+    """Variables from which swift makes torchrun's options (swift/cli/main.py:74 @4.6.0); without them none."""
+    env = {"NPROC_PER_NODE": str(job.cluster.devices_per_node), "MASTER_PORT": str(master_port(job))}
+    if job.cluster.nodes > 1:
+        env |= {"NNODES": str(job.cluster.nodes), "NODE_RANK": str(rank), "MASTER_ADDR": master_addr(job)}
+    if job.hardware.device == "npu":
+        env |= _NPU_ENV
+    if job.hardware.device == "cuda":
+        env |= _CUDA_ENV
+    if native.get("use_megatron_fsdp"):
+        env |= _FSDP_ENV
+    return {**env, **job.backend.env}
+
+
+def _notes(job: Job, native: NativeArgs) -> Iterator[str]:
+    version = native.version
+    converted = mcore_directory(job)
+    if in_range(version, None, "3.9") and native.get("load") == converted and converted is not None:
+        yield (
+            f"{converted} must exist before the start; it is made once by: swift export --model {source(job)} "
+            f"--to_mcore true --torch_dtype bfloat16 --output_dir {converted}"
+        )
+    if in_range(version, None, "3.99"):
+        yield "ms-swift 3.x clones Megatron-LM at its start unless MEGATRON_LM_PATH names a checkout"
+    if is_described(job, version) and not from_pretrained(job):
+        yield "training starts from random weights"
+        if in_range(version, BRIDGED, None):
+            yield f"one process draws them into {model_dir(job)} first: 4 bytes of memory and 2 of disk a parameter"
+    if is_described(job, version) and job.tokenizer.path is None and source(job) is None:
+        yield f"no tokenizer is named: set tokenizer.path, or put a tokenizer's files into {model_dir(job)}"
+    if job.cluster.nodes > 1:
+        yield "every node needs the same paths: a shared disk, or MODELSCOPE_CACHE and the output directory on one"

@@ -1,0 +1,29 @@
+"""A user's own keys for the option that holds extra arguments join the launcher's."""
+
+import dataclasses
+
+from backends.megatron.mapping_extra import argument_row, key_row
+from backends.megatron.mapping_rows import FOUR, mapping_of
+from launcher.job import Job
+from launcher.translate.rows import Unsupported
+from launcher.translate.versions import in_range
+
+
+def prepare(job: Job, version: str) -> Job:
+    """Return the job with `backend.args.megatron_extra_kwargs` completed by what the launcher writes into it.
+
+    A key that both set differently is left alone: the translation then reports the contradiction.
+    """
+    row = key_row(version) if in_range(version, FOUR, None) else argument_row(version)
+    flag = row.flags[0]
+    passed = mapping_of(job.backend.args.get(flag))
+    if passed is None or not in_range(version, row.since, row.until):
+        return job
+    try:
+        ours = next((dict(value) for _, value in row.emit(job)), {})
+    except Unsupported:
+        return job  # reported by the translation
+    if any(key in ours and ours[key] != value for key, value in passed.items()):
+        return job
+    args = {**job.backend.args, flag: {**ours, **passed}}
+    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args))

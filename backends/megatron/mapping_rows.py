@@ -1,0 +1,158 @@
+"""Row factories that these tables need besides the general ones: renamed options, quiet ones, defaults when read."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from launcher.job import Job, Value, field_at, value_at
+from launcher.translate.rows import NativeView, Row, Unsupported, negated, same
+
+# Last version of the 3.x line; swift renamed 113 options at 4.0.
+THREE = "3.99"
+FOUR = "4.0"
+# The seed document's commit (ms-swift 54e9c505), before 3.5.
+SEED = "3.5-dev"
+
+
+def renamed(path: str, old: str, new: str, factory: Callable[..., Row] = same, **row: Any) -> tuple[Row, Row]:
+    """Return two rows for an option that 4.0 renamed."""
+    return factory(path, old, until=THREE, **row), factory(path, new, since=FOUR, **row)
+
+
+def inverted(path: str, old: str, new: str, **row: Any) -> tuple[Row, Row]:
+    """Return two rows for a switch that is negative up to 3.x (`no_x true`) and positive since 4.0."""
+    return negated(path, old, until=THREE, **row), same(path, new, since=FOUR, **row)
+
+
+def above_one(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for a size of which 1 is the default everywhere: only larger sizes are written."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value > 1:
+            yield flag, value
+
+    return Row(
+        fields=(path,),
+        flags=(flag,),
+        emit=emit,
+        read=lambda view: {path: view.take(flag)} if view.has(flag) else {},
+        **row,
+    )
+
+
+def explicit(path: str, flag: str, absent: Value, names: Mapping[Value, Value] | None = None, **row: Any) -> Row:
+    """Return a row for a value that is always written; where an argument list lacks it, `absent` was meant."""
+    forward = names or {}
+    back = {native: canonical for canonical, native in forward.items()}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None:
+            yield flag, forward.get(value, value)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        value = view.take(flag, absent)
+        return {path: back.get(value, value)}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def one_of(path: str, flag: str, names: tuple[str, ...], why: str = "", **row: Any) -> Row:
+    """Return a row for an enumeration whose names are the canonical ones; the others are refused.
+
+    A version that makes the option a list (`nargs='+'`) reads a list of one as that one.
+    """
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is None:
+            return
+        if value not in names:
+            raise Unsupported(
+                path, why or f"it knows {', '.join(names)}", tuple(f"{path}={name}" for name in names[:3])
+            )
+        yield flag, value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        value = single(view.peek(flag))
+        if not view.has(flag) or value not in names:
+            return {}
+        view.take(flag)
+        return {path: value}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def listed(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for an option of several words."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value:
+            yield flag, value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: words(view.take(flag))} if view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def only(path: str, allowed: tuple[Value, ...], why: str, works: tuple[str, ...] = (), **row: Any) -> Row:
+    """Return a row for a field that has no option: the allowed values are what happens anyway, others are refused."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None and value != field_at(path).default and value not in allowed:
+            raise Unsupported(path, why, works)
+        return ()
+
+    return Row(fields=(path,), flags=(), emit=emit, **row)
+
+
+def single(value: Value) -> Value:
+    """Return the item of a list of one, any other value unchanged."""
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        return value[0]
+    return value
+
+
+def words(value: Value) -> tuple[Value, ...]:
+    """Return the words of an option that takes several; one word may be given without a list."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def mapping_of(value: Value) -> dict[str, Value] | None:
+    """Return the mapping that a JSON option holds, given as mapping or as text; None if it is neither."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return dict(value) if isinstance(value, Mapping) else None
+
+
+def spell_out(view: NativeView, flag: str, default: Value) -> None:
+    """Note a default that the table would write differently, so that it is passed through as it was meant."""
+    view.values.setdefault(flag, default)
+
+
+# -- conditions
+
+_MOE = ("qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3")
+
+
+def may_be_moe(path: str, absent: Value = None) -> Callable[[Job], bool]:
+    """Return whether `path` matters: to an MoE model, or where only the backend knows the model and a value was set.
+
+    Args:
+        path: canonical field.
+        absent: canonical value that the backend takes by itself; None: the field's default.
+    """
+
+    def when(job: Job) -> bool:
+        unknown = job.model.hidden_size is None and job.model.num_experts is None
+        usual = field_at(path).default if absent is None else absent
+        return job.model.is_moe or (unknown and (job.model.model_type in _MOE or value_at(job, path) != usual))
+
+    return when

@@ -1,0 +1,38 @@
+"""Stand-ins that let unmodified ms-swift 4.6 train on CPU; imported only in its rank processes."""
+
+from typing import Any
+
+from launcher.rehearse.cpu import triton_standin, with_transformer_engine
+from launcher.rehearse.cpu.after_import import after_import
+
+UNGUARDED_TRITON = ("mcore_bridge.model.modules.kernels.qsa_block_sparse_attn",)
+"""mcore-bridge 1.6.5 imports triton here for a model that no rehearsal builds (its neighbours guard the import)."""
+
+
+def install(_script: str) -> None:
+    """Put the stand-ins for CUDA, Transformer Engine and triton in place, and ask no hub about the model."""
+    with_transformer_engine.install()
+    triton_standin.install((*triton_standin.MEGATRON_CORE, *UNGUARDED_TRITON))
+    after_import("modelscope.hub.check_model", _no_questions)
+    after_import("mcore_bridge.utils.safetensors", _saved_tensors_are_copies)
+
+
+def _no_questions(module: Any) -> None:
+    """Skip the question to the hub whether the local model is the latest, which sends the configuration along.
+
+    Without a network it is 20 s of retries in each run (modelscope/hub/check_model.py:33).
+    """
+    module.check_local_model_is_latest = lambda *_args, **_kwargs: None
+
+
+def _saved_tensors_are_copies(module: Any) -> None:
+    """Let ``.cpu()`` of a saved tensor be a copy, as it is on a GPU: safetensors refuses tensors that share memory.
+
+    Multi-token prediction saves the embedding and the head twice (mcore_bridge/utils/safetensors.py:132).
+    """
+    add_tensor = module.StreamingSafetensorSaver.add_tensor
+
+    def add_copy(self: Any, name: str, tensor: Any) -> Any:
+        return add_tensor(self, name, tensor.clone() if self.is_save_rank else tensor)
+
+    module.StreamingSafetensorSaver.add_tensor = add_copy

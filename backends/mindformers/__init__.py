@@ -1,0 +1,73 @@
+"""MindFormers (MindSpore Transformers): the mcore static graph, a YAML file under msrun."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from backends.mindformers.launch import argv, launch
+from backends.mindformers.mapping import table
+from backends.mindformers.yaml_file import flatten
+from launcher.job import Job
+from launcher.translate.backend import Backend, Entry
+from launcher.translate.catalogue import Catalogue, load
+
+__all__ = ["BACKEND"]
+
+_FOLDER = Path(__file__).parent / "catalogue"
+
+
+@cache
+def _catalogue(version: str) -> Catalogue:
+    return load(_FOLDER / f"{version}.json")
+
+
+def prepare(job: Job, version: str) -> Job:
+    """Return the job with what MindFormers does where nothing is said: experts are not split by tensor parallelism."""
+    if not job.model.is_moe or job.parallel.etp is not None:
+        return job
+    return replace(job, parallel=replace(job.parallel, etp=1))
+
+
+_SAME = (
+    "run_mode do_eval seed use_parallel load_checkpoint src_strategy_path_or_dir auto_trans_ckpt transform_process_num "
+    "only_save_strategy resume_training remote_save_url profile output_dir trust_remote_code"
+)
+ENTRY = Entry(
+    scripts={"run_mindformer.py": ""},
+    config=("config",),
+    # run_mindformer.py:270-380 @r1.6.0
+    options={
+        **{name: name for name in _SAME.split()},
+        "mode": "context.mode",
+        "device_id": "context.device_id",
+        "device_target": "context.device_target",
+        "strategy_load_checkpoint": "parallel.strategy_ckpt_load_file",
+        "train_dataset_dir": "train_dataset.data_loader.dataset_dir",
+        "eval_dataset_dir": "eval_dataset.data_loader.dataset_dir",
+        "epochs": "runner_config.epochs",
+        "batch_size": "runner_config.batch_size",
+        "gradient_accumulation_steps": "runner_config.gradient_accumulation_steps",
+        "sink_mode": "runner_config.sink_mode",
+        "num_samples": "train_dataset.data_loader.num_samples",
+    },
+    pairs=("options",),
+    flatten=flatten,
+    signs=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),
+)
+
+BACKEND = Backend(
+    name="mindformers",
+    title="MindFormers",
+    versions=("2.1.0", "1.6.0"),
+    devices=("npu",),
+    table=table,
+    catalogue=_catalogue,
+    launch=launch,
+    prepare=prepare,
+    argv=argv,
+    requires=("module:mindspore", "env:MINDFORMERS_PATH"),
+    install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
+    "MINDFORMERS_PATH to it",
+    aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
+    entry=ENTRY,
+)

@@ -1,0 +1,75 @@
+"""The mapping table of MindFormers' mcore static YAML (use_legacy: False), read in both directions."""
+
+from functools import cache
+
+from backends.mindformers.mapping_data import data_rows, length_rows, mask_rows, strategy_row
+from backends.mindformers.mapping_gaps import IRRELEVANT, UNSUPPORTED
+from backends.mindformers.mapping_memory import memory_rows
+from backends.mindformers.mapping_model import (
+    dropout_row,
+    latent_attention_rows,
+    model_rows,
+    prediction_rows,
+    weight_rows,
+)
+from backends.mindformers.mapping_moe import bias_callback, moe_rows
+from backends.mindformers.mapping_outputs import callback_rows, checkpoint_rows, output_rows
+from backends.mindformers.mapping_parallel import batch_rows, parallel_rows, stage_rows
+from backends.mindformers.mapping_support import architecture
+from backends.mindformers.mapping_training import (
+    general_rows,
+    kernel_rows,
+    lora_rows,
+    optimizer_rows,
+    precision_rows,
+    schedule_rows,
+    trainer_rows,
+)
+from launcher.translate.rows import Row, Table, fixed
+
+
+def _context_rows() -> tuple[Row, ...]:
+    return (
+        fixed("context.mode", 0, note="graph mode; 1 would choose the other training stack of 2.x"),
+        fixed("context.device_target", "Ascend"),
+        fixed("context.jit_config.jit_level", "O0", note="as in every mcore example of MindFormers"),
+    )
+
+
+@cache
+def table(version: str) -> Table:
+    """Return the mapping table of one version, its rows in the order of MindFormers' own examples.
+
+    Native arguments are dotted paths of the YAML. A callback is a path by its type,
+    `callbacks.MFLossMonitor.per_print_times`; other lists are values, and so are mappings whose keys are data
+    (rope_scaling, pet_config, select_recompute).
+    """
+    rows = (
+        *general_rows(),
+        *checkpoint_rows(),
+        *weight_rows(),
+        *trainer_rows(),
+        *batch_rows(),
+        *data_rows(version),
+        *length_rows(),
+        *optimizer_rows(version),
+        *schedule_rows(),
+        *_context_rows(),
+        *parallel_rows(version),
+        strategy_row(),
+        *memory_rows(version),
+        *(architecture(row) for row in model_rows(version)),
+        dropout_row(),
+        *(architecture(row) for row in latent_attention_rows()),
+        *(architecture(row) for row in moe_rows(version)),
+        *(architecture(row) for row in prediction_rows(version)),
+        *stage_rows(version),
+        *mask_rows(),
+        *precision_rows(),
+        *kernel_rows(version),
+        *lora_rows(),
+        *callback_rows(),
+        bias_callback(),
+        *output_rows(),
+    )
+    return Table(rows=rows, unsupported=UNSUPPORTED, irrelevant=IRRELEVANT)

@@ -1,0 +1,274 @@
+"""Rows of recomputation and swapping."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.mindformers.mapping_parallel import PP, effective_vpp
+from backends.mindformers.mapping_stages import Matrix, layers_per_chunk
+from backends.mindformers.mapping_support import frozen, key, require
+from launcher.job import Job, Value
+from launcher.translate.rows import NativeView, Row
+
+_FULL = "recompute_config.recompute"
+_SWAP, _LAYER_SWAP = "swap_config.swap", "swap_config.layer_swap"
+
+# Cells by name, as regular expressions whose parts are divided by an escaped dot (LayerSetting.set_pattern_recompute,
+# parallel_core/training_graph/transformer/utils.py @2.1.0). The activation patterns are MindFormers' own defaults.
+ACTIVATION = (
+    r"mlp\.shared_experts\.mul",
+    r"mlp\.shared_experts\.activation_func\.silu",
+    r"mlp\.mul",
+    r"mlp\.activation_func\.silu",
+)
+NORMS = ("input_layernorm", "pre_mlp_layernorm")
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "core_attn": (r"self_attention\.core_attention",),
+    "mlp": ("mlp",),
+    "moe": ("mlp",),
+    "shared_experts": (r"mlp\.shared_experts",),
+    "layernorm": NORMS,
+    "mla_up_proj": (r"self_attention\.linear_q_up_proj", r"self_attention\.linear_kv_up_proj"),
+    "moe_act": (),  # The experts' SwiGLU is always recomputed (moe/ffn.py:131 @2.1.0).
+}
+
+
+def _swaps(job: Job) -> bool:
+    return bool(job.offload.attention) or bool(job.offload.activation_layers)
+
+
+def _first_layers(matrix: Matrix, count: int) -> tuple[int, ...]:
+    layers: list[int] = []
+    start = 0
+    for row in matrix:
+        for size in row:
+            layers.extend(range(start, start + min(count, size)))
+            start += size
+    return tuple(layers)
+
+
+def _full() -> Row:
+    paths = ("granularity", "method", "num_layers", "per_pp_rank")
+    fields = tuple(f"recompute.{name}" for name in paths)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        recompute, parallel = job.recompute, job.parallel
+        if recompute.granularity != "full":
+            yield _FULL, False
+            return
+        count = recompute.num_layers or 1
+        if recompute.method != "block":
+            why = f"it recomputes each layer by itself, not groups of {count}"
+            require(count == 1, fields[2], why, f"{fields[2]}=1", "recompute.method=block")
+            yield _FULL, True
+            return
+        if _swaps(job):
+            # With swapping on, MindFormers reads the list as layer numbers instead of counts (S7).
+            matrix = layers_per_chunk(job)
+            require(matrix is not None, "model.num_hidden_layers", "swapping needs it to number the layers")
+            require(not recompute.per_pp_rank, fields[3], "with swapping the layers are numbered chunk by chunk")
+            yield _FULL, _first_layers(matrix or (), count)
+        elif (parallel.vpp or 1) > 1 and not recompute.per_pp_rank:
+            yield _FULL, tuple((count,) * parallel.pp for _ in range(parallel.vpp or 1))
+        else:
+            yield _FULL, (count,) * parallel.pp
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        written = frozen(view.peek(_FULL))
+        if written is False:
+            view.take(_FULL)
+            return {}
+        if written is True:
+            view.take(_FULL)
+            return {fields[0]: "full", fields[1]: "uniform", fields[2]: 1}
+        pp, vpp = view.peek(PP, 1), effective_vpp(view)
+        rows = written if isinstance(written, tuple) and written and isinstance(written[0], tuple) else (written,)
+        figures = {n for row in rows if isinstance(row, tuple) for n in row}
+        count = next(iter(figures), None)
+        sound = all(isinstance(row, tuple) and len(row) == pp for row in rows) and len(figures) == 1
+        numbers = view.peek(key("cpu_offloading"))  # Layer numbers, not counts (S7).
+        if numbers or not sound or isinstance(count, bool) or not count or len(rows) not in (1, vpp):
+            return {}
+        view.take(_FULL)
+        found: dict[str, Value] = {fields[0]: "full", fields[1]: "block", fields[2]: count}
+        if vpp > 1 and len(rows) == 1:
+            found[fields[3]] = True
+        return found
+
+    note = "block: a count for each stage, or each chunk of each stage; uniform: every layer by itself"
+    return Row(fields=fields, flags=(_FULL,), emit=emit, read=read, note=note)
+
+
+def _counts(job: Job, layers: int | None) -> Value:
+    if layers is None:
+        return True
+    if _swaps(job):
+        return _first_layers(layers_per_chunk(job) or (), layers)
+    return (layers,) * job.parallel.pp
+
+
+def _wanted_modules(job: Job) -> tuple[str, ...]:
+    if job.recompute.granularity != "selective":
+        return ()
+    model = job.model
+    modules = job.recompute.modules or ("core_attn",)
+    path = "recompute.modules"
+    mixed = model.is_moe and (model.first_k_dense_replace > 0 or model.moe_layer_freq > 1)
+    why = "dense and MoE layers both call it mlp here, and this model has both kinds"
+    require(not (mixed and {"mlp", "moe"} & set(modules)), path, why, "recompute.granularity=full")
+    why = "the model has no such layers"
+    require(not ("mlp" in modules and model.is_moe), path, why)
+    require(not ("moe" in modules and not model.is_moe), path, why)
+    return modules
+
+
+def _own_keys(version: str, name: str) -> tuple[str, ...]:
+    """Return where a switch of recompute_config goes.
+
+    Version 1.6 hands only `recompute` on to the mcore graph (get_recompute, transformer_config_utils.py:64 @1.6.0),
+    which reads the others from the model section.
+    """
+    section = f"recompute_config.{name}"
+    return (section, key(name)) if version == "1.6.0" else (section,)
+
+
+def _selective(version: str) -> Row:
+    flags = _own_keys(version, "select_recompute")
+    fields = ("modules", "activation", "activation_num_layers", "norm", "norm_num_layers")
+    paths = tuple(f"recompute.{name}" for name in fields)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        recompute = job.recompute
+        chosen: dict[str, Value] = {}
+        for module in _wanted_modules(job):
+            chosen.update(dict.fromkeys(MODULES[module], True))
+        if recompute.activation:
+            chosen.update(dict.fromkeys(ACTIVATION, _counts(job, recompute.activation_num_layers)))
+        if recompute.norm:
+            chosen.update(dict.fromkeys(NORMS, _counts(job, recompute.norm_num_layers)))
+        value: Value = chosen or False
+        if chosen == dict.fromkeys(ACTIVATION, True):
+            value = True
+        elif chosen and all(value is True for value in chosen.values()) and not _swaps(job):
+            value = tuple(chosen)
+        yield from ((flag, value) for flag in flags)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        written = frozen(view.peek(flags[-1]))
+        if written is None or frozen(view.peek(flags[0], written)) != written:
+            return {}
+        if isinstance(written, bool):
+            found: Mapping[str, Value] = {"recompute.activation": True} if written else {}
+        elif isinstance(written, tuple) and all(isinstance(name, str) for name in written):
+            found = _read_patterns(dict.fromkeys(written, True), view.peek(PP, 1), view.peek(_FULL) in (False, None))
+        elif isinstance(written, Mapping):
+            found = _read_patterns(dict(written), view.peek(PP, 1), view.peek(_FULL) in (False, None))
+        else:
+            return {}
+        if found or written is False:
+            for flag in flags:
+                view.take(flag)
+        return found
+
+    note = "cells by name; true alone is MindFormers' default, the activation function"
+    return Row(fields=("recompute.granularity", *paths), flags=flags, emit=emit, read=read, note=note)
+
+
+def _read_patterns(written: dict[str, Value], pp: int, selective: bool) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    groups: tuple[tuple[str, tuple[str, ...]], ...] = (("activation", ACTIVATION), ("norm", NORMS))
+    for name, patterns in groups:
+        values = {str(written.get(pattern)): written.get(pattern) for pattern in patterns}
+        value = next(iter(values.values()))
+        counted = isinstance(value, tuple) and len(value) == pp and len(set(value)) == 1
+        if len(values) != 1 or not (counted or (value is True and name == "activation")):
+            continue
+        for pattern in patterns:
+            written.pop(pattern)
+        found[f"recompute.{name}"] = True
+        if isinstance(value, tuple) and counted:
+            found[f"recompute.{name}_num_layers"] = value[0]
+    modules = []
+    for module in ("core_attn", "moe", "shared_experts", "layernorm", "mla_up_proj"):
+        patterns = MODULES[module]
+        if all(written.get(pattern) is True for pattern in patterns):
+            modules.append(module)
+            for pattern in patterns:
+                written.pop(pattern)
+    if written or (modules and not selective):
+        return {}
+    if modules:
+        found |= {"recompute.granularity": "selective", "recompute.modules": tuple(modules)}
+    return found
+
+
+def _swapping(version: str) -> Row:
+    paths = ("offload.attention", "offload.activation_layers")
+    # The mcore graph reads the model's own keys only: TransformerOpParallelConfig.to_dict leaves swap_config out
+    # (modules/transformer/transformer.py:645 @2.1.0). The section still switches the checks of recompute lists.
+    switches, layers_flags = (_SWAP, key("cpu_offloading")), (_LAYER_SWAP, key("cpu_offloading_num_layers"))
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        attention, layers = job.offload.attention, job.offload.activation_layers
+        if attention is None and layers is None:
+            return
+        why = "version 1.6's mcore graph swaps nothing (training_graph/transformer/utils.py: LayerSetting)"
+        named = paths[0] if attention else paths[1]
+        require(version != "1.6.0" or not (attention or layers), named, why, "backend.version=2.1.0")
+        why = "attention of all layers is its default only where no layers are named"
+        require(not (attention and layers), paths[1], why, f"{paths[1]}=null", f"{paths[0]}=false")
+        yield from ((flag, bool(attention) or bool(layers)) for flag in switches)
+        if layers:
+            entry = ({"backward_prefetch": 1, "layers": tuple(range(layers))},)
+            yield from ((flag, entry) for flag in layers_flags)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        on = view.peek(switches[1])
+        if not isinstance(on, bool):
+            return {}
+        layers = frozen(view.peek(layers_flags[1]))
+        consistent = view.peek(_SWAP, on) is on and frozen(view.peek(_LAYER_SWAP, layers)) == layers
+        count = len(layers[0]["layers"]) if on and _is_prefix(layers) else 0
+        if not consistent or key("op_swap") in view.values or (layers is not None and not count):
+            return {}
+        for flag in (*switches, *layers_flags):
+            view.take(flag)
+        return {paths[1]: count} if count else {paths[0]: on}
+
+    note = "swap alone swaps flash attention in all layers (transformer.py:190 @2.1.0)"
+    return Row(fields=paths, flags=(*switches, *layers_flags), emit=emit, read=read, note=note)
+
+
+def _is_prefix(layers: Value) -> bool:
+    """Tell whether a list of swapped layers is the first few ones, in one entry."""
+    if not isinstance(layers, tuple) or len(layers) != 1 or not isinstance(layers[0], Mapping):
+        return False
+    numbers = layers[0].get("layers")
+    sound = isinstance(numbers, tuple) and numbers == tuple(range(len(numbers)))
+    return sound and layers[0].get("backward_prefetch") == 1
+
+
+def _communication(version: str) -> Row:
+    path, flags = "recompute.communication", _own_keys(version, "mp_comm_recompute")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.recompute.communication is not None:
+            yield from ((flag, job.recompute.communication) for flag in flags)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        value = view.peek(flags[-1])
+        if value is None or view.peek(flags[0], value) != value:
+            return {}
+        for flag in flags:
+            view.take(flag)
+        return {path: value}
+
+    return Row(fields=(path,), flags=flags, emit=emit, read=read, note="MindFormers' default is true")
+
+
+def memory_rows(version: str) -> tuple[Row, ...]:
+    """Return the rows of recompute_config and swap_config."""
+    return (
+        _full(),
+        _selective(version),
+        _communication(version),
+        _swapping(version),
+    )

@@ -1,0 +1,193 @@
+"""What MindFormers' mcore static graph can train, per version, and small helpers that all its mapping rows share."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from launcher.job import Job, Value, fields, value_at
+from launcher.translate.rows import NativeView, Row, Unsupported
+
+MODEL = "model.model_config."
+
+# Training classes of the mcore static graph (use_legacy: False). The others build for inference only and raise
+# NotImplementedError "Train mode is not supported" when they are trained (models/qwen2/modeling_qwen2.py:54 @2.1.0,
+# models/qwen3/modeling_qwen3.py:54 @1.6.0); Llama and Mixtral have no mcore class at all.
+TRAINABLE: Mapping[str, Mapping[str, str]] = {
+    "2.1.0": {
+        "qwen3": "Qwen3ForCausalLM",
+        "qwen3_moe": "Qwen3MoeForCausalLM",
+        "deepseek_v3": "DeepseekV3ForCausalLM",
+    },
+    "1.6.0": {"deepseek_v3": "DeepseekV3ForCausalLM"},
+}
+
+
+# What the config class fills in where a file says nothing: signature and registered parameters of each class.
+# A file that names a directory of weights takes its config.json instead.
+_DEEPSEEK: Mapping[str, Value] = {
+    "model.vocab_size": 129280,
+    "model.hidden_size": 7168,
+    "model.intermediate_size": 18432,
+    "model.moe_intermediate_size": 2048,
+    "model.num_hidden_layers": 61,
+    "model.num_nextn_predict_layers": 1,
+    "model.num_attention_heads": 128,
+    "model.num_key_value_heads": 128,
+    "model.num_experts": 256,
+    "model.num_experts_per_tok": 8,
+    "model.routed_scaling_factor": 2.5,
+    "model.kv_lora_rank": 512,
+    "model.qk_rope_head_dim": 64,
+    "model.qk_nope_head_dim": 128,
+    "model.v_head_dim": 128,
+    "model.n_group": 8,
+    "model.topk_group": 4,
+    "model.first_k_dense_replace": 3,
+    "model.norm_topk_prob": True,
+    "model.scoring_func": "sigmoid",
+    "model.router_expert_bias": True,
+    "model.max_position_embeddings": 4096,
+}
+_QWEN3: Mapping[str, Value] = {
+    "model.vocab_size": 151936,
+    "model.hidden_size": 4096,
+    "model.intermediate_size": 22016,
+    "model.num_hidden_layers": 32,
+    "model.num_attention_heads": 32,
+    "model.num_key_value_heads": 32,
+    "model.head_dim": 128,
+    "model.max_position_embeddings": 32768,
+    "model.qk_layernorm": True,
+}
+_QWEN3_MOE: Mapping[str, Value] = {
+    **{path: value for path, value in _QWEN3.items() if path != "model.head_dim"},
+    "model.hidden_size": 2048,
+    "model.intermediate_size": 6144,
+    "model.num_hidden_layers": 24,
+    "model.num_key_value_heads": 4,
+    "model.num_experts": 128,
+    "model.num_experts_per_tok": 8,
+    "model.moe_intermediate_size": 768,
+    "model.norm_topk_prob": False,
+}
+CLASS_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Value]]] = {
+    "2.1.0": {"qwen3": _QWEN3, "qwen3_moe": _QWEN3_MOE, "deepseek_v3": _DEEPSEEK},
+    "1.6.0": {"deepseek_v3": {**_DEEPSEEK, "model.qk_layernorm": True, "moe.aux_loss_coeff": 0.0001}},
+}
+WEIGHTS = "pretrained_model_dir"
+KIND = f"{MODEL}model_type"
+
+
+def key(name: str) -> str:
+    """Return the dotted path of a key of the model section."""
+    return MODEL + name
+
+
+def first_given(view: NativeView, flags: Iterable[str]) -> str | None:
+    """Return the first of several spellings that was given, or None."""
+    return next((flag for flag in flags if view.has(flag)), None)
+
+
+def frozen(value: Value) -> Value:
+    """Return the value with every list as a tuple, so that values compare and hash."""
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(item) for item in value)
+    if isinstance(value, Mapping):
+        return {name: frozen(item) for name, item in value.items()}
+    return value
+
+
+def aliased(path: str, name: str, *aliases: str, default: Value = None, **row: Any) -> Row:
+    """Return a row of the model section that is written under one name and read under any of its aliases.
+
+    MindFormers accepts Hugging Face's, Megatron's and its own names for one setting, and refuses two of them at once
+    (parallel_core/transformer_config_utils.py:475 @1.6.0, parallel_core/config_converter.py:266 @2.1.0). The name
+    written is the one that the model's own config class declares, because its default is there under that name.
+
+    Args:
+        path: canonical field.
+        name: key that is written.
+        aliases: other keys that are understood when read.
+        default: written where the field is None.
+    """
+    flags = tuple(key(each) for each in (name, *aliases))
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        value = default if value is None else value
+        if value is not None:
+            yield flags[0], value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = first_given(view, flags)
+        return {path: view.take(given)} if given is not None else {}
+
+    return Row(fields=(path,), flags=flags, emit=emit, read=read, **row)
+
+
+def drop(view: NativeView, expected: Mapping[str, Value]) -> None:
+    """Mark arguments as understood that have the value the launcher itself would write."""
+    for flag, value in expected.items():
+        if view.has(flag) and frozen(view.peek(flag)) == frozen(value):
+            view.take(flag)
+
+
+def require(holds: bool, path: str, why: str, *works: str) -> None:
+    """Raise Unsupported for the field at `path` unless the condition holds."""
+    if not holds:
+        raise Unsupported(path, why, works)
+
+
+def from_directory(job: Job) -> bool:
+    """Tell whether the architecture is left to the config.json of a directory of weights (a file that was read)."""
+    return job.model.path is not None and job.model.hidden_size is None
+
+
+def class_given(view: NativeView) -> str | None:
+    """Return the model class whose defaults hold in a file that is read; None where a config.json decides."""
+    return None if view.peek(WEIGHTS) else view.peek(KIND)
+
+
+def model_kind(job: Job) -> str | None:
+    """Return the model's class: the job's, or one that only MindFormers knows and that is passed through."""
+    return job.model.model_type or job.backend.args.get(KIND)
+
+
+def like_deepseek(job: Job) -> bool:
+    """Tell whether the class is DeepSeek-V3's, or unknown here (another of the same make, or a directory decides)."""
+    kind = model_kind(job)
+    return kind is None or kind.startswith(("deepseek", "telechat"))
+
+
+def is_moe(job: Job) -> bool:
+    """Tell whether the model has experts."""
+    return job.model.is_moe
+
+
+def is_mla(job: Job) -> bool:
+    """Tell whether the model has multi-head latent attention."""
+    return job.model.is_mla
+
+
+def uses_flash(job: Job) -> bool:
+    """Tell whether flash attention is on; MindFormers' own default is on (transformer_config.py:262 @2.1.0)."""
+    return job.kernels.attention_backend not in ("unfused", "local")
+
+
+def architecture(row: Row) -> Row:
+    """Return the row so that a job whose architecture comes from a config.json writes only what it says differently.
+
+    Canonical defaults are no opinion there: written out, they would override the directory's own values.
+    """
+
+    def says_something(job: Job) -> bool:
+        return not row.fields or any(value_at(job, path) != fields()[path].default for path in row.fields)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if not from_directory(job) or says_something(job):
+            yield from row.emit(job)
+
+    def when(job: Job) -> bool:
+        return from_directory(job) or row.when is None or row.when(job)
+
+    return replace(row, emit=emit, when=when)

@@ -1,0 +1,406 @@
+"""Rows of training: mode, schedule, optimizer, step wrapper, precision, kernels, LoRA."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.mindformers.mapping_dims import global_batch, steps_of
+from backends.mindformers.mapping_support import KIND, drop, frozen, key, model_kind, require
+from launcher.job import Job, Value
+from launcher.translate.rows import NativeView, Row, Unsupported, choice, fixed, mapped, same
+
+_MODES = {"pretrain": "train", "sft": "finetune"}
+_TYPE = "lr_schedule.type"
+_LR, _END, _TOTAL = "lr_schedule.learning_rate", "lr_schedule.lr_end", "lr_schedule.total_steps"
+_STEPS, _RATIO, _INIT = "lr_schedule.warmup_steps", "lr_schedule.warmup_ratio", "lr_schedule.warmup_lr_init"
+_POWER, _DECAY_START = "lr_schedule.power", "lr_schedule.decay_start_steps"
+_STYLES = {
+    "ConstantWarmUpLR": "constant",
+    "CosineWithWarmUpLR": "cosine",
+    "LinearWithWarmUpLR": "linear",
+    "PolynomialWithWarmUpLR": "linear",
+    "WarmUpStableDecayLR": "WSD",
+}
+
+
+def general_rows() -> tuple[Row, ...]:
+    """Return the rows of the top of the file."""
+    return (
+        fixed("use_legacy", False, note="the mcore static graph; true would build the older models"),
+        choice("task.type", "run_mode", _MODES, why="MindFormers' trainer pre-trains and fine-tunes, nothing else"),
+        same("seed", "seed", note="in semi-automatic mode the trainer seeds data only (trainer/trainer.py:296 @2.1.0)"),
+        fixed("use_parallel", True, note="else parallel_mode is left out and accumulation is silently 1"),
+    )
+
+
+def trainer_rows() -> tuple[Row, ...]:
+    """Return the rows of the section trainer."""
+    flag = "trainer.model_name"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        yield flag, model_kind(job) or "llm"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        drop(view, {flag: view.peek(KIND, "llm")})
+        return {}
+
+    name = Row(fields=("model.model_type",), flags=(flag,), emit=emit, read=read, derived=True, note="a label of logs")
+    return (fixed("trainer.type", "CausalLanguageModelingTrainer"), name)
+
+
+def _decay_steps(job: Job) -> int | None:
+    """Return the steps until min_lr; None where only epochs are known, which MindFormers counts itself."""
+    schedule = job.schedule
+    if schedule.lr_decay_iters is not None:
+        return schedule.lr_decay_iters
+    if schedule.train_iters is not None:
+        return schedule.train_iters
+    size = global_batch(job)
+    if schedule.train_samples is not None and size and schedule.epochs is None:
+        return schedule.train_samples // size
+    return None
+
+
+def _schedule_type(job: Job) -> str:
+    style = job.schedule.lr_decay_style
+    if style == "linear":
+        return "LinearWithWarmUpLR" if job.optimizer.min_lr == 0 else "PolynomialWithWarmUpLR"
+    names = {"constant": "ConstantWarmUpLR", "cosine": "CosineWithWarmUpLR", "WSD": "WarmUpStableDecayLR"}
+    if style not in names:
+        works = ("schedule.lr_decay_style=cosine", "schedule.lr_decay_style=linear")
+        raise Unsupported("schedule.lr_decay_style", f"its schedules have no {style} (core/lr/lr_schedule.py)", works)
+    return names[style]
+
+
+def _warm_up(job: Job, total: int | None) -> tuple[str, Value]:
+    schedule = job.schedule
+    if schedule.lr_warmup_iters is not None or schedule.lr_warmup_fraction is None:
+        return _STEPS, schedule.lr_warmup_iters or 0
+    fraction = schedule.lr_warmup_fraction
+    if total is not None and int(total * fraction) != round(total * fraction):
+        steps = total * fraction
+        if abs(steps - round(steps)) < 1e-6:
+            return _STEPS, round(
+                steps
+            )  # int() of the product would lose a step to rounding (lr_schedule.py:_get_lr_steps)
+    return _RATIO, fraction
+
+
+def _check_stable_decay(job: Job, total: int | None) -> int:
+    schedule, path = job.schedule, "schedule.lr_wsd_decay_iters"
+    style = schedule.lr_wsd_decay_style
+    why = "its stable-decay schedule anneals linearly (core/lr/lr_schedule.py: WarmUpStableDecayLR)"
+    require(style in (None, "linear"), "schedule.lr_wsd_decay_style", why, "schedule.lr_wsd_decay_style=linear")
+    require(schedule.lr_wsd_decay_iters is not None, path, "WSD needs the length of its annealing")
+    require(total is not None, "schedule.train_iters", "WSD needs the length of training")
+    why = "its stable phase divides step 0 by itself: without warm-up the first learning rate is not a number"
+    require(bool(schedule.lr_warmup_iters), "schedule.lr_warmup_iters", why, "schedule.lr_warmup_iters=1")
+    beyond = schedule.train_iters is not None and total is not None and schedule.train_iters > total
+    why = "after lr_decay_iters its learning rate goes on falling below min_lr"
+    require(not beyond, "schedule.lr_decay_iters", why, f"schedule.lr_decay_iters={schedule.train_iters}")
+    return (total or 0) - (schedule.lr_wsd_decay_iters or 0)
+
+
+def _schedule() -> Row:
+    names = ("lr_decay_style", "lr_decay_iters", "lr_warmup_iters", "lr_warmup_fraction", "lr_warmup_init")
+    wsd = ("lr_wsd_decay_style", "lr_wsd_decay_iters")
+    fields = (*(f"schedule.{name}" for name in (*names, *wsd)), "optimizer.min_lr")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        kind, total = _schedule_type(job), _decay_steps(job)
+        low, top = job.optimizer.min_lr, job.optimizer.lr
+        yield _TYPE, kind
+        if kind in ("PolynomialWithWarmUpLR", "WarmUpStableDecayLR"):
+            why = f"its schedule needs lr_end {low} below the learning rate {top}"
+            require(top is None or low < top, "optimizer.min_lr", why, "schedule.lr_decay_style=constant")
+        if kind in ("CosineWithWarmUpLR", "WarmUpStableDecayLR") or low:
+            yield _END, low
+        if kind == "PolynomialWithWarmUpLR":
+            yield _POWER, 1.0
+        if kind == "WarmUpStableDecayLR":
+            yield _DECAY_START, _check_stable_decay(job, total)
+        yield _warm_up(job, total)
+        if job.schedule.lr_warmup_init is not None:
+            yield _INIT, job.schedule.lr_warmup_init
+        yield _TOTAL, -1 if total is None else total
+
+    return Row(
+        fields=fields,
+        flags=(_TYPE, _END, _POWER, _DECAY_START, _STEPS, _RATIO, _INIT, _TOTAL),
+        emit=emit,
+        read=_read_schedule,
+        note="the whole section is always written: MindFormers' defaults hold only where it is missing; "
+        "total_steps is Megatron's lr_decay_iters, the formulas are the same",
+    )
+
+
+def _read_schedule(view: NativeView) -> Mapping[str, Value]:
+    kind = view.peek(_TYPE)
+    if kind not in _STYLES:
+        return {}
+    if kind == "PolynomialWithWarmUpLR" and view.peek(_POWER, 1.0) != 1.0:
+        return {}
+    view.take(_TYPE)
+    view.take(_POWER)
+    found: dict[str, Value] = {"schedule.lr_decay_style": _STYLES[kind]}
+    # Left out, the end is 0 for the cosine and 1e-7 for the others that fall (core/lr/lr_schedule.py).
+    default = 1e-7 if kind in ("PolynomialWithWarmUpLR", "WarmUpStableDecayLR") else None
+    if kind != "LinearWithWarmUpLR":  # It falls to 0 and reads past lr_end.
+        found["optimizer.min_lr"] = view.take(_END, default)
+    if view.has(_RATIO) and view.peek(_RATIO) is not None:
+        ratio = view.take(_RATIO)
+        found["schedule.lr_warmup_fraction"] = ratio or None
+        drop(view, {_STEPS: 0})
+    elif view.has(_STEPS):
+        found["schedule.lr_warmup_iters"] = view.take(_STEPS) or None
+    if view.has(_INIT):
+        found["schedule.lr_warmup_init"] = view.take(_INIT)
+    total = view.take(_TOTAL)
+    if isinstance(total, int) and total > 0 and total != steps_of(view):
+        found["schedule.lr_decay_iters"] = total
+    start = view.peek(_DECAY_START)
+    if kind == "WarmUpStableDecayLR" and isinstance(start, int) and isinstance(total, int):
+        view.take(_DECAY_START)
+        found |= {"schedule.lr_wsd_decay_iters": total - start, "schedule.lr_wsd_decay_style": "linear"}
+    return found
+
+
+def schedule_rows() -> tuple[Row, ...]:
+    """Return the rows of the section lr_schedule."""
+    return (same("optimizer.lr", _LR), _schedule())
+
+
+def optimizer_rows(version: str) -> tuple[Row, ...]:
+    """Return the rows of the sections optimizer and runner_wrapper."""
+    why = "its SGD and Muon need settings that the job does not carry"
+    rows = (
+        choice("optimizer.type", "optimizer.type", {"adam": "AdamW"}, why=why),
+        _betas(),
+        same("optimizer.adam_eps", "optimizer.eps"),
+        same("optimizer.weight_decay", "optimizer.weight_decay", note="default would be 0"),
+    )
+    return (*rows, _optimizer_swap(version), *_wrapper_rows())
+
+
+def _betas() -> Row:
+    flag, paths = "optimizer.betas", ("optimizer.adam_beta1", "optimizer.adam_beta2")
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        written = view.peek(flag)
+        if not isinstance(written, (list, tuple)) or len(written) != 2:
+            return {}
+        return dict(zip(paths, view.take(flag), strict=True))
+
+    return Row(
+        fields=paths,
+        flags=(flag,),
+        emit=lambda job: ((flag, (job.optimizer.adam_beta1, job.optimizer.adam_beta2)),),
+        read=read,
+        note="default would be 0.9 and 0.999",
+    )
+
+
+def _optimizer_swap(version: str) -> Row:
+    flag, path = "optimizer.swap", "offload.optimizer"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.offload.optimizer
+        require(not wanted or version != "1.6.0", path, "version 1.6's AdamW has no swap", "backend.version=2.1.0")
+        if wanted is not None and version != "1.6.0":
+            yield flag, wanted
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if view.has(flag) else {}
+
+    flags = () if version == "1.6.0" else (flag,)
+    note = "needs MS_DEV_RUNTIME_CONF=switch_inline:False, which the launch sets"
+    return Row(fields=(path,), flags=flags, emit=emit, read=read, note=note)
+
+
+def _wrapper_rows() -> tuple[Row, ...]:
+    clip, norm, path = "runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm", "optimizer.clip_grad"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        yield clip, job.optimizer.clip_grad > 0
+        if job.optimizer.clip_grad > 0:
+            yield norm, job.optimizer.clip_grad
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(clip):
+            return {}
+        return {path: view.take(norm, 1.0) if view.take(clip) else 0.0}
+
+    kind = fixed("runner_wrapper.type", "MFTrainOneStepCell", note="with pipeline stages MindFormers replaces it")
+    return (kind, Row(fields=(path,), flags=(clip, norm), emit=emit, read=read), _loss_scale())
+
+
+_DYNAMIC = "runner_wrapper.scale_sense."
+_DYNAMIC_DEFAULTS = {"type": "DynamicLossScaleUpdateCell", "scale_factor": 2, "scale_window": 1000}
+_FIRST_SCALE = 65536.0  # MindFormers' own template (tools/register/template.py:478 @2.1.0)
+
+
+def _loss_scale() -> Row:
+    flag = "runner_wrapper.scale_sense"
+    paths = ("precision.loss_scale", "precision.initial_loss_scale")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        precision = job.precision
+        if precision.dtype != "fp16" or precision.loss_scale is not None:
+            yield flag, 1.0 if precision.loss_scale is None else precision.loss_scale
+            return
+        yield f"{_DYNAMIC}type", _DYNAMIC_DEFAULTS["type"]
+        yield f"{_DYNAMIC}loss_scale_value", int(precision.initial_loss_scale or _FIRST_SCALE)
+        yield f"{_DYNAMIC}scale_factor", _DYNAMIC_DEFAULTS["scale_factor"]
+        yield f"{_DYNAMIC}scale_window", _DYNAMIC_DEFAULTS["scale_window"]
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.has(flag) and isinstance(view.peek(flag), (int, float)):
+            scale = view.take(flag)
+            return {} if scale == 1 else {paths[0]: float(scale)}
+        dynamic = {f"{_DYNAMIC}{name}": value for name, value in _DYNAMIC_DEFAULTS.items()}
+        if any(view.peek(each) != value for each, value in dynamic.items()):
+            return {}
+        drop(view, dynamic)
+        first = view.take(f"{_DYNAMIC}loss_scale_value", _FIRST_SCALE)
+        return {} if first == _FIRST_SCALE else {paths[1]: float(first)}
+
+    flags = (flag, *(f"{_DYNAMIC}{name}" for name in (*_DYNAMIC_DEFAULTS, "loss_scale_value")))
+    note = "1 in bf16 and fp32; fp16 scales dynamically unless a fixed scale is given"
+    return Row(fields=paths, flags=flags, emit=emit, read=read, note=note)
+
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+
+def _compute_dtype() -> Row:
+    flag = key("compute_dtype")
+    names = {**{native: name for name, native in _DTYPES.items()}, **{name: name for name in _DTYPES}}
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {"precision.dtype": names[view.take(flag)]} if view.peek(flag) in names and view.has(flag) else {}
+
+    return Row(
+        fields=("precision.dtype",),
+        flags=(flag,),
+        emit=lambda job: ((flag, _DTYPES[job.precision.dtype]),),
+        read=read,
+        note="weights stay fp32 (params_dtype), as Megatron's main weights do; only arithmetic is in this type",
+    )
+
+
+def _softmax_dtype() -> Row:
+    flags = (key("softmax_compute_dtype"), key("attention_softmax_in_fp32"))
+    path = "precision.attention_softmax_in_fp32"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        yield flags[0], "float32" if job.precision.attention_softmax_in_fp32 else _DTYPES[job.precision.dtype]
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        for flag in flags:
+            if view.has(flag):
+                value = view.take(flag)
+                return {path: value if isinstance(value, bool) else value in ("float32", "fp32")}
+        return {}
+
+    return Row(fields=(path,), flags=flags, emit=emit, read=read)
+
+
+def precision_rows() -> tuple[Row, ...]:
+    """Return the rows of the model section that choose number formats."""
+    return (
+        fixed(key("params_dtype"), "float32", note="fp32 main weights, gradients and optimizer states"),
+        _compute_dtype(),
+        fixed(key("layernorm_compute_dtype"), "float32"),
+        _softmax_dtype(),
+        fixed(key("rotary_dtype"), "float32"),
+        same("precision.apply_query_key_layer_scaling", key("apply_query_key_layer_scaling")),
+    )
+
+
+def _rope_fusion(version: str) -> Row:
+    path, flag = "kernels.rope_fusion", key("apply_rope_fusion")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        fused = job.kernels.rope_fusion
+        why = "version 1.6 refuses it with MLA (transformer_config.py:520 @1.6.0)"
+        require(not (fused and job.model.is_mla and version == "1.6.0"), path, why, f"{path}=false")
+        if fused is not None:
+            yield flag, fused
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read)
+
+
+def kernel_rows(version: str) -> tuple[Row, ...]:
+    """Return the rows of the model section that choose kernels; attention masks are with the data."""
+    return (
+        _rope_fusion(version),
+        same("kernels.rmsnorm_fusion", key("fused_norm")),
+        same("kernels.bias_dropout_fusion", key("bias_dropout_fusion")),
+        same("kernels.deterministic", "train_precision_sync", note="deterministic kernels and communication"),
+        mapped(
+            "precision.calculate_per_token_loss",
+            "calculate_per_token_loss",
+            bool,
+            bool,
+            note="a key of the top level: the template calls it useless and keeps it (tools/register/template.py:707)",
+        ),
+    )
+
+
+_LORA = key("pet_config")
+_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+_MLA_TARGETS = ("linear_q_up_proj", "linear_q_down_proj", "linear_kv_up_proj", "linear_kv_down_proj")
+
+
+def _lora() -> Row:
+    fields = tuple(f"lora.{name}" for name in ("rank", "alpha", "dropout", "target_modules"))
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        lora = job.lora
+        if lora.rank is None:
+            return
+        names = _lora_targets(job)
+        settings: dict[str, Value] = {"pet_type": "lora", "lora_rank": lora.rank}
+        if lora.alpha is not None:
+            why = "it takes a whole number (pet/pet_config.py: LoraConfig)"
+            near = f"lora.alpha={round(lora.alpha)}"
+            require(lora.alpha == int(lora.alpha), "lora.alpha", why, near)
+            settings["lora_alpha"] = int(lora.alpha)
+        settings |= {"lora_dropout": lora.dropout or 0.0, "lora_a_init": "normal", "lora_b_init": "zeros"}
+        yield _LORA, {**settings, "target_modules": "|".join(f".*{name}" for name in names)}
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        written = frozen(view.peek(_LORA))
+        known = {"pet_type", "lora_rank", "lora_alpha", "lora_dropout", "lora_a_init", "lora_b_init", "target_modules"}
+        if not isinstance(written, Mapping) or written.get("pet_type") != "lora" or set(written) - known:
+            return {}
+        targets = tuple(part.removeprefix(".*") for part in str(written.get("target_modules", "")).split("|"))
+        if not set(targets) <= {*_TARGETS, *_MLA_TARGETS}:
+            return {}
+        view.take(_LORA)
+        alpha = written.get("lora_alpha")
+        found = {fields[0]: written.get("lora_rank", 8), fields[2]: float(written.get("lora_dropout", 0.01))}
+        return {**found, fields[1]: None if alpha is None else float(alpha), fields[3]: targets}
+
+    note = "LoRA on the parallel linear layers (pet/tuners/lora_adapter.py); its dropout would default to 0.01"
+    return Row(fields=fields, flags=(_LORA,), emit=emit, read=read, note=note)
+
+
+def _lora_targets(job: Job) -> tuple[str, ...]:
+    known = (*(_MLA_TARGETS if job.model.is_mla else ("linear_qkv",)), *_TARGETS[1:])
+    wanted = job.lora.target_modules or ("all-linear",)
+    if wanted == ("all-linear",):
+        wanted = known
+    strange = [name for name in wanted if name not in known]
+    path = "lora.target_modules"
+    require(not strange, path, f"it adapts {', '.join(known)}, not {', '.join(strange)}")
+    inside = {"linear_fc1", "linear_fc2"} & set(wanted)
+    why = "experts are one grouped matrix, which its LoRA does not adapt"
+    require(not (inside and job.model.is_moe), path, why, f"{path}=[linear_proj]")
+    return tuple(wanted)
+
+
+def lora_rows() -> tuple[Row, ...]:
+    """Return the row of low-rank adaptation."""
+    return (_lora(),)

@@ -1,0 +1,39 @@
+"""How MindFormers' own entry point is rehearsed on CPU: data for the planner, nothing heavy is imported here."""
+
+from typing import TYPE_CHECKING
+
+from launcher.rehearse.native import NativeOnCpu, Requirement
+
+if TYPE_CHECKING:
+    from launcher.job import Job
+    from launcher.plan.plan import LaunchPlan
+
+NATIVE_CPU = NativeOnCpu(
+    address="backends.mindformers.rehearse:NATIVE_CPU",
+    install="backends.mindformers.rehearse.cpu:install",
+    script="*/run_mindformer.py",
+    title="MindFormers {mindformers} (mindspore {mindspore})",
+    stand_ins=(
+        "operators with an Ascend kernel only (flash attention, RMS norm, SwiGLU, rotary ...)",
+        "overflow detection",
+        "data sinking",
+        "the compiled data set index",
+    ),
+    requires=(Requirement(distribution="mindspore"), Requirement(distribution="mindformers")),
+    tested_with=(
+        Requirement(distribution="mindspore", version="2.7.2"),
+        Requirement(distribution="mindformers", version="1.8.0"),
+    ),
+    # msrun gives it to every worker; its scheduler has 0 too.
+    rank_variable="RANK_ID",
+    env=(("GLOG_v", "3"),),
+    note="Data parallelism only: MindSpore partitions graphs (tensor, pipeline, context and expert parallelism) for Ascend alone. "
+    "float32 instead of bfloat16.",
+)
+
+
+def adapt_plan(plan: "LaunchPlan", job: "Job") -> "LaunchPlan":
+    """Return the plan of a job as it is rehearsed on CPU; see :func:`backends.mindformers.rehearse.plan.adapt_plan`."""
+    from backends.mindformers.rehearse.plan import adapt_plan as adapt
+
+    return adapt(plan, job)

@@ -1,0 +1,118 @@
+"""Puts the repairs that MindFormers needs on MindSpore's CPU target under its unmodified entry, in each rank process before it runs."""
+
+import functools
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+_BROADCAST_LEVEL = "dataset_broadcast_opt_level"
+
+
+def install(script: str) -> None:
+    """Make ``script`` (run_mindformer.py) train on MindSpore's CPU target; nothing of upstream is imported here."""
+    from launcher.rehearse.cpu import dataset_helpers
+    from launcher.rehearse.cpu.after_import import after_import
+
+    os.environ.setdefault("GLOG_v", "2")
+    dataset_helpers.install(package="mindformers.dataset.blended_datasets", compiled="helpers", compiler="utils")
+    after_import("mindspore", _operators_for_the_cpu_target)
+    after_import("mindspore", _no_device_affinity)
+    after_import("mindspore.context", _broadcast_level_from_the_json)
+    after_import("mindformers.parallel_core.inference.parallel_state", _all_ranks_are_data_parallel)
+    after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
+    after_import("mindformers.wrapper.wrapper", _overflow_from_the_gradients)
+
+
+def _operators_for_the_cpu_target(_module: ModuleType) -> None:
+    """Offer composed operators where MindSpore has an Ascend kernel only; MindSpore itself has bound its own by now."""
+    import mindspore.mint.nn.functional
+    from mindspore.communication import comm_func
+    from mindspore.ops import auto_generate, operations
+
+    from backends.mindformers.rehearse import operators
+
+    auto_generate.__dict__.update(operators.FOR_AUTO_GENERATE)
+    mindspore.mint.nn.functional.embedding = operators.embedding
+    comm_func.barrier = operators.barrier
+    for module in (operations, operations.nn_ops):
+        module.__dict__.update(operators.FOR_OPERATIONS)
+
+
+def _no_device_affinity(module: ModuleType) -> None:
+    """Leave threads where they are: binding divides the cores by the number of Ascend devices, which is 0 here."""
+    module.runtime.set_cpu_affinity = lambda *_args, **_kwargs: None
+
+
+def _broadcast_level_from_the_json(module: ModuleType) -> None:
+    """Answer dataset_broadcast_opt_level as Ascend would: MindSpore reads parallel_speed_up.json only for that target.
+
+    MindFormers refuses Megatron data sets below level 3 (trainer/base_trainer.py:_process_megatron_dataset, 1.6.0).
+    """
+    set_context, get_context = module.set_context, module.get_context
+    levels: dict[str, int] = {}
+
+    @functools.wraps(set_context)
+    def set_and_remember(**settings: Any) -> None:
+        path = (settings.get("ascend_config") or {}).get("parallel_speed_up_json_path")
+        if path:
+            level = json.loads(Path(path).read_text()).get(_BROADCAST_LEVEL, 0)
+            levels[_BROADCAST_LEVEL] = int(level)
+        set_context(**settings)
+
+    @functools.wraps(get_context)
+    def get_or_remembered(name: str) -> Any:
+        return levels.get(name) or get_context(name)
+
+    module.set_context, module.get_context = set_and_remember, get_or_remembered
+
+
+def _all_ranks_are_data_parallel(module: ModuleType) -> None:
+    """Tell mcore models the true data parallel size: MindFormers (1.7 on) resets it to 1 in data parallel mode and then counts ranks.
+
+    trainer/base_trainer.py:_check_global_batch_size_for_auto_parallel, parallel_core/inference/parallel_state.py (1.8.0).
+    """
+    initialize = getattr(module, "initialize_model_parallel", None)
+    if initialize is None:
+        return
+
+    @functools.wraps(initialize)
+    def initialize_with_all_ranks(*args: Any, **sizes: Any) -> Any:
+        return initialize(*args, **{**sizes, "data_parallel_size": module.get_group_size()})
+
+    module.__dict__[initialize.__name__] = initialize_with_all_ranks
+
+
+def _no_sink_after_the_checks(module: ModuleType) -> None:
+    """Turn data sinking off once MindFormers has checked the YAML's own setting: the CPU target cannot sink.
+
+    Left on, MindFormers makes each step an epoch and MindSpore, not sinking, walks the whole data set in each of them.
+    """
+    trainer = module.BaseTrainer
+    postprocess = trainer._train_dataset_postprocess
+
+    @functools.wraps(postprocess)
+    def postprocess_and_unsink(self: Any, dataset: Any, config: Any) -> Any:
+        result = postprocess(self, dataset, config)  # 1.6 returns the configuration too, 1.8 does not
+        config.runner_config.sink_mode = False
+        return result
+
+    trainer._train_dataset_postprocess = postprocess_and_unsink
+
+
+def _overflow_from_the_gradients(module: ModuleType) -> None:
+    """Detect overflow by looking at the gradients: MindSpore's cell takes Ascend's overflow operators on every other target.
+
+    mindspore/nn/wrap/loss_scale.py:565-573 (2.7.0); NPUGetFloatStatusV2 and FloatStatus have no CPU kernel.
+    """
+    from mindspore import ops
+
+    def start_overflow_check(self: Any, pre_cond: Any, compute_input: Any) -> Any:
+        return pre_cond, compute_input
+
+    def get_overflow_status(self: Any, status: Any, compute_output: Any) -> Any:
+        total = ops.ReduceSum()(ops.Abs()(compute_output[0]))
+        return ops.LogicalNot()(ops.IsFinite()(total))
+
+    module.MFTrainOneStepCell.get_overflow_status = get_overflow_status

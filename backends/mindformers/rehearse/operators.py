@@ -1,0 +1,186 @@
+"""MindSpore operators that have an Ascend kernel only, as cells of operators that the CPU target has; imported in rank processes only."""
+
+from typing import Any
+
+from mindspore import Tensor, nn, ops
+from mindspore.common import dtype as mstype
+from mindspore.ops import operations as P
+
+
+class _Composed(nn.Cell):
+    """Stands for a primitive: sharding and attributes, which mean nothing on one CPU, are accepted and ignored."""
+
+    def shard(self, *_args: Any, **_kwargs: Any) -> "_Composed":
+        return self
+
+    def add_prim_attr(self, *_args: Any, **_kwargs: Any) -> "_Composed":
+        return self
+
+
+def _slice(x: Any, axis: Any, begin: Any, size: Any) -> Any:
+    """Return ``size`` elements of ``x`` from ``begin`` on along ``axis``."""
+    rank = len(x.shape)
+    axis = axis % rank
+    start = (0,) * axis + (begin,) + (0,) * (rank - axis - 1)
+    extent = x.shape[:axis] + (size,) + x.shape[axis + 1 :]
+    return ops.slice(x, start, extent)
+
+
+class IndexSelect(_Composed):
+    """Entries ``index`` of ``input`` along ``dim``."""
+
+    def construct(self, input: Any, dim: Any, index: Any) -> Any:
+        return ops.gather(input, index, dim)
+
+
+class SplitWithSize(_Composed):
+    """``d_tensor`` cut along ``dim`` into pieces of the given sizes."""
+
+    def construct(self, d_tensor: Any, split_size: Any, dim: Any = 0) -> Any:
+        pieces = ()
+        begin = 0
+        for size in split_size:
+            pieces = pieces + (_slice(d_tensor, dim, begin, size),)
+            begin = begin + size
+        return pieces
+
+
+class Swiglu(_Composed):
+    """silu(first half) * second half of ``input`` along ``dim``."""
+
+    def construct(self, input: Any, dim: Any = -1) -> Any:
+        half = input.shape[dim] // 2
+        return ops.silu(_slice(input, dim, 0, half)) * _slice(input, dim, half, half)
+
+
+class RmsNorm(_Composed):
+    """(x / rms(x) * gamma, 1 / rms(x)) over the last dimension."""
+
+    def __init__(self, epsilon: float = 1e-6) -> None:
+        super().__init__()
+        self.epsilon = epsilon
+
+    def construct(self, x: Any, gamma: Any) -> Any:
+        rstd = ops.rsqrt(ops.mean(ops.square(x), -1, True) + self.epsilon)
+        return x * rstd * gamma, rstd
+
+
+class Outer(_Composed):
+    """Outer product of two vectors."""
+
+    def construct(self, input: Any, vec2: Any) -> Any:
+        return ops.expand_dims(input, 1) * ops.expand_dims(vec2, 0)
+
+
+class RotaryPositionEmbedding(_Composed):
+    """x * cos + rotated x * sin; mode 0 pairs the halves, mode 1 pairs neighbours."""
+
+    def construct(self, x: Any, cos: Any, sin: Any, mode: Any = 0) -> Any:
+        half = x.shape[-1] // 2
+        if mode == 1:
+            pairs = ops.reshape(x, x.shape[:-1] + (half, 2))
+            first, second = _slice(pairs, -1, 0, 1), _slice(pairs, -1, 1, 1)
+        else:
+            first, second = _slice(x, -1, 0, half), _slice(x, -1, half, half)
+        rotated = ops.reshape(P.Concat(-1)((-second, first)), x.shape)
+        return x * cos + rotated * sin
+
+
+class FlashAttentionScore(_Composed):
+    """Attention with float32 scores; layouts BNSD, BSH and SBH, masks of sparse modes 0 to 3 (1 in the mask leaves out)."""
+
+    def __init__(
+        self,
+        head_num: int,
+        keep_prob: float = 1.0,
+        scale_value: float = 1.0,
+        pre_tokens: int = 2147483647,
+        next_tokens: int = 2147483647,
+        inner_precise: int = 0,
+        input_layout: str = "BSH",
+        sparse_mode: int = 0,
+    ) -> None:
+        super().__init__()
+        if keep_prob != 1.0 or input_layout not in ("BNSD", "BSH", "SBH") or sparse_mode not in (0, 1, 2, 3):
+            raise NotImplementedError(
+                f"FlashAttentionScore(keep_prob={keep_prob}, input_layout={input_layout}, sparse_mode={sparse_mode}) has no "
+                "stand-in on CPU; it has for keep_prob=1.0, layouts BNSD, BSH and SBH, and sparse modes 0 to 3"
+            )
+        self.head_num = head_num
+        self.scale_value = scale_value
+        self.layout = input_layout
+        self.sparse_mode = sparse_mode
+
+    def _split(self, x: Any, heads: Any) -> Any:
+        """Return ``x`` as [batch, heads, tokens, dimension]."""
+        if self.layout == "BNSD":
+            return x
+        x = ops.reshape(x, (x.shape[0], x.shape[1], heads, -1))
+        return ops.transpose(x, (0, 2, 1, 3) if self.layout == "BSH" else (1, 2, 0, 3))
+
+    def _join(self, x: Any) -> Any:
+        """Return [batch, heads, tokens, dimension] in the caller's layout."""
+        if self.layout == "BNSD":
+            return x
+        x = ops.transpose(x, (0, 2, 1, 3) if self.layout == "BSH" else (2, 0, 1, 3))
+        return ops.reshape(x, (x.shape[0], x.shape[1], -1))
+
+    def _left_out(self, queries: Any, keys: Any, attn_mask: Any) -> Any:
+        """Return bool [..., queries, keys], True where a pair does not attend."""
+        if self.sparse_mode == 2:
+            return ops.triu(ops.ones((queries, keys), mstype.int32), 1) > 0
+        if self.sparse_mode == 3:
+            return ops.triu(ops.ones((queries, keys), mstype.int32), 1 + keys - queries) > 0
+        if attn_mask is None:
+            return ops.zeros((queries, keys), mstype.int32) > 0
+        return ops.cast(attn_mask, mstype.int32) > 0
+
+    def construct(
+        self,
+        query: Any,
+        key: Any,
+        value: Any,
+        real_shift: Any = None,
+        drop_mask: Any = None,
+        padding_mask: Any = None,
+        attn_mask: Any = None,
+        prefix: Any = None,
+        actual_seq_qlen: Any = None,
+        actual_seq_kvlen: Any = None,
+    ) -> Any:
+        queries = self._split(query, self.head_num)
+        groups = key.shape[1] if self.layout == "BNSD" else key.shape[-1] // queries.shape[-1]
+        keys, values = self._split(key, groups), self._split(value, groups)
+        if groups < self.head_num:
+            keys = ops.repeat_interleave(keys, self.head_num // groups, 1)
+            values = ops.repeat_interleave(values, self.head_num // groups, 1)
+        wide = ops.cast(queries, mstype.float32)
+        scores = ops.matmul(wide, ops.transpose(ops.cast(keys, mstype.float32), (0, 1, 3, 2))) * self.scale_value
+        scores = ops.masked_fill(scores, self._left_out(scores.shape[2], scores.shape[3], attn_mask), -1e30)
+        output = ops.matmul(ops.softmax(scores, -1), ops.cast(values, mstype.float32))
+        largest = ops.amax(scores, -1, True)
+        return largest, largest, largest, self._join(ops.cast(output, query.dtype))
+
+
+def embedding(input: Any, weight: Any, *_args: Any, **_kwargs: Any) -> Any:
+    """Return rows ``input`` of ``weight``, as mint.nn.functional.embedding does (no padding index, no maximal norm)."""
+    return ops.gather(weight, input, 0)
+
+
+def barrier(group: str | None = None) -> None:
+    """Wait for all ranks by summing one number over them: the CPU target has AllReduce but no Barrier."""
+    reduce = P.AllReduce() if group is None else P.AllReduce(group=group)
+    reduce(Tensor([1.0], mstype.float32)).asnumpy()
+
+
+FOR_AUTO_GENERATE = {
+    "IndexSelect": IndexSelect,
+    "SplitWithSize": SplitWithSize,
+    "Swiglu": Swiglu,
+    "Outer": Outer,
+    "RotaryPositionEmbedding": RotaryPositionEmbedding,
+}
+"""Names in mindspore.ops.auto_generate that MindFormers' mcore models import."""
+
+FOR_OPERATIONS = {"RmsNorm": RmsNorm, "FlashAttentionScore": FlashAttentionScore}
+"""Names in mindspore.ops.operations that they import."""

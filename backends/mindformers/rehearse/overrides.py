@@ -1,0 +1,130 @@
+"""What a MindFormers YAML must have otherwise on CPU, as a table: applied to a rehearsal's file, and told to the user line by line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.job import Value
+from launcher.rules.finding import Finding, Fix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuChange:
+    """One argument that takes another value on MindSpore's CPU target.
+
+    Attributes:
+        flag: dotted path in the YAML; with a trailing ``.`` every argument below it.
+        value: what it becomes; None removes it.
+        why: the reason, for the user.
+        of: the values that need the change; empty for all.
+        always: set it also where the YAML leaves it out.
+    """
+
+    flag: str
+    value: Value
+    why: str
+    of: tuple[Value, ...] = ()
+    always: bool = False
+
+    def concerns(self, flag: str, value: Value) -> bool:
+        """Tell whether an argument of the YAML has to change."""
+        same = flag.startswith(self.flag) if self.flag.endswith(".") else flag == self.flag
+        return same and value != self.value and (not self.of or value in self.of)
+
+
+_NO_HALF = "the CPU target has no bfloat16 or float16 kernels"
+_NO_PARTITION = "MindSpore partitions graphs for Ascend only (on CPU: Invalid backend); data parallelism is what remains"
+_HALF = ("bfloat16", "float16", "bf16", "fp16")
+
+CHANGES: tuple[CpuChange, ...] = (
+    CpuChange(flag="context.device_target", value="CPU", why="there is no Ascend device here", always=True),
+    CpuChange(flag="parallel.parallel_mode", value=0, why=_NO_PARTITION),
+    CpuChange(
+        flag="parallel.gradients_mean",
+        value=True,
+        why="data parallel mode sums gradients otherwise; the semi-automatic mode means them in the loss",
+        always=True,
+    ),
+    CpuChange(flag="parallel.enable_parallel_optimizer", value=False, why=_NO_PARTITION),
+    CpuChange(flag="parallel.parallel_optimizer_config.", value=None, why=_NO_PARTITION),
+    *(
+        CpuChange(flag=f"model.model_config.{name}", value="float32", why=_NO_HALF, of=_HALF)
+        for name in (
+            "params_dtype",
+            "compute_dtype",
+            "layernorm_compute_dtype",
+            "softmax_compute_dtype",
+            "rotary_dtype",
+            "embedding_init_dtype",
+            "moe_router_dtype",
+        )
+    ),
+)
+"""Tested with MindFormers 1.6.0 (mindspore 2.7.0) and 1.8.0 (2.7.2). Nothing else in the file is touched."""
+
+_BATCH, _ACCUMULATION = "runner_config.batch_size", "runner_config.gradient_accumulation_steps"
+
+_REFUSED: Mapping[str, tuple[str, str]] = {
+    "parallel_config.model_parallel": ("parallel.tp", "parallel.tp=1"),
+    "parallel_config.pipeline_stage": ("parallel.pp", "parallel.pp=1"),
+    "parallel_config.context_parallel": ("parallel.cp", "parallel.cp=1"),
+    "parallel_config.expert_parallel": ("parallel.ep", "parallel.ep=1"),
+}
+"""Sizes above 1 that only a partitioned graph can have: flag to the canonical field and what would work."""
+
+
+def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
+    """Return the arguments as they are on CPU, in the same order, and one line for the user on each that changed."""
+    changed, lines = dict(flat), []
+    for change in CHANGES:
+        hits = [flag for flag, value in flat.items() if change.concerns(flag, value)]
+        if change.always and change.flag not in flat:
+            hits.append(change.flag)
+        for flag in hits:
+            before = f"{flag}: {flat[flag]}" if flag in flat else f"{flag} (not set)"
+            if change.value is None:
+                del changed[flag]
+            else:
+                changed[flag] = change.value
+            after = "left out" if change.value is None else f"{change.value}"
+            lines.append(f"changed for CPU: {before} -> {after} ({change.why})")
+    return changed, lines + _without_accumulation(changed)
+
+
+def _without_accumulation(changed: dict[str, Value]) -> list[str]:
+    """Fold gradient accumulation into the batch, in place: outside the semi-automatic mode MindFormers steps in each part."""
+    parts, size = changed.get(_ACCUMULATION, 1), changed.get(_BATCH, 1)
+    if not isinstance(parts, int) or not isinstance(size, int) or parts <= 1:
+        return []
+    changed[_BATCH], changed[_ACCUMULATION] = size * parts, 1
+    why = "data parallel mode does not accumulate; the global batch stays what it is"
+    return [
+        f"changed for CPU: {_BATCH}: {size} -> {size * parts} ({why})",
+        f"changed for CPU: {_ACCUMULATION}: {parts} -> 1 ({why})",
+    ]
+
+
+def refusals(flat: Mapping[str, Value]) -> list[Finding]:
+    """Return why a file cannot be trained on CPU at all; empty where it can."""
+    found = [
+        _refusal(f"{flag}={flat[flag]} needs MindSpore's graph partition, which is for Ascend only", (field,), (flag,), fix)
+        for flag, (field, fix) in _REFUSED.items()
+        if flat.get(flag, 1) not in (None, 1)
+    ]
+    experts, layers = "model.model_config.n_routed_experts", "model.model_config.num_hidden_layers"
+    dense = flat.get("model.model_config.first_k_dense_replace", 0)
+    if any(flat.get(name) for name in (experts, "model.model_config.num_experts")) and dense != flat.get(layers):
+        message = "mixture-of-experts layers need the GroupedMatmul and Morph operators, which are for Ascend only"
+        found.append(_refusal(message, ("model.num_experts",), (experts,), "rehearse.entry=core"))
+    return found
+
+
+def _refusal(message: str, fields: tuple[str, ...], flags: tuple[str, ...], works: str) -> Finding:
+    return Finding(
+        rule="REHEARSE-MINDFORMERS-CPU",
+        severity="error",
+        message=f"rehearse.entry=native cannot train this on CPU: {message}",
+        fields=fields,
+        flags=flags,
+        fixes=(Fix(overrides=(works,)),),
+        source="mindspore 2.7.0",
+    )

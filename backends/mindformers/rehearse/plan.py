@@ -1,0 +1,63 @@
+"""Turns the plan of a MindFormers job into the plan of its rehearsal: the same command and file, but for what CPU cannot do."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+from backends.mindformers.launch import ENTRY
+from backends.mindformers.rehearse.overrides import for_cpu, refusals
+from backends.mindformers.yaml_file import parse, render
+from launcher.job import Job
+from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.translate.native import NativeArg, NativeArgs
+
+OWN_ENTRY = Path(__file__).parent / "entry" / "run_mindformer.py"
+"""What run_mindformer.py does, for the wheel from PyPI, which does not have it."""
+_MEETING, _MEETING_SECONDS = "--cluster_time_out", "300"
+
+
+def adapt_plan(plan: LaunchPlan, job: Job) -> LaunchPlan:
+    """Return the plan with each YAML file changed for CPU, a note on every change, and an entry point that is here.
+
+    Raises:
+        RehearsalRefused: the file asks for what MindSpore's CPU target cannot do at all.
+    """
+    files, notes = [], []
+    for file in plan.files:
+        if file.path.endswith((".yaml", ".yml")):
+            file, lines = _yaml_for_cpu(file, job)
+            notes.extend(lines)
+        files.append(file)
+    nodes = tuple(_meeting_soon(node) for node in plan.nodes)
+    if not os.environ.get("MINDFORMERS_PATH"):
+        nodes = tuple(_with_own_entry(node) for node in nodes)
+        notes.append("MINDFORMERS_PATH is not set: MindFormers from PyPI is started by a script of ours with the same calls")
+    kept = [note for note in plan.notes if "MINDFORMERS_PATH" not in note]
+    return dataclasses.replace(plan, files=tuple(files), nodes=nodes, notes=(*notes, *kept))
+
+
+def _yaml_for_cpu(file: PlanFile, job: Job) -> tuple[PlanFile, list[str]]:
+    flat = parse(file.content)
+    findings = refusals(flat)
+    if findings:
+        raise RehearsalRefused(findings)
+    changed, lines = for_cpu(flat)
+    native = NativeArgs(
+        backend=job.backend.name,
+        version=str(job.backend.version),
+        args=tuple(NativeArg(flag=flag, value=value) for flag, value in changed.items()),
+    )
+    return dataclasses.replace(file, content=render(native, {"": "\n".join(lines)})), lines
+
+
+def _meeting_soon(node: NodePlan) -> NodePlan:
+    """Return the node with a short wait for its processes to meet: with a taken port, workers would wait it out."""
+    words = list(node.argv)
+    if _MEETING in words:
+        words[words.index(_MEETING) + 1] = _MEETING_SECONDS
+    return dataclasses.replace(node, argv=tuple(words))
+
+
+def _with_own_entry(node: NodePlan) -> NodePlan:
+    return dataclasses.replace(node, argv=tuple(str(OWN_ENTRY) if word == ENTRY else word for word in node.argv))

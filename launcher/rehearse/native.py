@@ -1,0 +1,153 @@
+"""The record by which a backend says how its own entry point runs without an accelerator, and what a planner reads."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+INJECT = Path(__file__).parent / "cpu" / "inject"
+"""The folder whose ``sitecustomize.py`` installs the stand-ins; first on PYTHONPATH of a native rehearsal."""
+
+NATIVE_VARIABLE = "LAUNCH_REHEARSAL_NATIVE"
+SCRIPT_VARIABLE = "LAUNCH_REHEARSAL_SCRIPT"
+RANK_NAME_VARIABLE = "LAUNCH_REHEARSAL_RANK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One PyPI distribution that the native entry needs; ``version`` is None where any will do."""
+
+    distribution: str
+    version: str | None = None
+
+    def __str__(self) -> str:
+        return self.distribution if self.version is None else f"{self.distribution}=={self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """One source tree that the user names by an environment variable, because it is not on PyPI."""
+
+    variable: str
+    holds: str
+    """A file below it that proves that it is the right tree, such as ``pretrain_gpt.py``."""
+    what: str
+    """What to clone, for messages: name and tags that were tested."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeOnCpu:
+    """How a backend's own, unmodified entry point is trained on CPU: pure data, safe to import anywhere."""
+
+    address: str
+    """``module:NAME`` of this very object: the rank process looks it up by it."""
+    install: str
+    """``module:function`` that puts the stand-ins in place in each rank; called with the absolute path of the script
+    runs next (its folder is not on sys.path yet), returns None, raises where it cannot."""
+    script: str
+    """Shell pattern of the rank's script as an absolute path; a process that runs anything else is left alone."""
+    title: str
+    """What runs, for the line on stderr: ``{NAME}`` is replaced by the version of the distribution NAME."""
+    stand_ins: tuple[str, ...]
+    """What is stood in for, in words: ``("CUDA", "TransformerEngine")``."""
+    tested_with: tuple[Requirement, ...]
+    """The versions that the stand-ins were tested with; another version is reported on stderr."""
+    requires: tuple[Requirement, ...] = ()
+    """What must be installed in the environment of the ranks."""
+    checkouts: tuple[Checkout, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    """Further environment of the whole run."""
+    rank_variable: str = "RANK"
+    """The variable by which the native starter tells a rank process its rank."""
+    extra: str = ""
+    """The extra of this package that installs ``requires``; empty where there is none."""
+    note: str = ""
+    """What a user should know before the run."""
+
+
+def environment(native: NativeOnCpu, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables to add to the run's environment so that its rank processes find the stand-ins.
+
+    Everything else (argv, working directory, rendezvous) stays as it is on the cluster. PYTHONPATH keeps what
+    ``environ`` has in it; nothing of this package but the folder of ``sitecustomize.py`` is put on it.
+    """
+    path = [str(INJECT), *filter(None, [environ.get("PYTHONPATH")])]
+    return {
+        **dict(native.env),
+        "PYTHONPATH": os.pathsep.join(path),
+        NATIVE_VARIABLE: native.address,
+        SCRIPT_VARIABLE: native.script,
+        RANK_NAME_VARIABLE: native.rank_variable,
+    }
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the version of a distribution in this interpreter's environment, or None where it is not installed."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions_in(python: str) -> Callable[[str], str | None]:
+    """Return what answers for another interpreter's environment, by asking it once; no answer is nothing installed."""
+    ask = (
+        "import json; from importlib.metadata import distributions; "
+        "print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in distributions()}))"
+    )
+    try:
+        answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
+        versions: dict[str, str] = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        versions = {}
+    return lambda distribution: versions.get(distribution.lower().replace("_", "-"))
+
+
+def missing(
+    native: NativeOnCpu, environ: Mapping[str, str], version_of: Callable[[str], str | None] = installed_version
+) -> list[str]:
+    """Return, in words, everything that keeps the native entry from running here; empty where it can run.
+
+    ``version_of`` answers for the environment of the ranks, which is this interpreter's unless the caller knows better.
+    """
+    hint = f"; install it with: pip install 'launch-llm[{native.extra}]'" if native.extra else ""
+    problems = [
+        f"{need.distribution} is not installed (tested with {need}){hint}"
+        for need in native.requires
+        if version_of(need.distribution) is None
+    ]
+    for tree in native.checkouts:
+        folder = environ.get(tree.variable)
+        if not folder:
+            problems.append(f"{tree.variable} is not set: it must name a checkout of {tree.what}")
+        elif not (Path(folder) / tree.holds).is_file():
+            problems.append(f"{tree.variable}={folder} has no {tree.holds}: it must name a checkout of {tree.what}")
+    return problems
+
+
+def untested(native: NativeOnCpu, version_of: Callable[[str], str | None] = installed_version) -> list[str]:
+    """Return one line for each distribution whose version is not the one that the stand-ins were tested with."""
+    lines = []
+    for pin in native.tested_with:
+        found = version_of(pin.distribution)
+        if found is not None and pin.version is not None and found.partition("+")[0] != pin.version:
+            lines.append(
+                f"{pin.distribution} {found} is not the version the stand-ins were tested with ({pin.version})"
+            )
+    return lines
+
+
+def announcement(native: NativeOnCpu, version_of: Callable[[str], str | None] = installed_version) -> str:
+    """Return the sentence that says plainly what runs: the backend itself, on CPU, and what is stood in for."""
+    versions = {
+        pin.distribution: version_of(pin.distribution) or "?" for pin in (*native.requires, *native.tested_with)
+    }
+    title = native.title
+    for name, version in versions.items():
+        title = title.replace("{" + name + "}", version)
+    *most, last = native.stand_ins
+    listed = f"{', '.join(most)} and {last}" if most else last
+    return f"{title} itself, unmodified, on CPU through stand-ins for {listed}"

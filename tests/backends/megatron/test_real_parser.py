@@ -1,0 +1,89 @@
+"""The argument classes of ms-swift 4.6.0 itself accept what the launcher writes, up to the model's configuration."""
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.megatron.launch import argv, command
+from backends.megatron.rehearse import NATIVE_CPU
+from launcher.api import compose
+from launcher.job import Job
+from launcher.models.hf import config_from_model
+from tests.backends.megatron.jobs import JOBS, NEWER_JOBS, NEWEST, named_job, translated
+from tests.rehearse.native.environments import python_with, torch_pin
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def swift_python() -> Path:
+    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*NATIVE_CPU.requires, *NATIVE_CPU.tested_with)}
+    pins.pop("torch")
+    return python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), "tensorboard"))
+
+
+@pytest.fixture(scope="module")
+def judged(swift_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Every recipe and every named job, parsed by the real classes in one process."""
+    folder = tmp_path_factory.mktemp("models")
+    jobs = {f"recipe {name}": compose(recipe=name, overrides=["backend=megatron"]) for name in RECIPES}
+    jobs |= {name: named_job(name) for name in (*JOBS, *NEWER_JOBS)}
+    cases = [_case(name, job, folder) for name, job in jobs.items()]
+    result = subprocess.run(
+        [str(swift_python), "-m", "tests.backends.megatron.real_parser"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    return {line["name"]: line for line in map(json.loads, result.stdout.splitlines())}
+
+
+def _case(name: str, job: Job, folder: Path) -> dict[str, Any]:
+    """Give the job its model's config.json in a local directory of the hub's name, and data to name."""
+    home = folder / name.replace(" ", "_") / (job.model.hub_id or "model").rsplit("/", 1)[-1]
+    home.mkdir(parents=True)
+    (home / "config.json").write_text(json.dumps(config_from_model(job.model)))
+    data = dataclasses.replace(job.data, paths=job.data.paths or ("data.jsonl",), format=job.data.format or "hub")
+    load = str(home) if job.checkpoint.load else None
+    checkpoint = dataclasses.replace(job.checkpoint, save=str(folder / "out"), load=load)
+    native = translated(dataclasses.replace(job, data=data, checkpoint=checkpoint), NEWEST).native
+    words = argv(native)
+    words[words.index("--model") + 1] = str(home)
+    return {
+        "name": name,
+        "command": command(job),
+        "argv": [*words, "--check_model", "false"],
+        "world_size": job.cluster.world_size,
+        "local_world_size": job.cluster.devices_per_node,
+    }
+
+
+@pytest.mark.parametrize("name", [*(f"recipe {name}" for name in RECIPES), *JOBS, *NEWER_JOBS])
+def test_the_real_classes_accept_the_command_line(judged: dict[str, Any], name: str) -> None:
+    assert judged[name]["error"] is None
+
+
+def test_the_model_is_the_one_that_was_meant(judged: dict[str, Any]) -> None:
+    moe = judged["moe pretrain"]["model"]
+    assert (moe["num_layers"], moe["hidden_size"], moe["num_moe_experts"]) == (48, 2048, 128)
+    deep = judged["mla and mtp"]["model"]
+    assert (deep["moe_layer_freq"], deep["mtp_num_layers"]) == ([0] * 3 + [1] * 58, 1)
+
+
+def test_gradient_accumulation_and_precision_follow(judged: dict[str, Any]) -> None:
+    assert judged["sft"]["microbatches"] == 8
+    assert judged["sft"]["dtype"] == "torch.bfloat16"
+    assert judged["fp32"]["dtype"] == "torch.float32"
