@@ -1,7 +1,11 @@
 """Generated pages say what the tables say."""
 
-from tools.docs import mapping
+from tools.docs import examples, mapping
 
 
 def test_the_mapping_page_is_current():
     assert mapping.PAGE.read_text(encoding="utf-8") == mapping.page(), "run python -m tools.docs.mapping"
+
+
+def test_the_examples_page_is_current_and_every_difference_has_a_reason():
+    assert examples.PAGE.read_text(encoding="utf-8") == examples.page(), "run python -m tools.docs.examples"
