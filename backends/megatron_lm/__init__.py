@@ -1,0 +1,83 @@
+"""Plain Megatron-LM: the dialect that MindSpeed-LLM extends and that the rehearsal runs."""
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.job import Job
+from launcher.translate.backend import Backend, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from launcher.plan.plan import LaunchPlan
+    from launcher.translate.catalogue import Catalogue
+    from launcher.translate.native import NativeArgs
+    from launcher.translate.rows import Table
+
+_HERE = Path(__file__).parent
+
+
+def _table(version: str) -> "Table":
+    found: Table = import_module("backends.megatron_lm.mapping").table(version)
+    return found
+
+
+@cache
+def _catalogue(version: str) -> "Catalogue":
+    from launcher.translate.catalogue import load
+
+    return load(_HERE / "catalogue" / f"{version}.json")
+
+
+def _launch(job: Job, native: "NativeArgs") -> "LaunchPlan":
+    from backends.megatron_lm.launch import launch
+
+    return launch(job, native)
+
+
+def _argv(native: "NativeArgs") -> list[str]:
+    from backends.megatron_lm.launch import argv
+
+    return argv(native)
+
+
+def _effective(values: "Mapping[str, Any]") -> "dict[str, Any]":
+    found: dict[str, Any] = import_module("backends.megatron_lm.effective").effective(values)
+    return found
+
+
+ENTRY = Entry(
+    scripts={"pretrain_gpt.py": ""},
+    others={
+        script: "it trains another kind of model than this launcher describes"
+        for script in ("pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vlm.py", "pretrain_retro.py")
+    },
+    effective=_effective,
+    arguments_section=("MODEL_ARGS", "ENV_VARS"),
+    signs=("NCCL_", "NVTE_", "CUDA_VISIBLE_DEVICES", "/workspace/megatron", "GPUS_PER_NODE"),
+)
+
+RULES = tuple(
+    f"backends.megatron_lm.rules_{part}" for part in ("arguments", "state", "plain", "config", "config_16", "sizes")
+)
+
+BACKEND = Backend(
+    name="megatron_lm",
+    title="Megatron-LM",
+    versions=("0.16.1", "0.12.1"),
+    devices=("cuda",),
+    table=_table,
+    catalogue=_catalogue,
+    launch=_launch,
+    argv=_argv,
+    rules=RULES,
+    requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),
+    install_hint=(
+        "git clone --branch core_v0.16.1 https://github.com/NVIDIA/Megatron-LM, pip install its requirements and "
+        "transformer-engine[pytorch], export MEGATRON_LM_PATH=<the checkout>"
+    ),
+    aliases={"0.16": "0.16.1", "0.12": "0.12.1", "core_v0.16.1": "0.16.1", "core_v0.12.1": "0.12.1"},
+    entry=ENTRY,
+)

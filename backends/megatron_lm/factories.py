@@ -1,0 +1,168 @@
+"""Row factories of Megatron's dialect: an absent argument means Megatron's own default, not the canonical one."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from launcher.job import Job, Value, field_at, value_at
+from launcher.translate.rows import NativeView, Row, Unsupported
+
+
+def valued(path: str, flag: str, default: Value, *, quiet: bool = False, **row: Any) -> Row:
+    """Return a row for a value whose absence means Megatron's `default`.
+
+    Args:
+        path: canonical field.
+        flag: argument that takes the value.
+        default: value of Megatron's parser when the argument is absent.
+        quiet: do not write a value that equals the default.
+    """
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None and not (quiet and value == default):
+            yield flag, value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: single(view.take(flag, default))}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def when_given(path: str, flag: str, forward: Callable[[Any], Value] = lambda value: value, **row: Any) -> Row:
+    """Return a row for an optional value; a list of one, as `nargs='+'` arguments are parsed, is read as its item."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None:
+            yield flag, forward(value)
+
+    return Row(
+        fields=(path,),
+        flags=(flag,),
+        emit=emit,
+        read=lambda view: {path: single(view.take(flag))} if view.has(flag) else {},
+        **row,
+    )
+
+
+def listed(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for several values after one flag; one value reads back as a list of one."""
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: many(view.take(flag))} if view.has(flag) else {}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value:
+            yield flag, tuple(value)
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def flag_on(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for a switch of a field with a canonical default: absent means false."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if value_at(job, path):
+            yield flag, True
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=lambda view: {path: bool(view.take(flag, False))}, **row)
+
+
+def flag_unless(path: str, flag: str, **row: Any) -> Row:
+    """Return a row for a switch that turns something off that Megatron has on: absent means true."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if value_at(job, path) is False:
+            yield flag, True
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=lambda view: {path: not view.take(flag, False)}, **row)
+
+
+def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = None, why: str = "", **row: Any) -> Row:
+    """Return a row for an enumeration: canonical to native names; the others are `Unsupported`.
+
+    Args:
+        path: canonical field.
+        flag: argument that takes the name.
+        names: canonical name to native name; None: the canonical name is what the absence of the argument means.
+        default: canonical value that an absent argument means; None: absence means no opinion.
+        why: reason given for names that are missing.
+    """
+    back = {native: canonical for canonical, native in names.items() if native is not None}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is None:
+            return
+        if value not in names:
+            reason = why or f"it knows {', '.join(str(name) for name in names)}"
+            raise Unsupported(path, reason, tuple(f"{path}={name}" for name in names)[:3])
+        if names[value] is not None:
+            yield flag, names[value]
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag):
+            return {} if default is None else {path: default}
+        value = single(view.peek(flag))
+        if value not in back:
+            return {}
+        view.take(flag)
+        return {path: back[value]}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def refused(path: str, why: str, works: tuple[str, ...] = (), neutral: tuple[Value, ...] = (), **row: Any) -> Row:
+    """Return a row for a field that some versions lack: any value but the default and `neutral` is refused."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None and value != field_at(path).default and value not in neutral:
+            raise Unsupported(path, why, works)
+        return ()
+
+    return Row(fields=(path,), flags=(), emit=emit, **row)
+
+
+def reworded(aliases: Mapping[str, str], says_nothing: Mapping[str, Value], note: str = "") -> Row:
+    """Return a row that only reads: it gives old names their new ones and drops arguments that change nothing.
+
+    Args:
+        aliases: name to the name under which the other rows look for it; a given new name wins.
+        says_nothing: argument to the value with which it changes nothing.
+        note: why they change nothing.
+    """
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        for old, new in aliases.items():
+            if view.has(old):
+                value = view.take(old)
+                view.values.setdefault(new, value)
+        for flag, value in says_nothing.items():
+            if view.has(flag) and view.peek(flag) == value:
+                view.take(flag)
+        return {}
+
+    return Row(fields=(), flags=(), emit=lambda job: (), read=read, note=note)
+
+
+def rotary_flag() -> Row:
+    """Return the row that reads the old switch for rotary positions as the position-embedding type that it sets."""
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.take("use-rotary-position-embeddings", False):
+            view.values["position-embedding-type"] = "rope"
+        return {}
+
+    return Row(fields=(), flags=(), emit=lambda job: (), read=read)
+
+
+def single(value: Value) -> Value:
+    """Return the item of a list of one, anything else unchanged."""
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value
+
+
+def many(value: Value) -> tuple[Value, ...]:
+    """Return a list or a single value as a tuple."""
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)

@@ -1,0 +1,76 @@
+"""Which layers are experts: the pattern expressions of --moe-layer-freq, written and read without evaluating Python."""
+
+import re
+
+
+def pattern(layers: int, dense: int, every: int) -> str:
+    """Return the expression for `dense` dense layers, then an MoE layer at each multiple of `every`.
+
+    Source: moe_freq_type, megatron/training/arguments.py:231 @core_v0.16.1; Hugging Face's rule is
+    `layer >= first_k_dense_replace and layer % moe_layer_freq == 0` (DeepseekV3DecoderLayer).
+    """
+    if every == 1:
+        return f"([0]*{dense}+[1]*{layers - dense})"
+    kinds = [int(index >= dense and index % every == 0) for index in range(layers)]
+    return "[" + ",".join(str(kind) for kind in kinds) + "]"
+
+
+def expand(expression: str) -> list[int] | None:
+    """Return the list that a pattern expression describes; None if it is not one.
+
+    Accepts lists of 0 and 1, `+`, `* number` and parentheses, which is what Megatron's own check lets through.
+    """
+    tokens = re.findall(r"[\[\]()+*,]|\d+", expression)
+    if "".join(tokens) != re.sub(r"\s", "", expression):
+        return None
+    try:
+        value, rest = _sum(tokens)
+    except (IndexError, ValueError):
+        return None
+    return value if not rest else None
+
+
+def _sum(tokens: list[str]) -> tuple[list[int], list[str]]:
+    value, tokens = _product(tokens)
+    while tokens[:1] == ["+"]:
+        more, tokens = _product(tokens[1:])
+        value = value + more
+    return value, tokens
+
+
+def _product(tokens: list[str]) -> tuple[list[int], list[str]]:
+    if tokens[0] == "(":
+        value, tokens = _sum(tokens[1:])
+        tokens = _expect(tokens, ")")
+    else:
+        tokens = _expect(tokens, "[")
+        value = []
+        while tokens[0] != "]":
+            value.append(int(tokens[0]))
+            tokens = tokens[1:]
+            if tokens[0] == ",":
+                tokens = tokens[1:]
+        tokens = tokens[1:]
+    while tokens[:1] == ["*"]:
+        value = value * int(tokens[1])
+        tokens = tokens[2:]
+    return value, tokens
+
+
+def _expect(tokens: list[str], wanted: str) -> list[str]:
+    if tokens[0] != wanted:
+        raise ValueError(wanted)
+    return tokens[1:]
+
+
+def describe(kinds: list[int]) -> tuple[int, int] | None:
+    """Return (dense layers at the start, MoE layer every n) of a list of kinds; None if no such rule describes it."""
+    layers = len(kinds)
+    if 1 not in kinds:
+        return None
+    first = kinds.index(1)
+    for every in range(1, layers + 1):
+        for dense in range(max(0, first - every + 1), first + 1):
+            if [int(index >= dense and index % every == 0) for index in range(layers)] == kinds:
+                return dense, every
+    return None

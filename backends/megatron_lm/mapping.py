@@ -1,0 +1,157 @@
+"""The mapping table of plain Megatron-LM: which canonical field is which argument, and what it cannot express."""
+
+from functools import cache
+
+from backends.megatron_lm import mapping_model as model
+from backends.megatron_lm import mapping_moe as moe
+from backends.megatron_lm import mapping_parallel as parallel
+from backends.megatron_lm import mapping_surroundings as surroundings
+from backends.megatron_lm import mapping_training as training
+from backends.megatron_lm.factories import reworded, rotary_flag
+from launcher.job import field_paths
+from launcher.translate.rows import Gap, Row, Table
+from launcher.translate.versions import in_range
+
+LAUNCHER_ONLY = "only the launcher reads it"
+
+
+def rows() -> tuple[Row, ...]:
+    """Return the rows of all versions, in the order in which an expert types the arguments."""
+    return (
+        reworded(
+            {},
+            {"use-mcore-models": True, "distributed-backend": "nccl"},
+            note="Megatron-core models are the only ones left, and nccl is the default.",
+        ),
+        rotary_flag(),
+        *training.task(),
+        *parallel.parallel(),
+        *model.sizes(),
+        *model.layers(),
+        *model.positions(),
+        *model.latent_attention(),
+        *moe.experts(),
+        *moe.routing(),
+        *moe.balance(),
+        *moe.dispatch(),
+        *model.multi_token_prediction(),
+        *surroundings.tokenizer(),
+        *surroundings.vocabulary(),
+        *training.batch(),
+        training.packing(),
+        *training.schedule(),
+        *training.optimizer(),
+        *training.precision(),
+        *training.seed(),
+        *parallel.recompute(),
+        *parallel.offload(),
+        *parallel.overlap(),
+        *parallel.kernels(),
+        *surroundings.data(),
+        *surroundings.checkpoint(),
+        *surroundings.logging(),
+        *surroundings.evaluation(),
+    )
+
+
+@cache
+def table(version: str) -> Table:
+    """Return the whole mapping of one version."""
+    unsupported = {**_GAPS, **_POST_TRAINING}
+    if not in_range(version, "0.13", None):
+        unsupported.update(_BEFORE_0_13)
+    return Table(rows=rows(), unsupported=unsupported, irrelevant=irrelevant())
+
+
+def irrelevant() -> dict[str, str]:
+    """Return the fields that no Megatron argument expresses because none needs to."""
+    sections = ("hardware.", "rehearse.", "rules.", "estimate.")
+    alone = {"name", "output_dir", "runtime", "model.overridden", "cluster.executor", "cluster.python"}
+    alone |= {"backend.name", "backend.version"}
+    launcher_fields = [path for path in field_paths() if path.startswith(sections) or path in alone]
+    return {
+        **dict.fromkeys(launcher_fields, LAUNCHER_ONLY),
+        "backend.args": "passed through as they are",
+        "backend.env": "set in the environment of every node",
+        "model.model_type": "the architecture is written out argument by argument",
+        "parallel.dp": "what remains of the world size",
+        "cluster.nodes": "torchrun --nnodes",
+        "cluster.devices_per_node": "torchrun --nproc_per_node",
+        "cluster.master_addr": "torchrun --master_addr",
+        "cluster.master_port": "torchrun --master_port",
+        "fault_tolerance.max_restarts": "torchrun --max-restarts",
+    }
+
+
+def _ascend(why: str, *works: str, neutral: tuple[object, ...] = (False,), severity: str = "warning") -> Gap:
+    return Gap(why=why, neutral=neutral, severity=severity, works=works)
+
+
+_GAPS = {
+    "parallel.cp_window": _ascend("Megatron's ring has one level", "parallel.cp_window=1", neutral=(1,)),
+    "parallel.cp_mask_type": _ascend(
+        "attention of GPT models is causal", "parallel.cp_mask_type=causal", neutral=("causal",), severity="error"
+    ),
+    "parallel.noop_layers": Gap(
+        why="empty layers exist on Ascend only",
+        works=("parallel.first_stage_layers=…", "parallel.last_stage_layers=…", "parallel.layout=…"),
+    ),
+    "parallel.tp_2d_x": _ascend("2-D tensor parallelism exists on Ascend only", neutral=(1,), severity="error"),
+    "parallel.tp_2d_y": _ascend("2-D tensor parallelism exists on Ascend only", neutral=(1,), severity="error"),
+    "recompute.activation": _ascend("the activation function alone is not recomputed", "recompute.modules=[moe_act]"),
+    "recompute.activation_num_layers": _ascend("the activation function alone is not recomputed", neutral=(0,)),
+    "recompute.norm": _ascend("it is a module of selective recomputation", "recompute.modules=[layernorm]"),
+    "recompute.norm_num_layers": _ascend("norms are recomputed in all layers or none", neutral=(0,)),
+    "recompute.per_pp_rank": _ascend("recompute.num_layers counts per chunk"),
+    "recompute.in_bubble": _ascend("pipeline bubbles stay empty"),
+    "recompute.in_advance": _ascend("recomputation starts when the gradient arrives"),
+    "recompute.communication": _ascend("MindFormers' switch; Megatron repeats it"),
+    "offload.optimizer_times": _ascend("the optimizer is offloaded as a whole", neutral=()),
+    "moe.dispatch_overlap": _ascend("only shared experts hide the dispatch", "moe.shared_expert_overlap=true"),
+    "moe.tp_extend_ep": _ascend("say it with parallel.etp=1 and a larger parallel.ep", "parallel.etp=1"),
+    "kernels.rmsnorm_fusion": _ascend("the layer library decides: transformer_engine's is fused", neutral=(True,)),
+    "batch.padding_free": _ascend("samples of a batch stay apart"),
+    "batch.variable_seq_lengths": _ascend("training resets it to false (validate_args)"),
+    "schedule.epochs": Gap(why="training is counted in steps or samples", works=("schedule.train_iters=1000",)),
+    "data.num_preprocess": _ascend("tokenizing is a separate program (tools/preprocess_data.py)", neutral=()),
+    "data.shuffle": Gap(
+        why="token files are always shuffled by the seed", neutral=(True,), works=("data.shuffle=true",)
+    ),
+    "data.streaming": Gap(
+        why="token files are indexed before training", neutral=(False,), works=("data.streaming=false",)
+    ),
+    "data.lazy_tokenize": _ascend("data is tokenized before training"),
+    "data.system": Gap(why="system prompts stand in the data"),
+    "data.self_cognition_author": Gap(why="self-cognition data is not generated"),
+    "data.self_cognition_name": Gap(why="self-cognition data is not generated"),
+    "checkpoint.save_safetensors": _ascend("Megatron-LM writes its own format only"),
+    "checkpoint.save_total_limit": _ascend("old checkpoints are not removed", neutral=()),
+    "profiler.path": _ascend("traces go to logging.tensorboard_dir", "logging.tensorboard_dir=…", neutral=()),
+}
+
+_POST_TRAINING = {
+    **{
+        path: Gap(why="Megatron-LM has no preference training")
+        for path in field_paths()
+        if path.startswith("task.") and path != "task.type"
+    },
+    "lora.rank": Gap(why="Megatron-LM trains all parameters", works=("lora.rank=null",)),
+    **{
+        path: Gap(why="Megatron-LM has no LoRA")
+        for path in field_paths()
+        if path.startswith("lora.") and path != "lora.rank"
+    },
+}
+
+_BEFORE_0_13 = {
+    "parallel.layout": Gap(why="layouts came with core 0.13", works=("backend.version=0.16.1",)),
+    "moe.batch_overlap": _ascend("it came with core 0.13", "backend.version=0.16.1"),
+    "offload.attention": _ascend("it came with core 0.16", "backend.version=0.16.1"),
+    "offload.modules": _ascend("it came with core 0.16", "backend.version=0.16.1", neutral=()),
+    "offload.activation_layers": _ascend("it came with core 0.16", "backend.version=0.16.1", neutral=(0,)),
+    "tokenizer.trust_remote_code": _ascend("it came with core 0.13", "backend.version=0.16.1"),
+    "checkpoint.optimizer_fully_reshardable": _ascend(
+        "checkpoints of this version are always reshardable", neutral=(True,)
+    ),
+    "data.template": Gap(why="this version trains on token files only", works=("backend.version=0.16.1",)),
+}

@@ -1,0 +1,39 @@
+"""For which versions a rule of Megatron-LM holds, on Megatron-LM itself and on the dialect that extends it."""
+
+from collections.abc import Mapping
+
+from launcher.rules.registry import Range
+from launcher.rules.table import Says
+
+BACKENDS = ("megatron_lm", "mindspeed")
+PLAIN = ("megatron_lm",)
+
+# MindSpeed-LLM 2.1.0 stands on core_r0.8.0, 26.1.0 and master on core_v0.12.1.
+EVERY: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": (None, None)}
+SINCE_12: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": ("26.1.0", None)}
+UNTIL_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": (None, None)}
+ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("26.1.0", None)}
+ONLY_16: Range = ("0.16", None)
+
+
+def says(id: str, when: str, then: str, why: str, source: str, message: str = "", *about: str) -> Says:
+    """Return a row of a table of errors."""
+    return Says(id=id, when=when, then=then, why=why, source=source, message=message, about=about)
+
+
+def arguments(line_12: int | str, line_16: int | str = "") -> str:
+    """Return the source of a check in Megatron-LM's validate_args."""
+    return "; ".join(
+        f"Megatron-LM core_v{version} arguments.py:{line}"
+        for version, line in (("0.12.1", line_12), ("0.16.1", line_16))
+        if line
+    )
+
+
+def config(line_12: int | str, line_16: int | str = "") -> str:
+    """Return the source of a check in Megatron-core's TransformerConfig."""
+    return "; ".join(
+        f"megatron-core {version} transformer_config.py:{line}"
+        for version, line in (("0.12.1", line_12), ("0.16.1", line_16))
+        if line
+    )

@@ -1,0 +1,84 @@
+"""MindSpeed-LLM on Ascend: Megatron-LM's dialect with arguments of its own."""
+
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.job import Job
+from launcher.translate.backend import Backend, Entry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from launcher.plan.plan import LaunchPlan
+    from launcher.translate.catalogue import Catalogue
+    from launcher.translate.native import NativeArgs
+    from launcher.translate.rows import Table
+
+_HERE = Path(__file__).parent
+
+
+def _table(version: str) -> "Table":
+    found: Table = import_module("backends.mindspeed.mapping").table(version)
+    return found
+
+
+@cache
+def _catalogue(version: str) -> "Catalogue":
+    from launcher.translate.catalogue import load
+
+    return load(_HERE / "catalogue" / f"{version}.json")
+
+
+def _launch(job: Job, native: "NativeArgs") -> "LaunchPlan":
+    from backends.mindspeed.launch import launch
+
+    return launch(job, native)
+
+
+def _argv(native: "NativeArgs") -> list[str]:
+    from backends.mindspeed.launch import argv
+
+    return argv(native)
+
+
+def _effective(values: "Mapping[str, Any]") -> "dict[str, Any]":
+    found: dict[str, Any] = import_module("backends.mindspeed.effective").effective(values)
+    return found
+
+
+ENTRY = Entry(
+    scripts={"pretrain_gpt.py": "", "posttrain_gpt.py": "", "pretrain_deepseek4.py": "", "pretrain_mamba.py": ""},
+    others={
+        "train_fsdp2.py": "it takes other arguments (YAML sections of its own), which have no mapping",
+        "rlhf_gpt.py": "it is a Hydra program over MindSpeed-RL",
+        "inference.py": "it does not train",
+        "evaluation.py": "it does not train",
+        "preprocess_data.py": "it prepares data",
+        "convert_ckpt.py": "it converts checkpoints (launch convert)",
+        "convert_ckpt_v2.py": "it converts checkpoints (launch convert)",
+    },
+    effective=_effective,
+    signs=("ASCEND_", "HCCL_", "PYTORCH_NPU_", "NPUS_PER_NODE", "TASK_QUEUE_ENABLE", "/usr/local/Ascend"),
+)
+
+BACKEND = Backend(
+    name="mindspeed",
+    title="MindSpeed-LLM",
+    versions=("26.1.0", "2.1.0", "master"),
+    devices=("npu",),
+    table=_table,
+    catalogue=_catalogue,
+    launch=_launch,
+    argv=_argv,
+    rules=("backends.mindspeed.rules_context", "backends.mindspeed.rules_recompute"),
+    requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
+    install_hint=(
+        "clone Ascend/MindSpeed-LLM (26.1.0), Ascend/MindSpeed (26.1.0_core_r0.12.1) and NVIDIA/Megatron-LM "
+        "(core_v0.12.1), install torch_npu and their requirements, load the CANN environment, and export "
+        "MINDSPEED_LLM_PATH, MINDSPEED_PATH and MEGATRON_LM_PATH"
+    ),
+    aliases={"26.1": "26.1.0", "2.1": "2.1.0"},
+    entry=ENTRY,
+)

@@ -1,0 +1,49 @@
+"""What MindSpeed-LLM makes of arguments that only stand for others; facts for comparing command lines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from backends.megatron_lm.effective import effective as megatron
+
+# features_manager/arguments/deprecated_args.py @26.1.0: copied to the new name with a warning.
+_RENAMED = {
+    "cp-attention-mask-type": "attention-mask-type",
+    "moe-intermediate-size": "moe-ffn-hidden-size",
+    "multi-head-latent-attention": "multi-latent-attention",
+    "n-group": "moe-router-num-groups",
+    "qk-nope-head-dim": "qk-head-dim",
+    "qk-rope-head-dim": "qk-pos-emb-head-dim",
+    "rope-scaling-beta-fast": "beta-fast",
+    "rope-scaling-beta-slow": "beta-slow",
+    "routed-scaling-factor": "moe-router-topk-scaling-factor",
+    "topk-group": "moe-router-group-topk",
+    "use-deter-comp": "npu-deterministic",
+    "use-mc2": "use-ascend-mc2",
+}
+_SHARED, _SHARED_WIDTH = "n-shared-experts", "moe-shared-expert-intermediate-size"
+
+
+def effective(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments under their newest names, with the width of the shared experts computed."""
+    found = {_RENAMED.get(flag, flag): value for flag, value in megatron(values).items()}
+    width = found.get("moe-ffn-hidden-size", found.get("ffn-hidden-size"))
+    # features_manager/moe/shared_expert.py:16 @26.1.0
+    if found.get(_SHARED) and isinstance(width, int) and _SHARED_WIDTH not in found:
+        found[_SHARED_WIDTH] = found[_SHARED] * width
+    if _SHARED_WIDTH in found:
+        found.pop(_SHARED, None)
+    return _all_experts(_fused_permutation(found))
+
+
+def _fused_permutation(values: dict[str, Any]) -> dict[str, Any]:
+    """Either of two switches sets both (MindSpeed features_manager/fusions/fused_moe_permute.py:42 @master)."""
+    switches = ("use-fused-moe-token-permute-and-unpermute", "moe-permute-fusion")
+    return {**values, **dict.fromkeys(switches, True)} if any(values.get(flag) for flag in switches) else values
+
+
+def _all_experts(values: dict[str, Any]) -> dict[str, Any]:
+    """Every layer has experts: -1 and 1 as frequency, 0 and -1 as dense layers say so (transformer_block.py:163)."""
+    dense, every = values.get("first-k-dense-replace", 0), values.get("moe-layer-freq", 1)
+    if dense not in (0, -1) or str(every) not in ("1", "-1"):
+        return values
+    return {flag: value for flag, value in values.items() if flag not in ("first-k-dense-replace", "moe-layer-freq")}

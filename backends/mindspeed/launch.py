@@ -1,0 +1,103 @@
+"""How MindSpeed-LLM is started: torchrun, once per node, in a checkout that the environment names."""
+
+from dataclasses import replace
+
+from backends.megatron_lm.launch import Variable, argv
+from launcher.job import Job
+from launcher.plan.plan import LaunchPlan, NodePlan
+from launcher.plan.rendezvous import torchrun
+from launcher.plan.shell import LAUNCH_DIR
+from launcher.translate.native import NativeArg, NativeArgs
+
+# References: the script and the executors fill them in from the environment, or refuse to start.
+CHECKOUT = "${MINDSPEED_LLM_PATH}"
+PYTHON_PATH = "${MINDSPEED_LLM_PATH}:${MINDSPEED_PATH}:${MEGATRON_LM_PATH}:${PYTHONPATH}"
+
+# Arguments that name files. The scripts run in the checkout, whose preprocess_data.py is looked for in the working
+# directory (core/datasets/dataset_preprocess.py:74 @26.1.0), so paths relative to the user's folder are anchored there.
+_FILES = frozenset(
+    {
+        "data-path",
+        "train-data-path",
+        "valid-data-path",
+        "data-cache-path",
+        "load",
+        "save",
+        "lora-load",
+        "ref-model",
+        "tensorboard-dir",
+        "profile-save-path",
+    }
+)
+
+ENVIRONMENT = (
+    Variable(
+        name="CUDA_DEVICE_MAX_CONNECTIONS",
+        value="1",
+        source="validate_args refuses tp or cp > 1 without it; 361 of 366 upstream scripts set it",
+    ),
+    Variable(
+        name="PYTORCH_NPU_ALLOC_CONF",
+        value="expandable_segments:True",
+        source="docs/zh/pytorch/features/mcore/environment_variable.md; 281 upstream scripts",
+    ),
+    Variable(name="HCCL_CONNECT_TIMEOUT", value="3600", source="examples/mcore/qwen3/tune_qwen3_8b_4K_full_ptd.sh"),
+    Variable(name="HCCL_EXEC_TIMEOUT", value="3600", source="examples/mcore/qwen3/tune_qwen3_8b_4K_full_ptd.sh"),
+    Variable(
+        name="PYTHONPATH",
+        value=PYTHON_PATH,
+        source="MindSpeed and Megatron-LM are imported from their checkouts; CANN's own entries stay behind them",
+    ),
+)
+
+
+def environment(job: Job) -> dict[str, str]:
+    """Return the environment of every node; what the user sets wins."""
+    return {variable.name: variable.value for variable in ENVIRONMENT} | dict(job.backend.env)
+
+
+def script(native: NativeArgs) -> str:
+    """Return the entry script: post-training has its own, which takes the task as a stage."""
+    return "posttrain_gpt.py" if native.has("stage") else "pretrain_gpt.py"
+
+
+def anchored(job: Job, native: NativeArgs) -> NativeArgs:
+    """Return the arguments with relative paths below the folder in which the launch happens."""
+    named_by_user = {job.tokenizer.path, job.model.path} - {None}
+
+    def anchor(arg: NativeArg) -> NativeArg:
+        is_tokenizer = arg.flag in ("tokenizer-name-or-path", "tokenizer-model") and arg.value in named_by_user
+        if arg.flag not in _FILES and not is_tokenizer:
+            return arg
+        parts = arg.value if isinstance(arg.value, tuple) else (arg.value,)
+        paths = tuple(_below_launch_dir(str(part)) for part in parts)
+        return replace(arg, value=paths if isinstance(arg.value, tuple) else paths[0])
+
+    return native.with_args(anchor(arg) for arg in native)
+
+
+def _below_launch_dir(path: str) -> str:
+    is_weight = path.replace(".", "", 1).isdigit()
+    return path if is_weight or path.startswith(("/", "$", "~")) else f"${{{LAUNCH_DIR}}}/{path}"
+
+
+def launch(job: Job, native: NativeArgs) -> LaunchPlan:
+    """Return the plan: `torchrun … pretrain_gpt.py|posttrain_gpt.py …` on every node, in the checkout."""
+    command = (script(native), *argv(anchored(job, native)))
+    nodes = tuple(
+        NodePlan(rank=rank, argv=torchrun(job, rank, command), env=environment(job), workdir=CHECKOUT)
+        for rank in range(job.cluster.nodes)
+    )
+    kind = f"post-training ({native.get('stage')})" if native.has("stage") else "pre-training"
+    return LaunchPlan(
+        nodes=nodes,
+        output_dir=job.output_dir or f"launch_output/{job.name or 'job'}",
+        what=(
+            f"MindSpeed-LLM {native.version}: {kind} by {script(native)} under torchrun, "
+            f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
+        ),
+        notes=("The CANN environment (set_env.sh) must be loaded in the shell that starts this.",),
+    )
+
+
+__all__ = ["argv", "launch"]

@@ -1,0 +1,50 @@
+"""How MindSpeed-LLM's own entry points are rehearsed on CPU: data for the planner, nothing heavy is imported here."""
+
+from launcher.rehearse.native import Checkout, NativeOnCpu, Requirement
+
+NATIVE_CPU = NativeOnCpu(
+    address="backends.mindspeed.rehearse:NATIVE_CPU",
+    install="backends.mindspeed.rehearse.cpu:install",
+    # pretrain_gpt.py, posttrain_gpt.py, and preprocess_data.py, which a rank starts where the data is raw text.
+    script="*/p[ro]*_*.py",
+    title="MindSpeed-LLM's own training script (torch {torch}, transformers {transformers})",
+    stand_ins=("torch_npu and CANN's packages", "their fused operators", "CUDA device names", "HCCL (gloo instead)"),
+    requires=(
+        Requirement(distribution="torch"),
+        Requirement(distribution="transformers"),
+        Requirement(distribution="numpy"),
+        Requirement(distribution="scipy"),
+        Requirement(distribution="einops"),
+        Requirement(distribution="peft"),
+        Requirement(distribution="datasets"),
+        Requirement(distribution="sentencepiece"),
+        Requirement(distribution="psutil"),
+        Requirement(distribution="regex"),
+        Requirement(distribution="six"),
+    ),
+    tested_with=(
+        Requirement(distribution="torch", version="2.13.0"),
+        Requirement(distribution="transformers", version="5.2.0"),
+        Requirement(distribution="numpy", version="1.26.0"),
+    ),
+    checkouts=(
+        Checkout(
+            variable="MINDSPEED_LLM_PATH",
+            holds="pretrain_gpt.py",
+            what="MindSpeed-LLM (tested: master of August 2026)",
+        ),
+        Checkout(
+            variable="MINDSPEED_PATH",
+            holds="mindspeed/megatron_adaptor.py",
+            what="MindSpeed for core_r0.12.1 (tested: master of July 2026)",
+        ),
+        Checkout(
+            variable="MEGATRON_LM_PATH",
+            holds="megatron/training/training.py",
+            what="NVIDIA's Megatron-LM at the tag core_v0.12.1",
+        ),
+    ),
+    # Upstream's scripts set the second; the first keeps transformers from looking for TensorFlow.
+    env=(("USE_TF", "FALSE"), ("CUDA_DEVICE_MAX_CONNECTIONS", "1")),
+    note="Fused operators are computed in plain torch: losses are comparable, times and memory are not.",
+)

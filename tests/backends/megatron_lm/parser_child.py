@@ -1,0 +1,74 @@
+"""Megatron-LM's own parser, validator and configuration on CPU: reads command lines as JSON, answers with verdicts.
+
+Run with the checkout as only argument. Transformer Engine and a Hopper device are pretended, nothing else is changed;
+`batch_invariant_kernels` is stubbed because it needs triton and is imported in any case.
+"""
+
+import contextlib
+import importlib.machinery
+import io
+import json
+import os
+import sys
+import types
+from typing import Any
+from unittest import mock
+
+
+def prepare(checkout: str) -> tuple[Any, Any]:
+    """Import Megatron's arguments and transformer configuration from the checkout."""
+    sys.path.insert(0, checkout)
+    import torch
+
+    torch.compile = lambda function=None, **_: function if function is not None else lambda inner: inner
+    torch.cuda.get_device_capability = lambda *_: (9, 0)
+    torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(major=9, minor=0)
+    name = "megatron.core.transformer.custom_layers.batch_invariant_kernels"
+    stub = mock.MagicMock(__spec__=importlib.machinery.ModuleSpec(name, None), __path__=[])
+    sys.modules[name] = stub
+    from megatron.core.models.common.embeddings import rope_utils
+    from megatron.core.transformer import transformer_config
+    from megatron.core.transformer.moe import moe_utils
+    from megatron.training import arguments
+
+    rope_utils.fused_apply_rotary_pos_emb = rope_utils.fused_apply_rotary_pos_emb or mock.MagicMock()
+    permutes = ("fused_permute", "fused_unpermute", "fused_sort_chunks_by_index")
+    for fused in (*permutes, "fused_permute_with_probs", "fused_sort_chunks_by_index_with_probs"):
+        setattr(moe_utils, fused, getattr(moe_utils, fused, None) or mock.MagicMock())
+    for module in (arguments, transformer_config):
+        if hasattr(module, "is_te_min_version"):
+            module.is_te_min_version = lambda *_, **__: True
+    return arguments, transformer_config
+
+
+def verdict(arguments: Any, transformer_config: Any, words: list[str], world_size: int) -> str:
+    """Return what Megatron has against a command line; empty where it accepts it."""
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world_size))
+    sys.argv = ["pretrain_gpt.py", *words]
+    said = io.StringIO()
+    stage = "parser"
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            args = arguments.parse_args()
+            stage = "validate_args"
+            arguments.validate_args(args)
+            stage = "TransformerConfig"
+            mla = transformer_config.MLATransformerConfig if args.multi_latent_attention else None
+            arguments.core_transformer_config_from_args(args, mla)
+    except (Exception, SystemExit) as error:
+        last = said.getvalue().strip().rpartition("\n")[2] if stage == "parser" else ""
+        return f"{stage}: {type(error).__name__}: {error} {last}"
+    return ""
+
+
+def main() -> None:
+    """Answer every line of the input with one line."""
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
+    os.environ["NVTE_CPU_OFFLOAD_V1"] = "1"
+    modules = prepare(sys.argv[1])
+    answers = [verdict(*modules, line["argv"], line["world_size"]) for line in map(json.loads, sys.stdin)]
+    print(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    main()
