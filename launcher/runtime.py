@@ -26,11 +26,16 @@ class Choice:
 
 def planned(outcome: Outcome) -> LaunchPlan:
     """Return what would run: the rehearsal if the job asks for one, else the backend's own stack."""
-    if outcome.job.runtime == "rehearsal":
+    if asks_for_rehearsal(outcome.job):
         from launcher.rehearse.plan import rehearsal_plan
 
         return rehearsal_plan(outcome)
     return outcome.plan()
+
+
+def asks_for_rehearsal(job: Job) -> bool:
+    """Tell whether the job is to be rehearsed: by its runtime, or by an option that only a rehearsal has."""
+    return job.runtime == "rehearsal" or (job.runtime is None and (job.rehearse.shrink or job.rehearse.fake_world))
 
 
 def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) -> Choice:
@@ -40,6 +45,8 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
     """
     if job.runtime is not None:
         return Choice(runtime=job.runtime, reason="as given")
+    if asks_for_rehearsal(job):
+        return Choice(runtime="rehearsal", reason="asked for by rehearse.shrink or rehearse.fake_world")
     missing = missing_requirements(backend, environ)
     device = has_device(backend.devices)
     if not missing and device:

@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+from backends.megatron.effective import effective
 from backends.megatron.launch import argv, launch
 from backends.megatron.mapping import table
 from backends.megatron.mapping_merge import prepare
@@ -45,6 +46,7 @@ ENTRY = Entry(
     config=("config",),
     positional_config=True,
     environment_cluster=True,
+    effective=effective,
     signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
     renames=Path(__file__).parent / "renames.json",
 )
@@ -57,8 +59,10 @@ BACKEND = Backend(
     table=table,
     catalogue=catalogue,
     launch=launch,
+    native_cpu="backends.megatron.rehearse",
     argv=argv,
     prepare=prepare,
+    rules=tuple(f"backends.megatron.{name}" for name in ("rules", "rules_core", "rules_rlhf", "rules_seed", "rules_changes")),
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",

@@ -71,6 +71,7 @@ BACKEND = Backend(
     table=_table,
     catalogue=_catalogue,
     launch=_launch,
+    native_cpu="backends.megatron_lm.rehearse",
     argv=_argv,
     rules=RULES,
     requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),

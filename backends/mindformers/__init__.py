@@ -63,6 +63,7 @@ BACKEND = Backend(
     table=table,
     catalogue=_catalogue,
     launch=launch,
+    native_cpu="backends.mindformers.rehearse",
     prepare=prepare,
     argv=argv,
     requires=("module:mindspore", "env:MINDFORMERS_PATH"),

@@ -71,6 +71,7 @@ BACKEND = Backend(
     table=_table,
     catalogue=_catalogue,
     launch=_launch,
+    native_cpu="backends.mindspeed.rehearse",
     argv=_argv,
     rules=("backends.mindspeed.rules_context", "backends.mindspeed.rules_recompute"),
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),

@@ -48,10 +48,11 @@ def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
 
 def _sized(job: Job) -> tuple[Job, tuple[str, ...]]:
     """Return the job as it is rehearsed here: one node, shrunk if asked for."""
-    if job.rehearse.shrink:
-        small = shrink(job, cores=os.cpu_count() or 1)
+    if job.rehearse.shrink or job.rehearse.fake_world:
+        # A fake world keeps the whole layout: one process plays its ranks, so only sizes must shrink.
+        small = shrink(job, cores=None if job.rehearse.fake_world else os.cpu_count() or 1)
         return small.job, tuple(f"shrunk: {line}" for line in small.report)
-    if job.cluster.nodes > 1 and not job.rehearse.fake_world:
+    if job.cluster.nodes > 1:
         raise RehearsalRefused(
             [
                 Finding(
@@ -178,7 +179,9 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     errors = [finding for finding in judged.findings if finding.severity == "error"]
     if errors:
         raise RehearsalRefused(errors)
-    module = import_module(f"{type_module(outcome)}.rehearse")
+    if outcome.backend.native_cpu is None:
+        raise RehearsalRefused([_refusal("rehearse.entry", outcome.job, "this backend has no native entry on CPU")])
+    module = import_module(outcome.backend.native_cpu)
     native = module.NATIVE_CPU
     lacking = missing(native, os.environ)
     if lacking:
@@ -228,11 +231,6 @@ def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]
             writer = NodePlan(rank=0, argv=("python", "-m", "launcher.rehearse.sample_data", folder))
             return changed, (writer,)
     return job, ()
-
-
-def type_module(outcome: Outcome) -> str:
-    """Return the package of the outcome's backend."""
-    return outcome.backend.table.__module__.rpartition(".")[0]
 
 
 def _refusal(path: str, job: Job, what: str) -> Finding:

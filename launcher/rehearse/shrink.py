@@ -16,6 +16,8 @@ _SEQUENCE = 64
 _MICRO_BATCHES = 2
 _ITERATIONS = 10
 _VOCABULARY = 512
+# Random weights learn nothing in a few steps at the rate that fine-tunes published ones.
+_LEARNING_RATE = 1e-3
 _LEAST_PROCESSES = 4
 
 
@@ -27,17 +29,17 @@ class Shrunken:
     report: tuple[str, ...]
 
 
-def shrink(job: Job, *, cores: int, vocabulary: int = _VOCABULARY) -> Shrunken:
+def shrink(job: Job, *, cores: int | None, vocabulary: int = _VOCABULARY) -> Shrunken:
     """Return the job scaled down to a few processes.
 
     Parallel sizes above 1 stay above 1 as long as the processes allow it; every other option is kept.
 
     Args:
-        cores: processor cores of this machine.
+        cores: processor cores of this machine; None: the layout stays, only the model and the batch shrink.
         vocabulary: size of the tokenizer that the rehearsal uses.
     """
-    most = job.rehearse.max_processes or max(_LEAST_PROCESSES, cores)
-    values = dict(_parallel(job, most))
+    most = job.rehearse.max_processes or max(_LEAST_PROCESSES, cores or 0)
+    values = dict(_parallel(job, most)) if cores is not None else {}
     small = with_values(job, values)
     values |= dict(_model(small, vocabulary))
     small = with_values(small, values)
@@ -167,3 +169,7 @@ def _training(job: Job) -> Iterator[tuple[str, Value]]:
     if job.schedule.lr_warmup_iters:
         yield "schedule.lr_warmup_iters", 1
     yield "evaluation.iters", 0
+    rate = job.optimizer.lr
+    if rate is not None and rate < _LEARNING_RATE:
+        yield "optimizer.lr", _LEARNING_RATE
+        yield "optimizer.min_lr", float(f"{_LEARNING_RATE * job.optimizer.min_lr / rate:.6g}")

@@ -50,6 +50,9 @@ class Entry:
         arguments_section: top-level key of a YAML file that holds `--flag: value` pairs, and the one of the environment.
         signs: beginnings of variable names and paths that are found only where this backend runs.
         renames: file that says what became of arguments between versions.
+        effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
+            ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
+            catalogue's defaults, train alike.
     """
 
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -65,6 +68,7 @@ class Entry:
     arguments_section: tuple[str, str] | None = None
     signs: tuple[str, ...] = ()
     renames: Path | None = None
+    effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,7 @@ class Backend:
         requires: what must be importable (`module:name`) or named by an environment variable (`env:NAME`) for a native run.
         install_hint: how to get it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
+        native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU (rehearse.entry=native); None: it cannot.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         entry: how its commands look, for `launch import`.
     """
@@ -102,6 +107,7 @@ class Backend:
     requires: tuple[str, ...] = ()
     install_hint: str = ""
     reads_hub: bool = False
+    native_cpu: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
     entry: Entry = Entry()
 

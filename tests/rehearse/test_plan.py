@@ -1,0 +1,108 @@
+"""What a rehearsal runs, what it refuses, and which runtime a job gets."""
+
+import json
+
+import pytest
+
+from launcher.compose import compose
+from launcher.pipeline import judge
+from launcher.rehearse.plan import rehearsal_plan
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.runtime import choose, planned
+from launcher.translate.backend import get_backend
+
+TINY = ("+recipe=tiny_qwen3_moe", "backend=megatron")
+
+
+def plan_of(*words: str):
+    return planned(judge(compose([*words]), fixes=False))
+
+
+def test_core_rehearsal_starts_one_process_per_device_with_the_dialects_arguments():
+    plan = plan_of(
+        *TINY, "runtime=rehearsal", "parallel.tp=2", "parallel.sequence_parallel=true", "cluster.devices_per_node=2"
+    )
+    (node,) = plan.nodes
+    words = " ".join(node.argv)
+    assert "--nproc_per_node 2" in words
+    assert "--tensor-model-parallel-size 2 " in words
+    assert "--sequence-parallel" in words
+    assert "launcher.rehearse.core" in words
+    assert "megatron-core" in plan.what
+    assert "in place of Megatron-SWIFT" in plan.what
+    options = json.loads(plan.files[0].content)
+    assert options["data"]["kind"] == "sample"
+
+
+def test_what_would_train_something_else_is_refused():
+    with pytest.raises(RehearsalRefused, match=r"task.type=dpo"):
+        plan_of(*TINY, "runtime=rehearsal", "task=dpo")
+    with pytest.raises(RehearsalRefused, match="rank"):
+        plan_of(*TINY, "runtime=rehearsal", "task=sft", "lora.rank=8", "data.format=messages", "data.paths=[x.jsonl]")
+
+
+def test_several_nodes_are_refused_with_what_would_work():
+    with pytest.raises(RehearsalRefused, match=r"rehearse.shrink=true"):
+        plan_of("+recipe=qwen3_moe", "backend=megatron", "runtime=rehearsal")
+
+
+def test_a_fake_world_is_one_process_of_the_full_world():
+    plan = plan_of("+recipe=deepseek_v3", "backend=mindspeed", "rehearse.fake_world=true")
+    (node,) = plan.nodes
+    assert "torchrun" not in node.argv
+    fake = json.loads(plan.files[0].content)["fake_world"]
+    assert fake["world_size"] == 512
+    assert {0, 511} <= set(fake["ranks"])
+
+
+def test_pretrained_weights_are_not_loaded_and_that_is_said():
+    plan = plan_of("+recipe=qwen3_8b", "backend=megatron", "rehearse.shrink=true")
+    assert any("random weights" in note for note in plan.notes)
+    assert any(note.startswith("shrunk: model.hidden_size 4096") for note in plan.notes)
+
+
+def test_pass_through_arguments_of_another_backend_are_named():
+    plan = plan_of(*TINY, "runtime=rehearsal", "backend.args.moe_z_loss_coeff=1e-3")
+    assert any("moe_z_loss_coeff" in note for note in plan.notes)
+
+
+CHOICES = {
+    "tiny job without accelerator": (TINY, "rehearsal"),
+    "shrunken job": (("+recipe=qwen3_moe", "backend=megatron", "rehearse.shrink=true"), "rehearsal"),
+    "fake world": (("+recipe=qwen3_moe", "backend=megatron", "rehearse.fake_world=true"), "rehearsal"),
+    "large job without accelerator": (("+recipe=qwen3_moe", "backend=mindspeed"), None),
+    "as given": ((*TINY, "runtime=native"), "native"),
+}
+
+
+@pytest.mark.parametrize("case", CHOICES.values(), ids=CHOICES.keys())
+def test_the_runtime_follows_from_the_job_and_the_machine(case, monkeypatch):
+    words, runtime = case
+    monkeypatch.setattr("launcher.runtime.has_device", lambda kinds: False)
+    job = compose([*words])
+    assert choose(job, get_backend(job.backend.name or ""), {}).runtime == runtime
+
+
+def test_native_is_chosen_where_stack_and_device_are_there(monkeypatch, tmp_path):
+    monkeypatch.setattr("launcher.runtime.has_device", lambda kinds: True)
+    job = compose(["+recipe=tiny_qwen3", "backend=megatron_lm"])
+    backend = get_backend("megatron_lm")
+    environ = {name.partition(":")[2]: str(tmp_path) for name in backend.requires if name.startswith("env:")}
+    monkeypatch.setattr("launcher.runtime.find_spec", lambda name: object())
+    assert choose(job, backend, environ).runtime == "native"
+
+
+def test_a_large_job_that_cannot_run_is_refused_with_what_to_do(launch):
+    done = launch("+recipe=qwen3_moe", "backend=mindspeed")
+    assert done.code == 1
+    assert "rehearse.shrink=true" in done.err
+    assert "dry-run" in done.err
+
+
+def test_native_entry_names_what_is_missing(monkeypatch):
+    monkeypatch.delenv("MEGATRON_LM_PATH", raising=False)
+    outcome = judge(
+        compose(["+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "rehearse.entry=native"])
+    )
+    with pytest.raises(RehearsalRefused, match="MEGATRON_LM_PATH"):
+        rehearsal_plan(outcome)

@@ -1,0 +1,83 @@
+"""A shrunken job keeps topology and switches, passes every rule, and says what shrank."""
+
+import math
+
+import pytest
+
+from launcher.compose import compose
+from launcher.compose.places import shipped
+from launcher.job import fields, value_at
+from launcher.pipeline import judge
+from launcher.rehearse.shrink import fit, shrink
+
+RECIPES = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
+# What a shrunken job may change: sizes, never a switch.
+SIZES = (
+    "model.",
+    "parallel.",
+    "cluster.",
+    "batch.",
+    "schedule.",
+    "tokenizer.padded_vocab_size",
+    "recompute.num_layers",
+    "evaluation.iters",
+    "optimizer.lr",
+    "optimizer.min_lr",
+)
+
+
+def shrunken(recipe: str, *words: str, cores: int | None = 2):
+    job = compose([f"+recipe={recipe}", "backend=megatron_lm", "model.pretrained=false", *words])
+    return job, shrink(job, cores=cores)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_fits_a_laptop_and_its_layout_is_legal(recipe):
+    _, small = shrunken(recipe)
+    assert small.job.cluster.world_size <= 4
+    errors = [
+        f for f in judge(small.job, fixes=False).findings if f.severity == "error" and f.rule != "MAP-UNSUPPORTED"
+    ]
+    assert not errors
+    assert (small.job.model.vocab_size or 0) <= 512
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_only_sizes_change_and_each_change_is_reported(recipe):
+    job, small = shrunken(recipe)
+    changed = {path for path in fields() if value_at(job, path) != value_at(small.job, path)}
+    derived = {"parallel.dp", "checkpoint.save"}
+    assert {line.split()[0] for line in small.report} == changed - derived
+    assert all(path.startswith(SIZES) for path in changed - derived), changed
+
+
+def test_parallelism_stays_parallel():
+    _, small = shrunken("qwen3_moe")
+    assert (small.job.parallel.pp, small.job.parallel.ep, small.job.parallel.dp) == (2, 2, 2)
+    _, small = shrunken(
+        "qwen3_moe", "parallel.tp=2", "parallel.sequence_parallel=true", "parallel.pp=4", "parallel.ep=2"
+    )
+    assert (small.job.parallel.tp, small.job.parallel.pp) == (2, 2)
+    assert small.job.parallel.sequence_parallel
+
+
+def test_a_fake_world_keeps_the_layout():
+    job, small = shrunken("deepseek_v3", cores=None)
+    assert small.job.parallel.dp == job.parallel.dp
+    assert small.job.cluster == job.cluster
+    assert (small.job.parallel.tp, small.job.parallel.pp, small.job.parallel.ep) == (4, 8, 32)
+    assert small.job.model.num_nextn_predict_layers == 1
+
+
+def test_more_processes_keep_more():
+    _, small = shrunken("qwen3_moe", "rehearse.max_processes=16")
+    assert small.job.cluster.world_size == 16
+    assert small.job.parallel.ep == 8
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 8, "pp": 16, "dp": 8}, {"dp": 64}, {"tp": 3, "pp": 5}, {"tp": 1}])
+@pytest.mark.parametrize("most", [1, 2, 4, 7])
+def test_fit_never_exceeds_the_processes(sizes, most):
+    small = fit(sizes, most)
+    assert math.prod(small.values()) <= most
+    assert all(1 <= small[name] <= size for name, size in sizes.items())
