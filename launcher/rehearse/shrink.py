@@ -119,15 +119,16 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
     layers = max(2, chunks * _LAYERS_PER_CHUNK)
     if layers % chunks:
         layers = chunks
-    if model.is_moe and dense and layers <= dense:
-        layers += chunks
     uneven = [name for name in ("first_stage_layers", "last_stage_layers") if getattr(parallel, name) is not None]
+    # A stage without any MoE layer would be another topology: with dense layers first, each stage gets one layer more.
+    small = (vpp or 1) * (2 if model.is_moe and dense else 1)
     for name in uneven:
-        yield f"parallel.{name}", 1 if vpp in (None, 1) else vpp
+        yield f"parallel.{name}", small
     if uneven:
-        # The even stages get one layer more, so that the uneven ones stay uneven.
-        share = (vpp or 1) * 2
-        layers = len(uneven) * (vpp or 1) + (parallel.pp - len(uneven)) * share
+        # The even stages get one layer more for each chunk, so that the uneven ones stay uneven.
+        layers = len(uneven) * small + (parallel.pp - len(uneven)) * (small + (vpp or 1))
+    elif model.is_moe and dense and layers // chunks <= dense:
+        layers += chunks
     yield "model.num_hidden_layers", layers
     yield "model.first_k_dense_replace", dense
     yield "parallel.layout", None

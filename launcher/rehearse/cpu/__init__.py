@@ -1,0 +1,8 @@
+"""What makes megatron-core run where no accelerator is: imported only in child processes that train.
+
+Order in a child process: `torch_cuda.install()`, then `import megatron.core`, then `megatron_core.apply_fixes()` and
+`modules.install()`. Importing this package imports nothing heavy.
+"""
+
+TESTED_TORCH = "2.13.0"
+TESTED_MEGATRON_CORE = "0.16.1"

@@ -1,0 +1,43 @@
+"""The stand-ins for a Megatron stack that was written for CUDA and Transformer Engine: one call in a rank process."""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from launcher.rehearse.cpu import megatron_core, torch_cuda, transformer_engine_standin
+from launcher.rehearse.cpu.after_import import after_import
+
+
+def install() -> None:
+    """Put CUDA and Transformer Engine stand-ins in place, and repairs for when megatron-core is imported.
+
+    Imports nothing of megatron itself: which copy of it the script uses is the script's own affair.
+    """
+    torch_cuda.install()
+    # TorchScript compiles the operators themselves, not the Python functions that send them to the CPU.
+    torch.jit.script = lambda function, *_args, **_kwargs: function
+    transformer_engine_standin.register()
+    after_import("megatron.core.transformer.moe.token_dispatcher", _dispatcher)
+    after_import("megatron.core.dist_checkpointing.strategies.filesystem_async", _checkpoint_queue)
+    after_import("megatron.core.optimizer.distrib_optimizer", _float32_resume)
+
+
+def _dispatcher(_module: ModuleType) -> None:
+    megatron_core.dispatcher_split_sizes()
+
+
+def _checkpoint_queue(_module: ModuleType) -> None:
+    megatron_core.checkpoint_queue_without_process()
+
+
+def _float32_resume(module: Any) -> None:
+    """Load optimizer states without autograd: in float32 the main parameter is a view of the model's own leaf.
+
+    megatron-core 0.16.1 optimizer/distrib_optimizer.py copies into that view; with bf16 parameters it is a separate
+    tensor.
+    """
+    optimizer = module.DistributedOptimizer
+    for name in ("_set_main_param_and_optimizer_states", "load_parameter_state_from_dp_reshardable"):
+        if hasattr(optimizer, name):
+            setattr(optimizer, name, torch.no_grad()(getattr(optimizer, name)))
