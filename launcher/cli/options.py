@@ -9,6 +9,8 @@ from typing import Any, NoReturn
 from launcher.compose import ComposeError, compose
 from launcher.job import Job
 from launcher.pipeline import Refused
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rules.finding import Finding
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,13 +52,21 @@ def guarded(body: Callable[[], int], *, as_json: bool = False) -> int:
         show_mistakes(error, as_json=as_json)
         return 2
     except Refused as error:
-        from launcher.report.findings import print_findings
-
-        if as_json:
-            print_json({"ok": False, "findings": [error.finding.as_tree()]})
-        else:
-            print_findings([error.finding])
+        show_refusal([error.finding], as_json=as_json)
         return 2
+    except RehearsalRefused as error:
+        show_refusal(error.findings, as_json=as_json)
+        return 1
+
+
+def show_refusal(findings: list[Finding], *, as_json: bool) -> None:
+    """Show why a job cannot be judged or rehearsed at all."""
+    from launcher.report.findings import print_findings
+
+    if as_json:
+        print_json({"ok": False, "findings": [finding.as_tree() for finding in findings]})
+    else:
+        print_findings(findings)
 
 
 def composed(options: argparse.Namespace) -> Job:

@@ -8,7 +8,8 @@ from importlib import import_module
 from launcher.job import Job, Origin, Value, fields, output_dir, value_at, with_values
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
-from launcher.plan.rendezvous import torchrun
+from launcher.rehearse.core.checks import check
+from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
@@ -75,13 +76,14 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     argv, dropped = core_argv(job, folder)
     options = trainer_options(job, folder)
     path = f"{folder}/rehearsal.json"
-    command = ("-m", "launcher.rehearse.core", "--options", path, "--", *argv)
     ranks = job.cluster.world_size
+    judged = _judged(argv, ranks)
+    start = ("python", "-m", "launcher.rehearse.core", "--options", path, "--", *argv)
     if job.rehearse.fake_world:
-        start: tuple[str, ...] = ("python", *command)
         what = f"rehearsal: megatron-core plays ranks of a world of {ranks} in one process, one iteration, no training"
     else:
-        start = torchrun(job, 0, command)
+        # Our own starter instead of torchrun: real exit codes, refusals said once, time to save after Ctrl-C.
+        start = (*start[:3], "--ranks", str(ranks), *start[3:]) if ranks > 1 else start
         what = f"rehearsal: the real megatron-core trains this job here on {ranks} process{'es' if ranks > 1 else ''}"
     what += f" (in place of {outcome.backend.title} {outcome.version})"
     env = (
@@ -94,8 +96,25 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
         files=(PlanFile(path=path, content=options.to_json() + "\n"),),
         output_dir=folder,
         what=what,
-        notes=(*notes, *dropped),
+        notes=(*notes, *dropped, *judged),
     )
+
+
+def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
+    """Return notes on the arguments that our trainer does not honour.
+
+    Raises:
+        RehearsalRefused: some of them change training, or it cannot run them at this world size.
+    """
+    try:
+        judged = check(argv, ranks)
+    except RehearsalError as error:
+        findings = [
+            Finding(rule="REHEARSE-UNSUPPORTED", severity="error", message=problem, source="launcher/rehearse/core")
+            for problem in error.problems
+        ]
+        raise RehearsalRefused(findings) from None
+    return tuple(f"not honoured: {row.flag} ({row.why})" for row in judged.not_honoured)
 
 
 def core_argv(job: Job, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -116,7 +135,11 @@ def core_argv(job: Job, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         notes.append("not rehearsed: backend.args " + ", ".join(job.backend.args))
     if job.model.pretrained or (job.model.pretrained is None and (job.model.path or job.model.hub_id)):
         notes.append("random weights: pretrained weights are not loaded in a rehearsal")
-    return tuple(dialect.argv(translation.native)), tuple(notes)
+    argv = dialect.argv(translation.native)
+    if job.checkpoint.load is not None and not job.checkpoint.finetune:
+        # The job says how long training is: without this a resumed run that goes on longer is refused.
+        argv.append("--override-opt_param-scheduler")
+    return tuple(argv), tuple(notes)
 
 
 def _trains(finding: Finding) -> bool:

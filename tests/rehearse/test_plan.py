@@ -24,7 +24,7 @@ def test_core_rehearsal_starts_one_process_per_device_with_the_dialects_argument
     )
     (node,) = plan.nodes
     words = " ".join(node.argv)
-    assert "--nproc_per_node 2" in words
+    assert "--ranks 2" in words
     assert "--tensor-model-parallel-size 2 " in words
     assert "--sequence-parallel" in words
     assert "launcher.rehearse.core" in words
@@ -49,7 +49,7 @@ def test_several_nodes_are_refused_with_what_would_work():
 def test_a_fake_world_is_one_process_of_the_full_world():
     plan = plan_of("+recipe=deepseek_v3", "backend=mindspeed", "rehearse.fake_world=true")
     (node,) = plan.nodes
-    assert "torchrun" not in node.argv
+    assert "--ranks" not in node.argv
     fake = json.loads(plan.files[0].content)["fake_world"]
     assert fake["world_size"] == 512
     assert {0, 511} <= set(fake["ranks"])

@@ -107,7 +107,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__.update(
-            build_sample_idx=build_sample_idx_int32,  # the only name before core 0.8, which MindFormers still calls
+            build_sample_idx=build_sample_idx_int32,  # the only name in copies of helpers.cpp from before core 0.8
             build_sample_idx_int32=build_sample_idx_int32,
             build_sample_idx_int64=build_sample_idx_int64,
             build_blending_indices=build_blending_indices,

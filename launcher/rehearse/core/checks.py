@@ -1,0 +1,34 @@
+"""Judge a command line of the trainer without importing anything heavy; for planners, and for every rank itself."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from launcher.rehearse.core.arguments import parse
+from launcher.rehearse.core.errors import RehearsalError
+from launcher.rehearse.core.honoured import NotHonoured, judge
+from launcher.rehearse.core.settings import Settings, resolve
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A command line that can be trained."""
+
+    settings: Settings
+    not_honoured: tuple[NotHonoured, ...]
+    """Given arguments without effect here; none of them changes training."""
+
+
+def check(argv: Sequence[str], world_size: int) -> Judged:
+    """Judge Megatron-LM arguments for a world of `world_size` ranks.
+
+    UsageError for arguments that do not exist or have a wrong value; RehearsalError with every argument that changes
+    training and is not honoured, or else with everything that cannot work.
+    """
+    arguments = parse(argv)
+    not_honoured = judge(arguments)
+    refused = [row.refusal() for row in not_honoured if row.changes_training]
+    if refused:
+        raise RehearsalError(*refused)
+    return Judged(settings=resolve(arguments, world_size), not_honoured=not_honoured)

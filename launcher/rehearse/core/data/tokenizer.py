@@ -1,0 +1,82 @@
+"""Text to token numbers with a local tokenizer directory, through the `tokenizers` package alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from launcher.rehearse.core.errors import RehearsalError
+
+
+def bundled_directory() -> Path:
+    """Return the tokenizer directory that ships with the project: bytes as tokens, 259 in all."""
+    return Path(str(resources.files("launcher.rehearse.assets").joinpath("tokenizer")))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TextTokenizer:
+    """A tokenizer with the few special tokens that training needs."""
+
+    engine: Any
+    size: int
+    eod: int
+    """The token between documents, and the padding after a conversation."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of `text`, without special tokens of the tokenizer's own."""
+        tokens: list[int] = self.engine.encode(text, add_special_tokens=False).ids
+        return tokens
+
+    def encode_messages(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[bool]]:
+        """Render a conversation in ChatML; the second list is True where a token belongs to an assistant's answer.
+
+        Each turn is `<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`; of an assistant's turn the content and `<|im_end|>` are
+        learned.
+        """
+        tokens: list[int] = []
+        learned: list[bool] = []
+        for message in messages:
+            answer = message["role"] == "assistant"
+            parts = (
+                (f"<|im_start|>{message['role']}\n", False),
+                (f"{message['content']}<|im_end|>", answer),
+                ("\n", False),
+            )
+            for text, learn in parts:
+                ids = self.encode(text)
+                tokens += ids
+                learned += [learn] * len(ids)
+        return tokens, learned
+
+
+def load(directory: str | None) -> TextTokenizer:
+    """Load the tokenizer of a directory (None: the bundled one); RehearsalError names what is missing."""
+    path = Path(directory) if directory else bundled_directory()
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        raise RehearsalError(
+            f"{path}: no tokenizer.json there; works: a directory with a fast tokenizer (tokenizer.json)"
+        )
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise RehearsalError("the package tokenizers is missing; works: pip install tokenizers") from error
+    engine = Tokenizer.from_file(str(file))
+    size = max(engine.get_vocab(with_added_tokens=True).values()) + 1
+    return TextTokenizer(engine=engine, size=size, eod=_end_of_document(path, engine))
+
+
+def _end_of_document(path: Path, engine: Any) -> int:
+    config_file = path / "tokenizer_config.json"
+    config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
+    named = [config.get(name) for name in ("eos_token", "pad_token")]
+    names = [token.get("content") if isinstance(token, dict) else token for token in named]
+    for name in ("<|endoftext|>", *names, "</s>", "<|end_of_text|>"):
+        token = engine.token_to_id(name) if name else None
+        if token is not None:
+            return int(token)
+    return 0

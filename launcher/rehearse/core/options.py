@@ -1,0 +1,107 @@
+"""What the trainer needs to know beside Megatron-LM's arguments, as one JSON file; imports nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from launcher.rehearse.core.errors import UsageError
+
+DataKind = Literal["sample", "text", "messages", "megatron"]
+LayerImplementation = Literal["auto", "local", "transformer_engine"]
+
+_KINDS = ("sample", "text", "messages", "megatron")
+_IMPLEMENTATIONS = ("auto", "local", "transformer_engine")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DataOptions:
+    """Where the tokens come from.
+
+    `sample`: the text that ships with the project, bytes as tokens. `text`: JSONL of {"text": …}. `messages`: JSONL of
+    {"messages": [{"role", "content"}, …]}. `megatron`: prefixes of .bin/.idx pairs (none: those of --data-path).
+    """
+
+    kind: DataKind = "sample"
+    paths: tuple[str, ...] = ()
+    tokenizer: str | None = None
+    """Directory with a tokenizer.json; None: the one that ships with the project (bytes)."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FakeWorld:
+    """A world larger than this machine, of which one process plays single ranks on torch's fake process group."""
+
+    world_size: int
+    ranks: tuple[int, ...] = (0,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerOptions:
+    """Everything that `python -m launcher.rehearse.core --options FILE` reads from FILE."""
+
+    output_dir: str
+    """Receives result.json, log.txt, loss.png and tensorboard/."""
+    data: DataOptions = dataclasses.field(default_factory=DataOptions)
+    layer_impl: LayerImplementation = "auto"
+    """`auto`: Transformer Engine's layers where CUDA and it are there, else megatron-core's local ones."""
+    progress: bool = True
+    """Print a line each --log-interval iterations."""
+    check_only: bool = False
+    """Stop after the arguments are judged, before torch is imported."""
+    fake_world: FakeWorld | None = None
+
+    def to_json(self) -> str:
+        """Write these options as the JSON text that `from_json` reads."""
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "options") -> TrainerOptions:
+        """Read options from JSON text; UsageError names `source` and every unknown or wrong key."""
+        try:
+            raw = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"{source}:{error.lineno}: not JSON: {error.msg}") from error
+        problems: list[str] = []
+        fields = _known(cls, raw, source, problems)
+        data = _known(DataOptions, fields.pop("data", None) or {}, f"{source}: data", problems)
+        fake = fields.pop("fake_world", None)
+        fake_fields = _known(FakeWorld, fake, f"{source}: fake_world", problems) if fake else None
+        if data.get("kind", "sample") not in _KINDS:
+            problems.append(f"{source}: data.kind is {data['kind']!r}; choose from {', '.join(_KINDS)}")
+        if fields.get("layer_impl", "auto") not in _IMPLEMENTATIONS:
+            problems.append(
+                f"{source}: layer_impl is {fields['layer_impl']!r}; choose from {', '.join(_IMPLEMENTATIONS)}"
+            )
+        if not isinstance(fields.get("output_dir"), str):
+            problems.append(f"{source}: output_dir is missing")
+        if fake_fields is not None and not isinstance(fake_fields.get("world_size"), int):
+            problems.append(f"{source}: fake_world.world_size is missing")
+        if problems:
+            raise UsageError(*problems)
+        data["paths"] = tuple(data.get("paths") or ())
+        if fake_fields is not None:
+            fake_fields["ranks"] = tuple(fake_fields.get("ranks") or (0,))
+        return cls(**fields, data=DataOptions(**data), fake_world=FakeWorld(**fake_fields) if fake_fields else None)
+
+    @classmethod
+    def from_file(cls, path: str) -> TrainerOptions:
+        """Read options from a JSON file."""
+        try:
+            return cls.from_json(Path(path).read_text(encoding="utf-8"), path)
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from error
+
+
+def _known(record: type, raw: Any, source: str, problems: list[str]) -> dict[str, Any]:
+    if not isinstance(raw, Mapping):
+        problems.append(f"{source}: expected an object")
+        return {}
+    names = [field.name for field in dataclasses.fields(record)]
+    for key in raw:
+        if key not in names:
+            problems.append(f"{source}: unknown key {key!r}; known: {', '.join(names)}")
+    return {key: value for key, value in raw.items() if key in names}

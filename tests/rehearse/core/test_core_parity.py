@@ -1,0 +1,70 @@
+"""A layout changes where things are computed, not what: every layout trains like one process, from scratch."""
+
+import pytest
+from core_world import DENSE, MLA, MOE, Run, Zygote, words
+
+TOLERANCE = 1e-5
+
+MODELS = {
+    "dense": DENSE,
+    "moe": [*DENSE, *MOE],
+    "mla": MLA,
+    "deepseek": [
+        *MLA,
+        *MOE,
+        *words("--mtp-num-layers 1 --moe-router-score-function sigmoid --moe-router-enable-expert-bias"),
+        *words("--moe-shared-expert-intermediate-size 32 --moe-layer-freq ([0]*1+[1]*3) --moe-router-num-groups 2"),
+        *words("--moe-router-group-topk 1 --moe-router-topk-scaling-factor 2.5"),
+    ],
+}
+
+LAYOUTS = {
+    "TP2": ("dense", "--tensor-model-parallel-size 2"),
+    "TP2 SP": ("dense", "--tensor-model-parallel-size 2 --sequence-parallel"),
+    "PP2": ("dense", "--pipeline-model-parallel-size 2"),
+    "PP2 VPP2": ("dense", "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"),
+    "PP2 layout": ("dense", "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tttL"),
+    "CP2": ("dense", "--context-parallel-size 2"),
+    "DP2 distributed optimizer": (
+        "dense",
+        "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather",
+    ),
+    "MoE EP2": ("moe", "--expert-model-parallel-size 2"),
+    "MoE TP2 SP EP2 ETP1": (
+        "moe",
+        "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+        "--expert-tensor-parallel-size 1",
+    ),
+    "MoE CP2 EP2": ("moe", "--context-parallel-size 2 --expert-model-parallel-size 2"),
+    "MLA TP2": ("mla", "--tensor-model-parallel-size 2"),
+    "MLA TP2 SP": ("mla", "--tensor-model-parallel-size 2 --sequence-parallel"),
+    "DeepSeek PP2": ("deepseek", "--pipeline-model-parallel-size 2"),
+    "DeepSeek EP2": ("deepseek", "--expert-model-parallel-size 2"),
+}
+
+
+@pytest.fixture(scope="module")
+def alone(zygote: Zygote) -> dict[str, Run]:
+    """Each model trained on one process."""
+    return {name: zygote.run(argv) for name, argv in MODELS.items()}
+
+
+@pytest.mark.parametrize("model,layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_a_layout_trains_like_one_process(zygote: Zygote, alone: dict[str, Run], model: str, layout: str) -> None:
+    run = zygote.run([*MODELS[model], *layout.split()], ranks=2)
+    assert run.losses == pytest.approx(alone[model].losses, abs=TOLERANCE)
+    assert run.summary["parameters"] == alone[model].summary["parameters"]
+
+
+def test_training_learns(alone: dict[str, Run]) -> None:
+    for name, run in alone.items():
+        assert run.losses[-1] < run.losses[0] - 0.2, name
+
+
+def test_recompute_changes_nothing(zygote: Zygote, alone: dict[str, Run]) -> None:
+    full = words("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
+    selective = words("--recompute-granularity selective --recompute-modules core_attn mlp")
+    assert zygote.run([*DENSE, *full]).losses == pytest.approx(alone["dense"].losses, abs=TOLERANCE)
+    assert zygote.run([*DENSE, *selective]).losses == pytest.approx(alone["dense"].losses, abs=TOLERANCE)
+    every = words("--recompute-granularity selective --recompute-modules layernorm mla_up_proj moe shared_experts")
+    assert zygote.run([*MODELS["deepseek"], *every]).losses == pytest.approx(alone["deepseek"].losses, abs=TOLERANCE)
