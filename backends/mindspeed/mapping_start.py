@@ -20,7 +20,7 @@ def weights() -> tuple[Row, ...]:
             note="Converted into LOAD/megatron_cache_tpXppYepZ at start (convert_checkpoint.py @26.1.0).",
         ),
         computed(
-            ("checkpoint.format", "model.pretrained"),
+            ("checkpoint.format", "model.pretrained", "model.first_k_dense_replace"),
             ("ckpt-format",),
             _write_format,
             lambda view: {"checkpoint.format": view.take("ckpt-format")} if view.has("ckpt-format") else {},
@@ -75,7 +75,9 @@ def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
     if converts(job) and wanted == "torch_dist":
         why = "converted weights are of format torch (convert_checkpoint.py:116)"
         raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch",))
-    if wanted is not None or converts(job):
+    # torch_dist, the default, cannot save dense layers before MoE layers (seen: "Invalid access pattern for ShardedTensor").
+    mixed = job.model.is_moe and job.model.first_k_dense_replace > 0
+    if wanted is not None or converts(job) or mixed:
         yield "ckpt-format", wanted or "torch"
 
 

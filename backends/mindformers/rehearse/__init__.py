@@ -19,17 +19,21 @@ NATIVE_CPU = NativeOnCpu(
         "data sinking",
         "the compiled data set index",
     ),
-    requires=(Requirement(distribution="mindspore"), Requirement(distribution="mindformers")),
-    tested_with=(
+    requires=(
         Requirement(distribution="mindspore", version="2.7.2"),
         Requirement(distribution="mindformers", version="1.8.0"),
     ),
+    # Two pairs were tested, see TESTED: the rank warns about any other.
+    tested_with=(),
     # msrun gives it to every worker; its scheduler has 0 too.
     rank_variable="RANK_ID",
     env=(("GLOG_v", "3"),),
-    note="Data parallelism only: MindSpore partitions graphs (tensor, pipeline, context and expert parallelism) for Ascend alone. "
-    "float32 instead of bfloat16.",
+    note="Data parallelism only, in float32: MindSpore partitions graphs (tensor, pipeline, context and expert "
+    "parallelism) for Ascend alone, and has no bfloat16 kernels for CPU.",
 )
+
+TESTED = (("1.6.0", "2.7.0"), ("1.8.0", "2.7.2"))
+"""Versions of mindformers and mindspore, together, that the stand-ins were tested with."""
 
 
 def adapt_plan(plan: "LaunchPlan", job: "Job") -> "LaunchPlan":

@@ -1,4 +1,4 @@
-"""Puts the repairs that MindFormers needs on MindSpore's CPU target under its unmodified entry, in each rank process before it runs."""
+"""Puts what MindFormers lacks on MindSpore's CPU target under its unmodified entry, in each rank before it runs."""
 
 import functools
 import json
@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from backends.mindformers.rehearse import TESTED
+from launcher.rehearse.cpu import standins
+from launcher.rehearse.native import installed_version
 
 _BROADCAST_LEVEL = "dataset_broadcast_opt_level"
 
@@ -15,7 +19,7 @@ def install(script: str) -> None:
     from launcher.rehearse.cpu import dataset_helpers
     from launcher.rehearse.cpu.after_import import after_import
 
-    os.environ.setdefault("GLOG_v", "2")
+    _warn_of_other_versions()
     dataset_helpers.install(package="mindformers.dataset.blended_datasets", compiled="helpers", compiler="utils")
     after_import("mindspore", _operators_for_the_cpu_target)
     after_import("mindspore", _no_device_affinity)
@@ -23,6 +27,16 @@ def install(script: str) -> None:
     after_import("mindformers.parallel_core.inference.parallel_state", _all_ranks_are_data_parallel)
     after_import("mindformers.trainer.base_trainer", _no_sink_after_the_checks)
     after_import("mindformers.wrapper.wrapper", _overflow_from_the_gradients)
+
+
+def _warn_of_other_versions() -> None:
+    found = (installed_version("mindformers"), installed_version("mindspore"))
+    if found not in TESTED:
+        tested = " and ".join(f"{name} with mindspore {core}" for name, core in TESTED)
+        line = (
+            f"mindformers {found[0]} with mindspore {found[1]} is not a pair the stand-ins were tested with ({tested})"
+        )
+        standins.warn(line, rank=os.environ.get("RANK_ID", "0"))
 
 
 def _operators_for_the_cpu_target(_module: ModuleType) -> None:
@@ -65,13 +79,14 @@ def _broadcast_level_from_the_json(module: ModuleType) -> None:
     def get_or_remembered(name: str) -> Any:
         return levels.get(name) or get_context(name)
 
-    module.set_context, module.get_context = set_and_remember, get_or_remembered
+    vars(module).update(set_context=set_and_remember, get_context=get_or_remembered)
 
 
 def _all_ranks_are_data_parallel(module: ModuleType) -> None:
-    """Tell mcore models the true data parallel size: MindFormers (1.7 on) resets it to 1 in data parallel mode and then counts ranks.
+    """Tell mcore models the true data parallel size.
 
-    trainer/base_trainer.py:_check_global_batch_size_for_auto_parallel, parallel_core/inference/parallel_state.py (1.8.0).
+    In data parallel mode MindFormers resets it to 1 (trainer/base_trainer.py:285, 1.8.0) and, since 1.7, then
+    finds that the sizes do not make the world (parallel_core/inference/parallel_state.py:258).
     """
     initialize = getattr(module, "initialize_model_parallel", None)
     if initialize is None:
@@ -102,9 +117,10 @@ def _no_sink_after_the_checks(module: ModuleType) -> None:
 
 
 def _overflow_from_the_gradients(module: ModuleType) -> None:
-    """Detect overflow by looking at the gradients: MindSpore's cell takes Ascend's overflow operators on every other target.
+    """Detect overflow by looking at the gradients.
 
-    mindspore/nn/wrap/loss_scale.py:565-573 (2.7.0); NPUGetFloatStatusV2 and FloatStatus have no CPU kernel.
+    MindSpore's cell takes Ascend's overflow operators on every target but the GPU (nn/wrap/loss_scale.py:565-573,
+    2.7.0), and neither NPUGetFloatStatusV2 nor FloatStatus has a CPU kernel.
     """
     from mindspore import ops
 

@@ -1,4 +1,7 @@
-"""MindSpore operators that have an Ascend kernel only, as cells of operators that the CPU target has; imported in rank processes only."""
+"""MindSpore operators that have an Ascend kernel only, as cells of operators that the CPU target has too."""
+
+# MindSpore compiles this file: its graph language has no starred tuples.
+# ruff: noqa: RUF005
 
 from typing import Any
 
@@ -37,7 +40,7 @@ class SplitWithSize(_Composed):
     """``d_tensor`` cut along ``dim`` into pieces of the given sizes."""
 
     def construct(self, d_tensor: Any, split_size: Any, dim: Any = 0) -> Any:
-        pieces = ()
+        pieces: tuple[Any, ...] = ()
         begin = 0
         for size in split_size:
             pieces = pieces + (_slice(d_tensor, dim, begin, size),)
@@ -87,7 +90,7 @@ class RotaryPositionEmbedding(_Composed):
 
 
 class FlashAttentionScore(_Composed):
-    """Attention with float32 scores; layouts BNSD, BSH and SBH, masks of sparse modes 0 to 3 (1 in the mask leaves out)."""
+    """Attention with float32 scores; layouts BNSD, BSH and SBH, sparse modes 0 to 3; 1 in a mask leaves a pair out."""
 
     def __init__(
         self,
@@ -103,8 +106,8 @@ class FlashAttentionScore(_Composed):
         super().__init__()
         if keep_prob != 1.0 or input_layout not in ("BNSD", "BSH", "SBH") or sparse_mode not in (0, 1, 2, 3):
             raise NotImplementedError(
-                f"FlashAttentionScore(keep_prob={keep_prob}, input_layout={input_layout}, sparse_mode={sparse_mode}) has no "
-                "stand-in on CPU; it has for keep_prob=1.0, layouts BNSD, BSH and SBH, and sparse modes 0 to 3"
+                f"FlashAttentionScore(keep_prob={keep_prob}, input_layout={input_layout}, sparse_mode={sparse_mode}) "
+                "has no stand-in on CPU; it has for keep_prob=1.0, layouts BNSD, BSH and SBH, and sparse modes 0 to 3"
             )
         self.head_num = head_num
         self.scale_value = scale_value

@@ -1,4 +1,4 @@
-"""What a MindFormers YAML must have otherwise on CPU, as a table: applied to a rehearsal's file, and told to the user line by line."""
+"""What a MindFormers YAML must have otherwise on CPU, as a table: applied to the file, and told to the user."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +32,9 @@ class CpuChange:
 
 
 _NO_HALF = "the CPU target has no bfloat16 or float16 kernels"
-_NO_PARTITION = "MindSpore partitions graphs for Ascend only (on CPU: Invalid backend); data parallelism is what remains"
+_NO_PARTITION = (
+    "MindSpore partitions graphs for Ascend only (on CPU: Invalid backend); data parallelism is what remains"
+)
 _HALF = ("bfloat16", "float16", "bf16", "fp16")
 
 CHANGES: tuple[CpuChange, ...] = (
@@ -46,6 +48,9 @@ CHANGES: tuple[CpuChange, ...] = (
     ),
     CpuChange(flag="parallel.enable_parallel_optimizer", value=False, why=_NO_PARTITION),
     CpuChange(flag="parallel.parallel_optimizer_config.", value=None, why=_NO_PARTITION),
+    CpuChange(
+        flag="auto_trans_ckpt", value=False, why="data parallel ranks save whole models: there is no layout to convert"
+    ),
     *(
         CpuChange(flag=f"model.model_config.{name}", value="float32", why=_NO_HALF, of=_HALF)
         for name in (
@@ -91,7 +96,7 @@ def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
 
 
 def _without_accumulation(changed: dict[str, Value]) -> list[str]:
-    """Fold gradient accumulation into the batch, in place: outside the semi-automatic mode MindFormers steps in each part."""
+    """Fold gradient accumulation into the batch, in place: in data parallel mode MindFormers steps after each part."""
     parts, size = changed.get(_ACCUMULATION, 1), changed.get(_BATCH, 1)
     if not isinstance(parts, int) or not isinstance(size, int) or parts <= 1:
         return []
@@ -106,7 +111,9 @@ def _without_accumulation(changed: dict[str, Value]) -> list[str]:
 def refusals(flat: Mapping[str, Value]) -> list[Finding]:
     """Return why a file cannot be trained on CPU at all; empty where it can."""
     found = [
-        _refusal(f"{flag}={flat[flag]} needs MindSpore's graph partition, which is for Ascend only", (field,), (flag,), fix)
+        _refusal(
+            f"{flag}={flat[flag]} needs MindSpore's graph partition, which is for Ascend only", (field,), (flag,), fix
+        )
         for flag, (field, fix) in _REFUSED.items()
         if flat.get(flag, 1) not in (None, 1)
     ]

@@ -1,4 +1,4 @@
-"""Turns the plan of a MindFormers job into the plan of its rehearsal: the same command and file, but for what CPU cannot do."""
+"""Turns a MindFormers job's plan into that of its rehearsal: the same but for what CPU cannot do."""
 
 import dataclasses
 import os
@@ -32,7 +32,9 @@ def adapt_plan(plan: LaunchPlan, job: Job) -> LaunchPlan:
     nodes = tuple(_meeting_soon(node) for node in plan.nodes)
     if not os.environ.get("MINDFORMERS_PATH"):
         nodes = tuple(_with_own_entry(node) for node in nodes)
-        notes.append("MINDFORMERS_PATH is not set: MindFormers from PyPI is started by a script of ours with the same calls")
+        notes.append(
+            "MINDFORMERS_PATH is not set: MindFormers from PyPI is started by a script of ours with the same calls"
+        )
     kept = [note for note in plan.notes if "MINDFORMERS_PATH" not in note]
     return dataclasses.replace(plan, files=tuple(files), nodes=nodes, notes=(*notes, *kept))
 
@@ -44,7 +46,7 @@ def _yaml_for_cpu(file: PlanFile, job: Job) -> tuple[PlanFile, list[str]]:
         raise RehearsalRefused(findings)
     changed, lines = for_cpu(flat)
     native = NativeArgs(
-        backend=job.backend.name,
+        backend=str(job.backend.name),
         version=str(job.backend.version),
         args=tuple(NativeArg(flag=flag, value=value) for flag, value in changed.items()),
     )

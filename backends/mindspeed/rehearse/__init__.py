@@ -10,9 +10,9 @@ NATIVE_CPU = NativeOnCpu(
     title="MindSpeed-LLM's own training script (torch {torch}, transformers {transformers})",
     stand_ins=("torch_npu and CANN's packages", "their fused operators", "CUDA device names", "HCCL (gloo instead)"),
     requires=(
-        Requirement(distribution="torch"),
-        Requirement(distribution="transformers"),
-        Requirement(distribution="numpy"),
+        Requirement(distribution="torch", version="2.13.0"),
+        Requirement(distribution="transformers", version="5.2.0"),
+        Requirement(distribution="numpy", version="1.26.0"),
         Requirement(distribution="scipy"),
         Requirement(distribution="einops"),
         Requirement(distribution="peft"),
@@ -31,12 +31,12 @@ NATIVE_CPU = NativeOnCpu(
         Checkout(
             variable="MINDSPEED_LLM_PATH",
             holds="pretrain_gpt.py",
-            what="MindSpeed-LLM (tested: master of August 2026)",
+            what="MindSpeed-LLM (tested: 26.1.0, and master of August 2026)",
         ),
         Checkout(
             variable="MINDSPEED_PATH",
             holds="mindspeed/megatron_adaptor.py",
-            what="MindSpeed for core_r0.12.1 (tested: master of July 2026)",
+            what="MindSpeed for core_r0.12.1 (tested: 26.1.0_core_r0.12.1, and master of July 2026)",
         ),
         Checkout(
             variable="MEGATRON_LM_PATH",

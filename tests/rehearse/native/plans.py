@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from launcher.compose import compose
 from launcher.job import Job
@@ -17,8 +18,8 @@ def native_plan(words: Sequence[str]) -> tuple[LaunchPlan, Job]:
     return outcome.plan(), outcome.job
 
 
-def words_after(plan: LaunchPlan, script: str) -> list[str]:
-    """Return what the single node's command gives its script: everything after the word that ends with ``script``."""
+def words_after(plan: LaunchPlan, script: str, launch_dir: Path) -> list[str]:
+    """Return what the node's command, started from ``launch_dir``, gives its script: all words after ``script``."""
     (node,) = plan.nodes
     place = next(index for index, word in enumerate(node.argv) if word.endswith(script))
-    return list(node.argv[place + 1 :])
+    return [word.replace("${LAUNCH_DIR}", str(launch_dir)) for word in node.argv[place + 1 :]]

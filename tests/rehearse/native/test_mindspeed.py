@@ -89,7 +89,7 @@ def cluster_argv(workshop: Workshop, recipe: str, *more: str) -> list[str]:
     """Return pretrain_gpt.py's arguments on the cluster, for a recipe with 20 small iterations on the test's tokens."""
     data = ["data.format=megatron", f"data.paths=[{workshop.tokens}]", f"data.cache_path={workshop.folder / 'cache'}"]
     plan, _ = native_plan([f"+recipe={recipe}", "backend=mindspeed", *SMALL, *data, *more])
-    return words_after(plan, "pretrain_gpt.py")
+    return words_after(plan, "pretrain_gpt.py", workshop.folder)
 
 
 def train(workshop: Workshop, ranks: int, argv: list[str], script_name: str = "pretrain_gpt.py") -> Training:
@@ -152,5 +152,6 @@ def test_chat_messages_fine_tune_through_upstreams_own_preprocessing(workshop: W
     data = ["data.format=messages", f"data.paths=[{messages}]", f"tokenizer.path={tokenizer}", "tokenizer.type=null"]
     save = f"checkpoint.save={folder / 'saved'}"
     plan, _ = native_plan(["+recipe=tiny_qwen3", "backend=mindspeed", "task=sft", *SMALL, *data, save])
-    losses = train(workshop, 1, words_after(plan, "posttrain_gpt.py"), "posttrain_gpt.py").losses
+    argv = words_after(plan, "posttrain_gpt.py", folder)
+    losses = train(workshop, 1, argv, "posttrain_gpt.py").losses
     assert losses[20] < losses[1] - 2.0

@@ -1,4 +1,4 @@
-"""MindFormers' run_mindformer.py for an installation from PyPI: its wheel leaves that script out, but holds everything the script calls."""
+"""MindFormers' run_mindformer.py for an installation from PyPI: the wheel lacks that script, but not what it calls."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def parse(words: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
-    """Return the known options and the ``--section.key value`` pairs that override the YAML, as run_mindformer.py reads them."""
+    """Return the known options, and the ``--section.key value`` pairs that override the YAML."""
     parser = argparse.ArgumentParser(description="Train with MindFormers from its PyPI wheel.")
     parser.add_argument("--config", required=True, help="YAML file")
     parser.add_argument("--register_path", help="folder with further modules to register")
