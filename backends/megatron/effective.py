@@ -1,0 +1,18 @@
+"""What ms-swift makes of arguments that only stand for others; facts for comparing command lines."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+
+
+def effective(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the precision said in one way.
+
+    Without --torch_dtype swift takes the one of config.json (swift/arguments/base_args/model_args.py:120), which is
+    bfloat16 for every model of its examples; --bf16 and --fp16 set it, too (megatron_args.py:1103-1114 @4.6.0).
+    """
+    found = {flag: value for flag, value in values.items() if flag not in _DTYPES}
+    said = next((dtype for flag, dtype in _DTYPES.items() if values.get(flag)), "bfloat16")
+    found.setdefault("torch_dtype", said)
+    return found

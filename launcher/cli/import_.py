@@ -1,0 +1,98 @@
+"""`launch import`: what somebody already has, a script or a configuration, as a job."""
+
+import argparse
+import sys
+
+from launcher.cli.import_show import show, show_port, show_refusal
+from launcher.cli.options import guarded, parse, parser
+from launcher.importing.imported import Imported
+from launcher.importing.notes import ImportRefused, Note
+from launcher.importing.port import ported
+from launcher.translate.backend import UnknownVersion, backend_names, get_backend
+
+_EXAMPLE = "launch import train.sh -o job.yaml && launch dry-run +job=job.yaml"
+
+
+def main(words: list[str]) -> int:
+    """Import a file; exit 1 if it cannot be read as a whole, 2 for a wrong command line."""
+    words, argv = _split(words)
+    options = parse(_parser(), words)
+    mistake = _mistake(options.backend, options.backend_version, options.to, options.set, options.file, argv)
+    if mistake:
+        print(f"launch import: {mistake}", file=sys.stderr)
+        return 2
+
+    def body() -> int:
+        try:
+            jobs = _imported(options, argv)
+            source = options.file or "arguments"
+            if options.to is None:
+                return show(jobs, source, options.output, as_json=options.json)
+            target, _, version = options.to.partition("@")
+            pairs = [(imported, ported(imported, target, version or None)) for imported in jobs]
+            return show_port(pairs, source, options.output, as_json=options.json)
+        except ImportRefused as error:
+            return show_refusal(error, as_json=options.json)
+
+    return guarded(body, as_json=options.json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    made = parser(
+        "import", "Read a script or configuration and write the job that it describes.", _EXAMPLE, overrides=False
+    )
+    made.add_argument("file", nargs="?", metavar="FILE", help="bash script, YAML, JSON, or a file of arguments")
+    made.add_argument("--backend", metavar="B", help="what the file is written for, if that is not recognised")
+    made.add_argument("--backend-version", metavar="V", help="its version; without it the one that fits best")
+    made.add_argument("--to", metavar="B[@V]", help="port: judge and write the job for this backend")
+    made.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="value of a shell variable")
+    made.add_argument("--all-commands", action="store_true", help="every training command, not only the first")
+    made.add_argument("--partial", action="store_true", help="import what can be read in spite of problems")
+    made.add_argument("-o", "--output", metavar="JOB.yaml", help="write the job to this file")
+    return made
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Return own words, and the arguments to import after `--`."""
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _mistake(
+    backend: str | None, version: str | None, to: str | None, given: list[str], file: str | None, argv: list[str]
+) -> str:
+    target, _, target_version = (to or "").partition("@")
+    for name, wanted in ((backend, version), (target or None, target_version or None)):
+        if name is not None and name not in backend_names():
+            return f"no backend {name!r}; works: {' · '.join(backend_names())}"
+        if name is not None and wanted is not None:
+            try:
+                get_backend(name).version(wanted)
+            except UnknownVersion as error:
+                return str(error)
+    if bool(file) == bool(argv):
+        return "name one FILE, or give arguments after --; works: launch import train.sh"
+    if argv and backend is None and argv[0].startswith("-"):
+        return "arguments need --backend B: they do not say what they are for"
+    wrong = next((pair for pair in given if "=" not in pair or not pair.split("=")[0]), None)
+    if wrong is not None:
+        return f"--set takes VARIABLE=VALUE, got {wrong!r}"
+    return ""
+
+
+def _imported(options: argparse.Namespace, argv: list[str]) -> list[Imported]:
+    from launcher.importing.read_argv import read_argv
+    from launcher.importing.read_command import Wanted
+    from launcher.importing.read_file import read_file
+
+    if argv:
+        name = options.backend or backend_names()[0]
+        return [read_argv(argv, backend=name, version=options.backend_version, partial=options.partial)]
+    wanted = Wanted(backend=options.backend, version=options.backend_version, partial=options.partial)
+    variables = dict(pair.split("=", 1) for pair in options.set)
+    try:
+        return read_file(options.file, wanted, variables=variables, all_commands=options.all_commands)
+    except UnknownVersion as error:
+        raise ImportRefused([Note(message=str(error), where=options.file)]) from None

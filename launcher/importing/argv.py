@@ -1,0 +1,262 @@
+"""Command-line words to typed native values, as the backend's own parser would read them (argparse, HfArgumentParser)."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from launcher.importing.shell.placeholders import is_open, only, shown
+from launcher.job import Value
+from launcher.translate.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A command line, read.
+
+    Attributes:
+        values: typed values by the catalogue's name; bare switches are True.
+        unknown: options that this version does not have, with their words.
+        positional: words that belong to no option.
+        problems: (option, what is wrong with it).
+        warnings: (option, remark).
+        open: options with values that the script leaves open, with the words as typed.
+    """
+
+    values: dict[str, Value] = field(default_factory=dict)
+    unknown: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    positional: list[str] = field(default_factory=list)
+    problems: list[tuple[str, str]] = field(default_factory=list)
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    open: dict[str, str] = field(default_factory=dict)
+
+
+def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = None) -> Parsed:
+    """Read words as the parser of this catalogue does; nothing raises, everything wrong is listed."""
+    parsed = Parsed()
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        at += 1
+        if not _is_option(word):
+            if not _drop_open(word, parsed):
+                parsed.positional.append(shown(word))
+            continue
+        if word == "--":
+            parsed.positional.extend(shown(rest) for rest in argv[at:])
+            break
+        name, equals, attached = word.partition("=")
+        values, at = ([attached], at) if equals else _following(argv, at)
+        _option(shown(name), values, bool(equals), catalogue, command, parsed)
+    return parsed
+
+
+def _is_option(word: str) -> bool:
+    """Tell whether argparse takes a word for an option: a dash, no blank in it, and no negative number."""
+    if len(word) < 2 or not word.startswith("-") or (" " in word and "=" not in word.split(" ")[0]):
+        return False
+    return not _is_number(word)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _following(argv: Sequence[str], at: int) -> tuple[list[str], int]:
+    end = at
+    while end < len(argv) and not _is_option(argv[end]):
+        end += 1
+    return list(argv[at:end]), end
+
+
+def _drop_open(word: str, parsed: Parsed) -> bool:
+    """A word that is nothing but an unset variable vanishes, as in bash."""
+    if not only(word):
+        return False
+    parsed.warnings.append((shown(word), "is not set: nothing stands in its place"))
+    return True
+
+
+def resolve(name: str, catalogue: Catalogue) -> Argument | str | None:
+    """Return the argument of a typed option; a message for an ambiguous prefix; None if there is none."""
+    argument = catalogue.get(name)
+    if argument is not None:
+        return argument
+    found = catalogue.by_prefix(name.lstrip("-"))
+    if len(found) == 1:
+        return found[0]
+    if len(found) > 1:
+        return f"is ambiguous: {', '.join(sorted(each.name for each in found)[:4])}"
+    return None
+
+
+def _option(
+    name: str, values: list[str], attached: bool, catalogue: Catalogue, command: str | None, parsed: Parsed
+) -> None:
+    argument = resolve(name, catalogue)
+    negated = False
+    if isinstance(argument, Argument) and argument.action == "boolean_optional":
+        negated = name.lstrip("-").startswith("no-") and not argument.name.startswith("no-")
+    if argument is None and name.startswith("--no-"):
+        base = catalogue.get(name[5:])
+        argument, negated = (base, True) if base is not None and base.action == "boolean_optional" else (None, False)
+    if isinstance(argument, str):
+        parsed.problems.append((name, argument))
+        return
+    if argument is None:
+        _unknown(name, values, parsed)
+        return
+    negated = negated or catalogue.is_negation(name)
+    taken = _arity(argument, values, attached, negated, command)
+    values, taken = _one_text(name, argument, values, taken, parsed)
+    for word in values[taken:]:
+        if not _drop_open(word, parsed):
+            parsed.positional.append(shown(word))
+    _store(name, argument, values[:taken], negated, command, parsed)
+
+
+def _unknown(name: str, values: list[str], parsed: Parsed) -> None:
+    parsed.unknown[name.lstrip("-")] = tuple(shown(value) for value in values)
+
+
+def _one_text(name: str, argument: Argument, values: list[str], taken: int, parsed: Parsed) -> tuple[list[str], int]:
+    """Keep `your tokenizer path`, written without quotes, as the one text that was meant."""
+    is_text = argument.type == "str" and argument.choices is None
+    meant = (taken == 1 and argument.nargs is None) or (taken > 1 and argument.is_list and values[0] == "your")
+    if not meant or not is_text or len(values) < 2 or any(only(word) for word in values[1:]):
+        return values, taken
+    text = " ".join(values)
+    parsed.warnings.append(
+        (name, f"has blanks in its value {shown(text)!r}: taken as one text; a shell would split it")
+    )
+    return [text], 1
+
+
+def _arity(argument: Argument, values: list[str], attached: bool, negated: bool, command: str | None) -> int:
+    """Return how many of the words after an option belong to it."""
+    if attached:
+        return 1
+    if argument.is_flag or negated or argument.action == "boolean_optional":
+        return 0
+    if argument.nargs in ("+", "*"):
+        return len(values)
+    if isinstance(argument.nargs, int):
+        return min(argument.nargs, len(values))
+    if argument.nargs == "?" or argument.optional_value or argument.bare_in(command):
+        # A switch may stand alone; the next word is its value only if it can be one.
+        return 1 if values and (argument.type != "bool" or _as_bool(values[0]) is not None or is_open(values[0])) else 0
+    return min(1, len(values))
+
+
+def _store(name: str, argument: Argument, words: list[str], negated: bool, command: str | None, parsed: Parsed) -> None:
+    typed = [shown(word) for word in words]
+    if any(is_open(word) for word in words):
+        parsed.open[argument.name] = " ".join(typed)
+    value = _value(name, argument, words, negated, command, parsed)
+    if value is None:
+        return
+    key = argument.name
+    if argument.action == "append":
+        value = (*parsed.values.get(key, ()), value)
+    elif key in parsed.values and parsed.values[key] != value:
+        parsed.warnings.append(
+            (name, f"is given twice ({_show(parsed.values[key])}, {_show(value)}): the last one counts")
+        )
+    parsed.values.pop(key, None)
+    parsed.values[key] = value
+
+
+def _value(
+    name: str, argument: Argument, words: list[str], negated: bool, command: str | None, parsed: Parsed
+) -> Value:
+    typed = [shown(word) for word in words]
+    if argument.is_flag:
+        if typed:
+            parsed.problems.append((name, f"takes no value, got {typed[0]!r}"))
+        return True
+    if negated:
+        return False
+    if argument.action == "boolean_optional":
+        return True
+    if not typed and (argument.nargs == "?" or argument.optional_value or argument.bare_in(command)):
+        return argument.const if argument.const is not None else True
+    if not typed and argument.nargs != "*":
+        parsed.problems.append((name, "needs a value"))
+        return None
+    if argument.is_list:
+        if isinstance(argument.nargs, int) and len(typed) != argument.nargs:
+            parsed.problems.append((name, f"takes {argument.nargs} values, got {len(typed)}"))
+        return tuple(_typed(name, argument, word, is_open(raw), parsed) for word, raw in zip(typed, words, strict=True))
+    return _typed(name, argument, typed[0], is_open(words[0]), parsed)
+
+
+def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parsed: Parsed) -> Value:
+    value = typed_value(word, argument)
+    if value is None:
+        if not is_placeholder:
+            from launcher.translate.catalogue import check_value
+
+            parsed.problems.append((name, check_value(argument, word, name=name.lstrip("-")) or f"cannot be {word!r}"))
+        return word
+    return value
+
+
+def typed_value(word: str, argument: Argument) -> Value:
+    """Return the typed value of one command-line word; None where it does not fit the argument."""
+    for kind in argument.type.split("|"):
+        value = _CONVERT.get(kind, _as_text)(word)
+        if value is not None:
+            if argument.choices is not None and str(value) not in {str(choice) for choice in argument.choices}:
+                return None
+            return value
+    return None
+
+
+def _as_int(word: str) -> Value:
+    try:
+        return int(word)
+    except ValueError:
+        return None
+
+
+def _as_float(word: str) -> Value:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _as_bool(word: str) -> Value:
+    lowered = word.lower()
+    return True if lowered in TRUE_WORDS else False if lowered in FALSE_WORDS else None
+
+
+def _as_json(word: str) -> Value:
+    """JSON stays text unless it is a mapping or a list: `{"a": 1}` compares by content, not by white space."""
+    if word[:1] not in "{[":
+        return word
+    try:
+        found = json.loads(word)
+    except ValueError:
+        return word
+    return found if isinstance(found, (dict, list)) else word
+
+
+def _as_text(word: str) -> Value:
+    return word
+
+
+_CONVERT: Mapping[str, Callable[[str], Value]] = {
+    "int": _as_int,
+    "float": _as_float,
+    "bool": _as_bool,
+    "json": _as_json,
+    "dict": _as_json,
+}
+
+
+def _show(value: Value) -> str:
+    return " ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,128 @@
+"""From typed native values to the job: the mapping table read backwards, what it cannot read kept as it is."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from launcher.importing.cluster import environment_of
+from launcher.importing.imported import Became, Imported
+from launcher.importing.notes import Note
+from launcher.job import Value, derive
+from launcher.job.machine import Cluster
+from launcher.translate.backend import Backend, get_backend
+from launcher.translate.catalogue import Catalogue
+from launcher.translate.engine import ReadBack, active_rows, read_back
+from launcher.translate.native import NativeArg, NativeArgs
+
+
+@cache
+def fields_by_flag(backend: str, version: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the canonical fields that each native argument ties to."""
+    found: dict[str, dict[str, None]] = {}
+    for row in active_rows(get_backend(backend).table(version), version):
+        for flag in row.flags:
+            found.setdefault(flag, {}).update(dict.fromkeys(row.fields))
+    return {flag: tuple(paths) for flag, paths in found.items()}
+
+
+def assemble(
+    values: Mapping[str, Value],
+    backend: Backend,
+    version: str,
+    *,
+    command: str | None = None,
+    kept: Iterable[str] = (),
+    cluster: Cluster | None = None,
+    env: Mapping[str, str] | None = None,
+    name: str | None = None,
+) -> Imported:
+    """Return the job that native values describe.
+
+    Args:
+        values: typed values by the catalogue's names, in the order of the command line.
+        command: sub-command of the backend's program.
+        kept: names that are not read but passed through, because their value is a placeholder of the wrong type.
+        env: environment of the command; what belongs to launchers is left out.
+    """
+    read, kept = _read(values, backend, version, command, set(kept))
+    if read.job.checkpoint.save_interval is not None and read.job.checkpoint.save is None:
+        # An interval without a folder saves nothing; as a field it would get the launcher's own folder.
+        ties = fields_by_flag(backend.name, version)
+        intervals = {flag for flag in values if "checkpoint.save_interval" in ties.get(flag, ())}
+        read, kept = _read(values, backend, version, command, kept | intervals)
+    args = {flag: value for flag, value in values.items() if flag in kept}
+    pseudo = backend.entry.command_argument
+    unmapped = {arg.flag: arg.value for arg in read.unmapped if arg.flag != pseudo or pseudo in values} | args
+    catalogue = backend.catalogue(version)
+    if catalogue.style != "argparse":  # there, some are read before defaults exist
+        unmapped = {flag: value for flag, value in unmapped.items() if not _is_default(catalogue, flag, value, command)}
+    places = {flag: index for index, flag in enumerate(values)}
+    ordered = {flag: unmapped[flag] for flag in sorted(unmapped, key=lambda flag: places.get(flag, len(places)))}
+    job = read.job
+    job = dataclasses.replace(
+        job,
+        name=name,
+        cluster=cluster or job.cluster,
+        backend=dataclasses.replace(
+            job.backend,
+            args={flag: _plain(value) for flag, value in ordered.items()},
+            env=environment_of(env or {}),
+        ),
+    )
+    fields = fields_by_flag(backend.name, version)
+    return Imported(
+        backend=backend.name,
+        version=version,
+        job=derive(job),
+        native=NativeArgs(
+            backend=backend.name,
+            version=version,
+            args=tuple(NativeArg(flag=flag, value=value) for flag, value in values.items()),
+        ),
+        unmapped=tuple(NativeArg(flag=flag, value=value) for flag, value in ordered.items()),
+        became=tuple(
+            Became(
+                flag=flag,
+                value=value,
+                fields=() if flag in ordered else fields.get(flag, ()),
+                implied=flag not in ordered and not fields.get(flag),
+            )
+            for flag, value in values.items()
+        ),
+        warnings=tuple(_kept_note(flag, value) for flag, value in args.items() if isinstance(value, str)),
+    )
+
+
+def _is_default(catalogue: Catalogue, flag: str, value: Value, command: str | None) -> bool:
+    """Tell whether an argument says what the backend does without it."""
+    argument = catalogue.get(flag)
+    if argument is None or not argument.has_default:
+        return False
+    default = argument.default_for(command)
+    return type(default) is type(value) and default == value
+
+
+def _kept_note(flag: str, value: Value) -> Note:
+    return Note(message=f"--{flag} {value} is kept as it is: {value!r} does not fit the field")
+
+
+def _read(
+    values: Mapping[str, Value], backend: Backend, version: str, command: str | None, kept: set[str]
+) -> tuple[ReadBack, set[str]]:
+    """Read backwards; arguments whose value a field refuses are taken out and passed through."""
+    pseudo = backend.entry.command_argument
+    while True:
+        given = {flag: value for flag, value in values.items() if flag not in kept}
+        if pseudo is not None and command:
+            given[pseudo] = command
+        read = read_back(given, backend, version)
+        refused = {warning.split(" ", 1)[0] for warning in read.warnings}
+        ties = fields_by_flag(backend.name, version)
+        culprits = {flag for flag in given if flag not in kept and refused & set(ties.get(flag, ()))}
+        if not culprits:
+            return read, kept
+        kept = kept | culprits
+
+
+def _plain(value: Value) -> Value:
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value

@@ -1,0 +1,127 @@
+"""The cluster part of a job, from what launchers and the environment of a command say."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from launcher.importing.notes import Note
+from launcher.importing.shell.placeholders import is_open, names, shown
+from launcher.job.machine import Cluster
+
+# What launchers set for the processes they start, or read instead of options: said again by the plan, not by the job.
+_OF_LAUNCHERS = {
+    "NPROC_PER_NODE": "per_node",
+    "NNODES": "nodes",
+    "MASTER_ADDR": "addr",
+    "MASTER_PORT": "port",
+    "NODE_RANK": "",
+    "RANK": "",
+    "LOCAL_RANK": "",
+    "WORLD_SIZE": "",
+    "LOCAL_WORLD_SIZE": "",
+}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
+_DEFAULT_PER_NODE = 8
+
+
+@dataclass(slots=True)
+class Found:
+    """The cluster of a command, with remarks."""
+
+    cluster: Cluster
+    warnings: list[Note] = field(default_factory=list)
+
+
+def environment_of(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a command that belong to the job: without those that launchers set."""
+    return {name: _referring(value) for name, value in env.items() if name not in _OF_LAUNCHERS}
+
+
+def _referring(value: str) -> str:
+    """Return a value whose open parts are references that a plan fills in: `$PATH` becomes `${PATH}`."""
+    if not is_open(value):
+        return value
+    typed = shown(value)
+    for name in names(value):
+        if name.isidentifier():
+            typed = typed.replace(f"${{{name}}}", f"${name}").replace(f"${name}", f"${{{name}}}")
+    return typed
+
+
+def cluster_of(
+    said: Mapping[str, str],
+    env: Mapping[str, str],
+    *,
+    from_environment: bool,
+    where: str,
+    world_size: int | None = None,
+) -> Found:
+    """Return the cluster that launcher options and environment describe.
+
+    Args:
+        said: options of launchers, as text (see `Invocation.cluster`).
+        from_environment: the backend's own launcher reads NNODES and NPROC_PER_NODE, and starts one process without.
+        world_size: number of devices, where it is known from elsewhere; it wins.
+    """
+    if from_environment and not said:
+        said = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
+        if "per_node" not in said and world_size is None:
+            said = {**said, "per_node": "1"}
+    found = Found(cluster=Cluster())
+    numbers = dict(_numbers(said, where, found.warnings))
+    nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(said))
+    addr = said.get("addr", "")
+    port = numbers.get("port")
+    found.cluster = dataclasses.replace(
+        found.cluster,
+        nodes=nodes,
+        devices_per_node=per_node,
+        master_addr=addr if nodes > 1 and _is_address(addr) else None,
+        master_port=port if port is not None and 1024 <= port < 65536 else None,
+    )
+    return found
+
+
+def _is_address(text: str) -> bool:
+    """Tell whether a text can be the address of a machine: no placeholder, no sentence, not this machine."""
+    return text not in _LOOPBACK and not is_open(text) and not any(char in text for char in "$ <>")
+
+
+def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Iterator[tuple[str, int]]:
+    words = {"nodes": "number of nodes", "per_node": "number of devices per node", "total": "number of processes"}
+    for key in ("nodes", "per_node", "total", "port"):
+        if key not in said:
+            continue
+        text = shown(said[key]).partition(":")[0]
+        if text.isdigit():
+            yield key, int(text)
+        elif key in words:
+            open_names = names(said[key]) or (text.strip("${}"),)
+            warnings.append(
+                Note(
+                    message=f"the {words[key]} is not known ({shown(said[key])})",
+                    where=where,
+                    works=tuple(f"--set {name}=N" for name in open_names if name.isidentifier()),
+                )
+            )
+
+
+def _shape(
+    numbers: Mapping[str, int], world_size: int | None, warnings: list[Note], where: str, is_said: bool
+) -> tuple[int, int]:
+    """Return nodes and devices per node."""
+    nodes, per_node, total = numbers.get("nodes"), numbers.get("per_node"), numbers.get("total")
+    total = world_size or total
+    if world_size is not None and per_node is not None and (nodes or 1) * per_node != world_size:
+        nodes = per_node = None
+    if total is not None:
+        if per_node is None:
+            per_node = total // nodes if nodes and total % nodes == 0 else min(total, _DEFAULT_PER_NODE)
+        nodes = nodes or max(1, total // max(1, per_node))
+    if per_node is None:
+        per_node = _DEFAULT_PER_NODE
+        if is_said or not numbers:
+            warnings.append(
+                Note(message=f"{per_node} devices per node are assumed: the command does not say", where=where)
+            )
+    return max(1, nodes or 1), max(1, per_node)

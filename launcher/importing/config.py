@@ -1,0 +1,200 @@
+"""Configuration files that a command names (`megatron sft x.yaml`, `run_mindformer.py --config x.yaml`), read as arguments."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.importing.argv import Parsed, parse_argv
+from launcher.importing.invocation import Invocation
+from launcher.importing.notes import Note, refuse
+from launcher.importing.reading import parse_mapping, read_text, with_base
+from launcher.importing.shell.placeholders import shown
+from launcher.job import Value
+from launcher.translate.backend import Entry, get_backend
+from launcher.translate.catalogue import Catalogue
+
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """The arguments of a command with its configuration files put in.
+
+    Attributes:
+        argv: words of the command line, files replaced by their content.
+        tree: nested configuration of a backend that is configured by YAML; None for the others.
+        env: variables that the file sets, where the command does not.
+    """
+
+    argv: tuple[str, ...] = ()
+    tree: Mapping[str, Any] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    warnings: list[Note] = field(default_factory=list)
+
+    def read(self, invocation: Invocation, catalogue: Catalogue, command: str | None) -> Parsed:
+        """Return the arguments as a version's catalogue reads them."""
+        if catalogue.style != "yaml":
+            return parse_argv(self.argv, catalogue, command)
+        entry = get_backend(catalogue.backend).entry
+        return read_tree(self.tree or {}, self.argv, entry, catalogue)
+
+
+def configuration(invocation: Invocation, folder: str | None, files: Mapping[str, str]) -> Configuration:
+    """Return the command's arguments with its configuration files read.
+
+    Args:
+        folder: where files are looked for besides the working directory.
+        files: content of files that the script writes itself.
+
+    Raises:
+        ImportRefused: the configuration of a backend that has no other source cannot be read.
+    """
+    entry = get_backend(invocation.backends[0]).entry
+    argv = invocation.argv
+    if entry.flatten is not None:
+        return _nested(invocation, entry, folder, files)
+    if entry.positional_config and argv and shown(argv[0]).endswith(_ENDINGS):
+        tree = _load(argv[0], invocation.where, folder, files)
+        env = tree.pop("ENV", None)
+        variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
+        return Configuration(argv=(*words_of(tree), *argv[1:]), env=variables)
+    return _with_options(argv, entry, invocation.where, folder, files)
+
+
+def words_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return flat settings as the words of a command line, as swift/cli/main.py:parse_yaml_args @4.6.0 does."""
+    words: list[str] = []
+    for key, value in tree.items():
+        words.append(f"--{key}")
+        if isinstance(value, list):
+            words += [
+                json.dumps(item, ensure_ascii=False) if isinstance(item, (dict, list)) else str(item) for item in value
+            ]
+        else:
+            words.append(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
+    return tuple(words)
+
+
+def _with_options(
+    argv: Sequence[str], entry: Entry, where: str, folder: str | None, files: Mapping[str, str]
+) -> Configuration:
+    """Put the settings of `--config FILE` where the option stands."""
+    words: list[str] = []
+    warnings: list[Note] = []
+    at = 0
+    while at < len(argv):
+        name = argv[at].lstrip("-")
+        if argv[at].startswith("--") and name in entry.config and at + 1 < len(argv):
+            if "$" in shown(argv[at + 1]):
+                warnings.append(Note(message=f"--{name} {shown(argv[at + 1])} cannot be read", where=where))
+            else:
+                words += words_of(_load(argv[at + 1], where, folder, files))
+            at += 2
+            continue
+        words.append(argv[at])
+        at += 1
+    return Configuration(argv=tuple(words), warnings=warnings)
+
+
+def _load(word: str, where: str, folder: str | None, files: Mapping[str, str]) -> dict[str, Any]:
+    name = shown(word)
+    if name in files:
+        return dict(with_base(parse_mapping(files[name], name), name))
+    path = next((path for path in _candidates(name, folder) if path.is_file()), None)
+    if path is None:
+        raise refuse(
+            f"the configuration {name} does not exist", where, "run it where the file is", "--set VARIABLE=VALUE"
+        )
+    return with_base(parse_mapping(read_text(path), str(path)), str(path))
+
+
+def _candidates(name: str, folder: str | None) -> list[Path]:
+    path = Path(name).expanduser()
+    if path.is_absolute() or folder is None:
+        return [path]
+    # Scripts are started from the root of a repository: its folders above the script are tried, too.
+    return [path, *(parent / path for parent in (Path(folder), *Path(folder).resolve().parents[:8]))]
+
+
+# -- backends that are configured by nested YAML
+
+
+def _nested(invocation: Invocation, entry: Entry, folder: str | None, files: Mapping[str, str]) -> Configuration:
+    rest: list[str] = []
+    tree: Mapping[str, Any] | None = None
+    argv = invocation.argv
+    at = 0
+    while at < len(argv):
+        name, equals, value = argv[at].lstrip("-").partition("=")
+        if name in entry.config and argv[at].startswith("-"):
+            tree = _load(
+                value if equals else argv[at + 1] if at + 1 < len(argv) else "", invocation.where, folder, files
+            )
+            at += 1 if equals else 2
+            continue
+        rest.append(argv[at])
+        at += 1
+    if tree is None and invocation.program:
+        raise refuse(f"{invocation.program} needs --{entry.config[0]} FILE", invocation.where)
+    return Configuration(argv=tuple(rest), tree=tree)
+
+
+def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalogue: Catalogue) -> Parsed:
+    """Return a nested configuration as dotted arguments, options of the entry script put over it."""
+    parsed = Parsed()
+    flatten = entry.flatten or (lambda nested: dict(nested))
+    for path, value in flatten(tree).items():
+        if _known(path, catalogue):
+            problem = catalogue.check(path, value)
+            parsed.values[path] = value
+            if problem is not None:
+                parsed.warnings.append((path, f"is kept as it is: {problem}"))
+        else:
+            parsed.unknown[path] = (value,)
+    for path, value in _options(argv, entry, parsed):
+        parsed.values[path] = value
+        parsed.unknown.pop(path, None)
+    return parsed
+
+
+def _known(path: str, catalogue: Catalogue) -> bool:
+    plain = ".".join(part.partition("#")[0] for part in path.split("."))
+    return catalogue.get(path) is not None or catalogue.get(plain) is not None or catalogue.is_open(plain)
+
+
+def _options(argv: Sequence[str], entry: Entry, parsed: Parsed) -> list[tuple[str, Value]]:
+    """Yield (dotted path, value) for `--epochs 2`, `--options a.b=1` and `--a.b 1` of the entry script."""
+    found: list[tuple[str, Value]] = []
+    at = 0
+    while at < len(argv):
+        name, equals, attached = argv[at].lstrip("-").partition("=")
+        is_option = argv[at].startswith("--")
+        at += 1
+        if not is_option:
+            parsed.positional.append(shown(argv[at - 1]))
+            continue
+        words = [attached] if equals else []
+        while not equals and at < len(argv) and not argv[at].startswith("--"):
+            words.append(argv[at])
+            at += 1
+        if name in entry.pairs:
+            found += [(key, scalar(value)) for key, _, value in (word.partition("=") for word in words)]
+        elif name in entry.options or "." in name:
+            found.append((entry.options.get(name, name), scalar(words[0]) if words else True))
+        else:
+            parsed.unknown[name] = tuple(shown(word) for word in words)
+    return found
+
+
+def scalar(word: str) -> Value:
+    """Return a word of a command line as YAML would read it."""
+    import yaml
+
+    text = shown(word)
+    try:
+        value = yaml.safe_load(text) if len(text) < 10_000 else text
+    except yaml.YAMLError:
+        return text
+    return text if value is None and text.lower() not in ("null", "none", "~") else value

@@ -1,0 +1,80 @@
+"""Makes an import exact: what a field would write otherwise than the input is passed through as it was given, besides."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+from launcher.importing.imported import Imported
+from launcher.importing.roundtrip import Difference, differences
+from launcher.job import Origin, Value, fields, value_at
+from launcher.translate.backend import get_backend
+from launcher.translate.catalogue import Catalogue
+from launcher.translate.engine import translate
+
+_ROUNDS = 3
+
+
+def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
+    """Return the import with pass-through arguments where its job would write other effective arguments.
+
+    The fields stay: they are what another backend gets. Where a field and the pass-through argument would contradict
+    each other in a job file, the argument is not read into a field at all.
+
+    Args:
+        make: assembles the import with some arguments passed through instead of read.
+        kept: arguments that are passed through anyway.
+    """
+    imported = make(kept)
+    for _ in range(_ROUNDS):
+        found = differences(imported)
+        if not found:
+            return imported
+        repaired = _repaired(imported, found)
+        bad = _contradictions(repaired)
+        more = bad & {arg.flag for arg in imported.native}
+        if not bad:
+            return repaired if len(differences(repaired)) < len(found) else imported
+        if more <= kept:
+            return _repaired(imported, found, without=bad)
+        kept = kept | more
+        imported = make(kept)
+    return imported
+
+
+def _repaired(imported: Imported, found: list[Difference], without: Iterable[str] = ()) -> Imported:
+    catalogue = get_backend(imported.backend).catalogue(imported.version)
+    given = {arg.flag: arg.value for arg in imported.native}
+    repairs = {flag: value for each in found for flag, value in _repair(each, given, catalogue).items()}
+    return _with(imported, {flag: value for flag, value in repairs.items() if flag not in set(without)})
+
+
+def _repair(difference: Difference, given: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
+    """Return the arguments, as the input had them, that store into the place which differs; None: not written."""
+    effective = get_backend(catalogue.backend).entry.effective
+    storing = [flag for flag, value in given.items() if _dest(flag, catalogue) == difference.flag]
+    storing = storing or [flag for flag, value in given.items() if difference.flag in effective({flag: value})]
+    if storing:
+        return {flag: given[flag] for flag in storing}
+    argument = catalogue.by_dest(difference.flag) or catalogue.get(difference.flag)
+    return {difference.flag if argument is None else argument.name: None}
+
+
+def _dest(flag: str, catalogue: Catalogue) -> str:
+    argument = catalogue.get(flag)
+    return flag if argument is None else argument.dest
+
+
+def _with(imported: Imported, repairs: Mapping[str, Value]) -> Imported:
+    job = imported.job
+    plain = {flag: list(value) if isinstance(value, tuple) else value for flag, value in repairs.items()}
+    backend = dataclasses.replace(job.backend, args={**job.backend.args, **plain})
+    return dataclasses.replace(imported, job=dataclasses.replace(job, backend=backend), exact=dict(repairs))
+
+
+def _contradictions(imported: Imported) -> set[str]:
+    """Return pass-through arguments that the job's file would be refused for: a field of it says something else."""
+    backend = get_backend(imported.backend)
+    origin = Origin(kind="recipe")
+    said = [path for path, info in fields().items() if value_at(imported.job, path) != info.default]
+    job = dataclasses.replace(imported.job, origins={**dict.fromkeys(said, origin), **imported.job.origins})
+    translation = translate(backend.prepare(job, imported.version), backend, imported.version)
+    return {flag for finding in translation.findings if finding.rule == "ARG-CONTRADICTION" for flag in finding.flags}

@@ -1,0 +1,81 @@
+"""The result of an import: the job, where every argument went, and what a user should know."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.importing.notes import Note
+from launcher.job import Job, Value, as_tree
+from launcher.translate.native import NativeArg, NativeArgs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Became:
+    """What one argument of the input became.
+
+    Attributes:
+        flag: name in the catalogue's spelling.
+        value: typed value.
+        fields: canonical fields; empty: pass-through (`backend.args`), or implied.
+        implied: it says what the launcher writes anyway, or nothing.
+        where: `file:line` where it is known.
+    """
+
+    flag: str
+    value: Value
+    fields: tuple[str, ...] = ()
+    implied: bool = False
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A job read from a command line or file.
+
+    Attributes:
+        backend, version: what the input was written for.
+        job: the canonical job; what has no canonical field is in `job.backend.args`.
+        native: the arguments as they were read, typed.
+        unmapped: arguments without a canonical field.
+        became: every argument and what it became.
+        warnings: what was assumed, left out or repeated.
+        program: the command that was read, such as "megatron sft".
+        where: its place, `file:line`.
+        exact: pass-through arguments beside fields, so that the same arguments come out again on the same backend.
+        problems: with `partial`, the reasons for which the import would have been refused.
+    """
+
+    backend: str
+    version: str
+    job: Job
+    native: NativeArgs
+    unmapped: tuple[NativeArg, ...] = ()
+    became: tuple[Became, ...] = ()
+    warnings: tuple[Note, ...] = ()
+    program: str = ""
+    where: str = ""
+    problems: tuple[Note, ...] = ()
+    exact: Mapping[str, Value] = field(default_factory=dict)
+
+    def as_tree(self) -> Mapping[str, Any]:
+        """Return the contract of `launch import --json`: backend, version, job, unmapped, warnings, and more."""
+        return {
+            "backend": self.backend,
+            "version": self.version,
+            "job": as_tree(self.job),
+            "unmapped": [{"flag": arg.flag, "value": arg.value} for arg in self.unmapped],
+            "warnings": [str(note) for note in self.warnings],
+            "problems": [str(note) for note in self.problems],
+            "program": self.program,
+            "where": self.where,
+            "args": [
+                {
+                    "flag": each.flag,
+                    "value": each.value,
+                    "fields": list(each.fields),
+                    "where": each.where,
+                    "implied": each.implied,
+                }
+                for each in self.became
+            ],
+        }

@@ -1,0 +1,186 @@
+"""Finds training commands of any backend among the commands of a script: wrappers and launchers off, entry found."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.importing.launchers import LAUNCHERS, Started, msrun_script, strip_options, wrapper_cluster
+from launcher.importing.shell.placeholders import shown
+from launcher.importing.shell.state import Command
+from launcher.translate.backend import Backend, Entry, backend_names, get_backend
+
+_PYTHON_VALUES = frozenset({"-X", "-W"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """A training command.
+
+    Attributes:
+        program: what is started, as people say it ("megatron sft", "pretrain_gpt.py").
+        backends: names of the backends whose entry point it may be.
+        command: sub-command; empty: none.
+        argv: arguments of the entry point; open values are marked.
+        env: environment of the command.
+        cluster: what launchers said, as text: nodes, per_node, total, addr, port, restarts.
+        launcher: name of the launcher, empty where there is none.
+        where: `file:line`.
+    """
+
+    program: str
+    backends: tuple[str, ...]
+    command: str = ""
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cluster: Mapping[str, str] = field(default_factory=dict)
+    launcher: str = ""
+    where: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Other:
+    """A command of a known project that is not a training command of a backend, and why."""
+
+    program: str
+    why: str
+    where: str
+
+
+def entries() -> Iterator[tuple[Backend, Entry]]:
+    """Yield every installed backend with how its commands look."""
+    for name in backend_names():
+        backend = get_backend(name)
+        yield backend, backend.entry
+
+
+def find(commands: Iterable[Command]) -> tuple[list[Invocation], list[Other]]:
+    """Return the training commands among the commands of a script, and those that are known not to be."""
+    found: list[Invocation] = []
+    others: list[Other] = []
+    for command in commands:
+        result = recognise(command)
+        if isinstance(result, Invocation):
+            found.append(result)
+        elif result is not None:
+            others.append(result)
+    return found, others
+
+
+def recognise(command: Command) -> Invocation | Other | None:
+    """Return the training command that a command is; `Other` if it is known not to be one, None if it is unknown."""
+    plain = [shown(word) for word in command.words]
+    env = dict(command.env)
+    for at, word in enumerate(plain):
+        head = word.rpartition("/")[2]
+        if "=" in word and word.split("=")[0].isidentifier() and not word.startswith("-"):
+            name, _, value = command.words[at].partition("=")
+            env[name] = value
+            continue
+        started = _started(plain[at:], head)
+        if started is None:
+            continue
+        # Words are handed on with their marks: what was taken off stands in front.
+        inner = started.words if head == "msrun_launcher.sh" else _tail(command.words, len(started.words))
+        cluster = {**wrapper_cluster(plain[:at]), **started.cluster}
+        result = _entry(inner, started.module, env, cluster, head, command.where)
+        if result is not None:
+            return result
+        if head in LAUNCHERS or head.startswith("python"):
+            return None
+    return None
+
+
+def _tail(words: Sequence[str], count: int) -> tuple[str, ...]:
+    return tuple(words[len(words) - count :]) if count else ()
+
+
+def _started(words: Sequence[str], head: str) -> Started | None:
+    """Return what the words start if they begin with something known: a launcher, Python, a program, a script."""
+    if head == "msrun_launcher.sh":
+        return msrun_script(words[1:])
+    if head in LAUNCHERS:
+        skip = 2 if head == "accelerate" and len(words) > 1 and words[1] == "launch" else 1
+        return strip_options(words[skip:], LAUNCHERS[head])
+    if head.startswith("python") and head.replace("python", "").replace(".", "").isdigit() | (head == "python"):
+        return _python(words[1:])
+    if any(
+        head in entry.programs or f"{head} {words[1] if len(words) > 1 else ''}" in entry.others
+        for _, entry in entries()
+    ):
+        return Started(words=tuple(words))
+    if head.endswith(".py") and (_scripts(words[0]) or _other(words[0])):
+        return Started(words=tuple(words))
+    return None
+
+
+def _python(words: Sequence[str]) -> Started | None:
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        if words[at] == "-m" and at + 1 < len(words):
+            module = words[at + 1]
+            if module in LAUNCHERS:
+                return strip_options(words[at + 2 :], LAUNCHERS[module])
+            return Started(words=tuple(words[at + 1 :]), module=True)
+        if words[at] == "-c":
+            return None
+        at += 2 if words[at] in _PYTHON_VALUES else 1
+    return Started(words=tuple(words[at:])) if at < len(words) else None
+
+
+def _entry(
+    words: Sequence[str], module: bool, env: Mapping[str, str], cluster: Mapping[str, str], head: str, where: str
+) -> Invocation | Other | None:
+    if not words:
+        return None
+    first, rest = shown(words[0]), tuple(words[1:])
+    if first.rpartition("/")[2].startswith("python"):  # torchrun --no-python python script.py
+        started = _python([shown(word) for word in rest])
+        return (
+            None
+            if started is None
+            else _entry(_tail(words, len(started.words)), started.module, env, cluster, head, where)
+        )
+    launcher = head if head in LAUNCHERS or head == "msrun_launcher.sh" else ("torchrun" if cluster else "")
+    made: dict[str, Any] = {"env": env, "cluster": cluster, "launcher": launcher, "where": where}
+    program = first.rpartition("/")[2]
+    command = shown(rest[0]) if rest else ""
+    backends = tuple(backend.name for backend, entry in entries() if program in entry.programs)
+    if backends:
+        known = {name for backend, entry in entries() for name in entry.programs.get(program, ())}
+        if command in known:
+            return Invocation(program=f"{program} {command}", backends=backends, command=command, argv=rest[1:], **made)
+    for _, entry in entries():
+        for name in (f"{program} {command}", program):
+            if name in entry.others and not _scripts(first):
+                return Other(program=name, why=entry.others[name], where=where)
+    if module:
+        first = first.replace(".", "/") + ".py"
+    scripts = _scripts(first)
+    if scripts:
+        return Invocation(
+            program=first.rpartition("/")[2],
+            backends=tuple(scripts),
+            command=next(iter(scripts.values())),
+            argv=rest,
+            **made,
+        )
+    return _other(first, where)
+
+
+def _scripts(path: str) -> dict[str, str]:
+    """Return the backends that start this script, with the sub-command that it stands for."""
+    ends = f"/{path}"
+    return {
+        backend.name: command
+        for backend, entry in entries()
+        for script, command in entry.scripts.items()
+        if ends.endswith(f"/{script}")
+    }
+
+
+def _other(path: str, where: str = "") -> Other | None:
+    name = path.rpartition("/")[2]
+    for _, entry in entries():
+        if name in entry.others:
+            return Other(program=name, why=entry.others[name], where=where)
+    return None

@@ -1,0 +1,76 @@
+"""The imported job as a YAML file that `+job=` takes: only what differs from the defaults, with notes on what became of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from launcher.importing.imported import Imported
+from launcher.importing.presets import preset_of, without_preset
+from launcher.job import Job, Value, fields, value_at
+
+# Derived anew whenever the job is composed.
+_DERIVED = frozenset({"model.overridden", "parallel.dp", "backend.name"})
+
+
+def job_tree(job: Job) -> dict[str, Any]:
+    """Return the fields of a job that differ from their defaults, nested by section."""
+    tree: dict[str, Any] = {}
+    for path, info in fields().items():
+        value = value_at(job, path)
+        if value == info.default or value is None or path in _DERIVED:
+            continue
+        node = tree
+        *sections, leaf = path.split(".")
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[leaf] = _plain(value)
+    if job.parallel.dp is not None and job.cluster.world_size != _ranks(job):
+        tree.setdefault("parallel", {})["dp"] = job.parallel.dp
+    return tree
+
+
+def _ranks(job: Job) -> int:
+    parallel = job.parallel
+    return (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
+
+
+def _plain(value: Value) -> Value:
+    """Return plain data in which OmegaConf finds no interpolation: `${X}` is written `\\${X}`."""
+    if isinstance(value, (tuple, list)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value.replace("${", "\\${") if isinstance(value, str) else value
+
+
+def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
+    """Return the text of the job file.
+
+    Args:
+        source: what was imported, for the head of the file.
+        with_version: pin the version; left out where it is the one that is written anyway.
+    """
+    import yaml
+
+    tree = job_tree(imported.job)
+    preset = preset_of(imported.job)
+    if preset is not None:
+        without_preset(tree, preset)
+    backend = tree.setdefault("backend", {})
+    backend.pop("version", None)
+    if with_version:
+        tree["backend"] = {"version": imported.version, **backend}
+    if not tree["backend"]:
+        del tree["backend"]
+    head = [
+        f"# Imported from {source} ({imported.program or 'arguments'}, {imported.backend} {imported.version}).",
+        *(f"# note: {note}" for note in imported.warnings),
+        *(f"# not imported: {note}" for note in imported.problems),
+    ]
+    defaults = [{"override /backend": imported.backend}]
+    if preset is not None:
+        defaults.append({"override /model": preset.name})
+    choice = {"defaults": defaults}
+    body = yaml.safe_dump(choice, sort_keys=False) + yaml.safe_dump(
+        tree, sort_keys=False, allow_unicode=True, width=120
+    )
+    return "\n".join(line.replace("\n", " ") for line in head) + "\n" + body

@@ -1,0 +1,176 @@
+"""What stands before a training script on a command line (torchrun, msrun, srun …) and what it says of the cluster."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launcher:
+    """The command line of a program that starts processes.
+
+    Attributes:
+        flags: options without a value; all others take one.
+        names: options that say something of the cluster: `nodes`, `per_node`, `total`, `addr`, `port`, `restarts`.
+        module_flags: options after which a module follows instead of a script.
+    """
+
+    flags: frozenset[str] = frozenset()
+    names: Mapping[str, str] = field(default_factory=dict)
+    module_flags: frozenset[str] = frozenset()
+
+
+# torch.distributed.run and .launch (torch 2.13 run.py); - and _ are the same.
+_TORCHRUN = Launcher(
+    flags=frozenset({"standalone", "no-python", "run-path", "use-env", "h", "help", "virtual-local-rank"}),
+    names={
+        "nnodes": "nodes",
+        "nproc-per-node": "per_node",
+        "master-addr": "addr",
+        "master-port": "port",
+        "rdzv-endpoint": "endpoint",
+        "max-restarts": "restarts",
+    },
+    module_flags=frozenset({"m", "module"}),
+)
+# mindspore.parallel.cluster.run (mindspore 2.7 run.py)
+_MSRUN = Launcher(
+    names={"worker-num": "total", "local-worker-num": "per_node", "master-addr": "addr", "master-port": "port"}
+)
+# deepspeed.launcher.runner
+_DEEPSPEED = Launcher(
+    flags=frozenset(
+        {"no-python", "no-local-rank", "force-multi", "bind-cores-to-rank", "save-pid", "elastic-training"}
+    ),
+    names={"num-gpus": "per_node", "num-nodes": "nodes", "master-addr": "addr", "master-port": "port"},
+    module_flags=frozenset({"module"}),
+)
+_ACCELERATE = Launcher(
+    flags=frozenset({"multi-gpu", "cpu", "use-deepspeed", "use-fsdp", "use-megatron-lm", "same-network", "no-python"}),
+    names={
+        "num-processes": "total",
+        "num-machines": "nodes",
+        "main-process-ip": "addr",
+        "main-process-port": "port",
+    },
+    module_flags=frozenset({"m", "module"}),
+)
+# ft_launcher of nvidia-resiliency-ext takes torchrun's options and its own, which all have values.
+LAUNCHERS: Mapping[str, Launcher] = {
+    "torchrun": _TORCHRUN,
+    "ft_launcher": _TORCHRUN,
+    "torch.distributed.run": _TORCHRUN,
+    "torch.distributed.launch": _TORCHRUN,
+    "torch_npu.distributed.launch": _TORCHRUN,
+    "msrun": _MSRUN,
+    "deepspeed": _DEEPSPEED,
+    "accelerate": _ACCELERATE,
+}
+# Wrappers around launchers: only what they say of the cluster is read.
+_WRAPPERS: Mapping[str, Mapping[str, str]] = {
+    "srun": {
+        "N": "nodes",
+        "nodes": "nodes",
+        "ntasks-per-node": "tasks_per_node",
+        "gpus-per-node": "per_node",
+        "n": "tasks",
+        "ntasks": "tasks",
+    },
+    "mpirun": {"np": "tasks", "n": "tasks", "npernode": "tasks_per_node"},
+    "mpiexec": {"np": "tasks", "n": "tasks"},
+}
+# scripts/msrun_launcher.sh of MindFormers: "ORDER" [WORKER_NUM [LOCAL_WORKER ADDR PORT RANK LOG JOIN TIMEOUT | PORT LOG …]]
+_MSRUN_SCRIPT = {
+    1: (),
+    2: ("total",),
+    6: ("total", "port"),
+    9: ("total", "per_node", "addr", "port"),
+}
+_MSRUN_DEFAULT = "8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A launcher taken off a command line: what remains, and what it said of the cluster (as text)."""
+
+    words: tuple[str, ...]
+    cluster: Mapping[str, str] = field(default_factory=dict)
+    module: bool = False
+
+
+def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
+    """Return what a launcher starts: the words from the script on.
+
+    Args:
+        words: everything after the launcher's own name.
+    """
+    cluster: dict[str, str] = {}
+    is_module = False
+    at = 0
+    while at < len(words) and words[at].startswith("-"):
+        name, equals, value = words[at].lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        at += 1
+        if name in launcher.module_flags and not equals:
+            is_module = True
+            break
+        if name in launcher.flags:
+            continue
+        if not equals and at < len(words):
+            value = words[at]
+            at += 1
+            # "master node ip", a blank to be filled in that nobody quoted: the script comes later.
+            while at < len(words) and not words[at].startswith("-") and _has_script_after(words, at):
+                value = f"{value} {words[at]}"
+                at += 1
+        known = launcher.names.get(name)
+        if known == "endpoint":
+            cluster["addr"], _, cluster["port"] = value.rpartition(":")
+        elif known is not None:
+            cluster[known] = value
+    return Started(words=tuple(words[at:]), cluster=cluster, module=is_module)
+
+
+def _has_script_after(words: Sequence[str], at: int) -> bool:
+    return not words[at].endswith(".py") and any(word.endswith(".py") for word in words[at + 1 :])
+
+
+def msrun_script(words: Sequence[str]) -> Started:
+    """Return what MindFormers' msrun_launcher.sh starts: its first word is a command line of its own."""
+    import shlex
+
+    arguments = list(words)
+    try:
+        inner = shlex.split(arguments[0]) if arguments else []
+    except ValueError:
+        inner = arguments[0].split()
+    names = _MSRUN_SCRIPT[max(count for count in _MSRUN_SCRIPT if count <= max(1, len(arguments)))]
+    cluster = dict(zip(names, arguments[1:], strict=False)) or {"total": _MSRUN_DEFAULT}
+    cluster.setdefault("per_node", cluster["total"])
+    return Started(words=tuple(inner), cluster=cluster)
+
+
+def wrapper_cluster(words: Sequence[str]) -> dict[str, str]:
+    """Return what wrappers before a launcher (srun, mpirun) say of the cluster."""
+    cluster: dict[str, str] = {}
+    names: Mapping[str, str] = {}
+    for index, word in enumerate(words):
+        names = _WRAPPERS.get(word.rpartition("/")[2], names)
+        if not names or not word.startswith("-"):
+            continue
+        name, equals, value = word.lstrip("-").partition("=")
+        if name[:1] in names and not equals and name not in names and name[1:].isdigit():
+            name, value = name[:1], name[1:]  # -N4
+        elif not equals and index + 1 < len(words):
+            value = words[index + 1]
+        if name in names:
+            cluster[names[name]] = value
+    tasks, per_node, nodes = (cluster.pop(key, "") for key in ("tasks", "tasks_per_node", "nodes"))
+    if nodes:
+        cluster["nodes"] = nodes
+    if per_node.isdigit() and int(per_node) > 1:
+        cluster["per_node"] = per_node
+    if tasks.isdigit() and nodes.isdigit() and int(tasks) > int(nodes) > 0 and "per_node" not in cluster:
+        cluster["per_node"] = str(int(tasks) // int(nodes))
+    elif tasks.isdigit() and not nodes and int(tasks) > 1:
+        cluster["total"] = tasks
+    return cluster

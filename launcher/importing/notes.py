@@ -1,0 +1,37 @@
+"""What an import has to say to its user: mistakes that stop it, and warnings about what was assumed or left out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """One remark on the input.
+
+    Attributes:
+        message: one sentence.
+        where: `file:line`, `file`, or empty.
+        works: what would work instead.
+    """
+
+    message: str
+    where: str = ""
+    works: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        works = f" (works: {' · '.join(self.works)})" if self.works else ""
+        return f"{place}{self.message}{works}"
+
+
+class ImportRefused(Exception):
+    """The input cannot be imported; holds every reason with its place."""
+
+    def __init__(self, notes: Iterable[Note]) -> None:
+        self.notes = tuple(notes)
+        super().__init__("\n".join(str(note) for note in self.notes))
+
+
+def refuse(message: str, where: str = "", *works: str) -> ImportRefused:
+    """Return the refusal for a single reason."""
+    return ImportRefused([Note(message=message, where=where, works=works)])

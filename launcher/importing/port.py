@@ -1,0 +1,109 @@
+"""Port: the imported job judged for another backend; what does not exist there is named, with reason and substitute."""
+
+import dataclasses
+from dataclasses import dataclass
+
+from launcher.importing.imported import Imported
+from launcher.importing.presets import with_preset
+from launcher.importing.versions import elsewhere
+from launcher.job import Job, Value
+from launcher.rules.finding import Finding
+from launcher.translate.backend import Backend, get_backend
+
+# Variables that mean something to one kind of device only; `CUDA_DEVICE_MAX_CONNECTIONS` is read on NPUs, too.
+_OF_DEVICES = {
+    "cuda": ("CUDA_", "PYTORCH_CUDA_", "NCCL_", "NVTE_"),
+    "npu": ("ASCEND_", "HCCL_", "PYTORCH_NPU_", "TASK_QUEUE_ENABLE", "NPU_"),
+}
+_SHARED = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """An argument of the source that the target does not have.
+
+    Attributes:
+        flag, value: as the source spelled it.
+        why: reason.
+        works: nearest substitutes on the target.
+    """
+
+    flag: str
+    value: Value
+    why: str
+    works: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ported:
+    """A job written for another backend.
+
+    Attributes:
+        job: the job with the target as its backend, without arguments and variables that exist on the source only.
+        missing: what was left out, with reason and substitute.
+        variables: names of environment variables that were left out.
+        findings: what the target's rules and mapping say, as `launch check` would.
+    """
+
+    job: Job
+    missing: tuple[Missing, ...]
+    variables: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing stands against running it there."""
+        return all(finding.severity != "error" for finding in self.findings)
+
+
+def ported(imported: Imported, target: str, version: str | None = None) -> Ported:
+    """Return the imported job for another backend, judged by all of its rules."""
+    from launcher.pipeline import judge
+
+    backend = get_backend(target)
+    version = backend.version(version)
+    args, missing = _split(imported, backend, version)
+    env = {name: value for name, value in imported.job.backend.env.items() if not _of_source(name, imported, backend)}
+    choice = dataclasses.replace(imported.job.backend, name=target, version=version, args=args, env=env)
+    job = dataclasses.replace(imported.job, backend=choice)
+    outcome = judge(with_preset(job))
+    variables = tuple(name for name in imported.job.backend.env if name not in env)
+    return Ported(job=outcome.job, missing=tuple(missing), variables=variables, findings=outcome.findings)
+
+
+def _split(imported: Imported, backend: Backend, version: str) -> tuple[dict[str, Value], list[Missing]]:
+    """Return pass-through arguments that the target has, too, and those that it has not."""
+    catalogue = backend.catalogue(version)
+    own = get_backend(imported.backend).catalogue(imported.version)
+    kept: dict[str, Value] = {}
+    missing: list[Missing] = []
+    passed = {flag: value for flag, value in imported.job.backend.args.items() if flag not in imported.exact}
+    for flag, value in passed.items():
+        written = own.get(flag)
+        if written is not None and written.has_default and written.default == value:
+            continue  # it says what the source does anyway
+        argument = catalogue.get(flag) or catalogue.get(flag.replace("_", "-")) or catalogue.get(flag.replace("-", "_"))
+        problem = None if argument is None else catalogue.check(argument.name, value)
+        if argument is not None and problem is None:
+            kept[argument.name] = value
+            continue
+        if backend.name == imported.backend and argument is None:
+            known = elsewhere(flag, backend, version)
+            if known.name is not None and known.convert is not None:
+                kept.setdefault(known.name, known.convert(value))
+                continue
+            problem = known.message or None
+        if problem is None:
+            problem = f"{backend.title} {version} has no such argument"
+        missing.append(Missing(flag=flag, value=value, why=problem, works=tuple(catalogue.suggest(flag))))
+    return kept, missing
+
+
+def _of_source(name: str, imported: Imported, backend: Backend) -> bool:
+    """Tell whether a variable means something to the source, or to its devices, only."""
+    signs = get_backend(imported.backend).entry.signs
+    if any(name.startswith(sign) for sign in signs) and not any(name.startswith(sign) for sign in backend.entry.signs):
+        return name not in _SHARED
+    return name not in _SHARED and any(
+        name.startswith(prefixes) for device, prefixes in _OF_DEVICES.items() if device not in backend.devices
+    )

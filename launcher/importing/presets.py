@@ -1,0 +1,70 @@
+"""Models that a script only names (`--model Qwen/Qwen3-8B`): the preset of that name knows their architecture."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from launcher.compose.places import shipped
+from launcher.job import Job, build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A model of the shipped group `model`: its option name and its fields."""
+
+    name: str
+    fields: Mapping[str, Any]
+
+
+@cache
+def _presets() -> Mapping[str, Path]:
+    """Return the shipped presets by hub id, read from the line that names it."""
+    found: dict[str, Path] = {}
+    for path in sorted(Path(shipped("conf")).joinpath("model").glob("*.yaml")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("hub_id:"):
+                found.setdefault(line.partition(":")[2].strip(), path)
+                break
+    return found
+
+
+def preset_of(job: Job) -> Preset | None:
+    """Return the preset of the model that the job names by its hub id, if the job describes no architecture itself."""
+    path = _presets().get(job.model.hub_id or "")
+    if path is None or job.model.path is not None:
+        return None
+    import yaml
+
+    fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    known = job.model.hidden_size
+    if known is not None and known != fields.get("hidden_size"):
+        return None
+    return Preset(name=path.stem, fields=fields)
+
+
+def with_preset(job: Job) -> Job:
+    """Return the job with the architecture of the preset that it names, where there is one."""
+    preset = preset_of(job)
+    if preset is None or job.model.hidden_size is not None:
+        return job
+    filled, _ = build({"model": dict(preset.fields)})
+    default = type(job.model)()
+    own = {
+        field.name: getattr(job.model, field.name)
+        for field in dataclasses.fields(job.model)
+        if getattr(job.model, field.name) != getattr(default, field.name)
+    }
+    return dataclasses.replace(job, model=dataclasses.replace(filled.model, **own))
+
+
+def without_preset(tree: dict[str, Any], preset: Preset) -> None:
+    """Remove from a job's tree what its preset says already."""
+    model = tree.get("model", {})
+    for name, value in preset.fields.items():
+        if model.get(name) == value:
+            del model[name]
+    if not model:
+        tree.pop("model", None)

@@ -1,0 +1,34 @@
+"""An argument list (with or without the program before it) to a job: what services call thousands of times a minute."""
+
+from collections.abc import Mapping, Sequence
+
+from launcher.importing.imported import Imported
+from launcher.importing.invocation import Invocation, Other, recognise
+from launcher.importing.notes import refuse
+from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.shell.state import Command
+
+
+def read_argv(
+    argv: Sequence[str],
+    *,
+    backend: str,
+    version: str | None = None,
+    env: Mapping[str, str] | None = None,
+    world_size: int | None = None,
+    partial: bool = False,
+) -> Imported:
+    """Return the job of an argument list; see `launcher.api.import_argv`.
+
+    Raises:
+        ImportRefused: it is no training command of this backend, or an argument is wrong.
+    """
+    words = tuple(str(word) for word in argv)
+    wanted = Wanted(backend=backend, version=version, world_size=world_size, partial=partial)
+    invocation = Invocation(program="", backends=(backend,), argv=words, env=env or {})
+    if words and not words[0].startswith("-"):
+        found = recognise(Command(words=words, env=env or {}, where=""))
+        if isinstance(found, Other):
+            raise refuse(f"{found.program}: {found.why}")
+        invocation = found or invocation
+    return read_command(invocation, wanted)

@@ -1,0 +1,233 @@
+"""A training command to a job: backend and version chosen, arguments typed and read, cluster and environment filled."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from launcher.importing.argv import Parsed, typed_value
+from launcher.importing.assemble import assemble
+from launcher.importing.cluster import cluster_of
+from launcher.importing.config import Configuration, configuration
+from launcher.importing.exact import exact
+from launcher.importing.imported import Imported
+from launcher.importing.invocation import Invocation
+from launcher.importing.notes import ImportRefused, Note
+from launcher.importing.versions import Match, best, elsewhere, values_of_words
+from launcher.job import Value
+from launcher.translate.backend import Backend, get_backend
+from launcher.translate.catalogue import Catalogue
+
+# What examples write where a user's own value belongs.
+_BLANK = re.compile(r"\b(your|my)[_ -]\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>|\bxxx+\b|\bTODO\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the user asked for.
+
+    Attributes:
+        backend, version: instead of what is recognised.
+        partial: return what can be read in spite of problems.
+        world_size: number of devices, if known from elsewhere.
+        folder: where configuration files are looked for, beside the working directory.
+        sources: text of the input by file, to find the line of an argument.
+        signs: text in which signs of a backend are looked for.
+        files: content of files that the script itself writes.
+    """
+
+    backend: str | None = None
+    version: str | None = None
+    partial: bool = False
+    world_size: int | None = None
+    folder: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    name: str | None = None
+
+
+def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration | None = None) -> Imported:
+    """Return the job of one command.
+
+    Args:
+        settings: what its configuration files say, if that is known already.
+
+    Raises:
+        ImportRefused: arguments that no version has, an ambiguous backend, wrong values; unless `partial`.
+    """
+    settings = settings or configuration(invocation, wanted.folder, wanted.files)
+    match = _chosen(invocation, settings, wanted)
+    places = Places(wanted.sources, invocation.where)
+    values, problems, warnings = _values(match, places)
+    warnings += settings.warnings
+    if problems and not wanted.partial:
+        raise ImportRefused(problems)
+    backend = match.backend
+    env = {**settings.env, **invocation.env}
+    cluster = cluster_of(
+        invocation.cluster,
+        env,
+        from_environment=backend.entry.environment_cluster,
+        where=invocation.where,
+        world_size=wanted.world_size,
+    )
+    open_values = {flag for flag in match.parsed.open if _misfit(values.get(flag), flag, match)}
+
+    def make(kept: set[str]) -> Imported:
+        return assemble(
+            values,
+            backend,
+            match.version,
+            command=invocation.command or None,
+            kept=kept,
+            cluster=cluster.cluster,
+            env=env,
+            name=wanted.name,
+        )
+
+    imported = exact(make, open_values)
+    return dataclasses.replace(
+        imported,
+        warnings=(*warnings, *cluster.warnings, *imported.warnings),
+        became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
+        program=invocation.program,
+        where=invocation.where,
+        problems=tuple(problems),
+    )
+
+
+def _misfit(value: Value, flag: str, match: Match) -> bool:
+    """Tell whether an open value is text where the argument takes something else."""
+    argument = match.backend.catalogue(match.version).get(flag)
+    words = value if isinstance(value, tuple) else (value,)
+    return argument is not None and any(isinstance(word, str) and typed_value(word, argument) is None for word in words)
+
+
+# -- backend and version
+
+
+def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
+    names = (wanted.backend,) if wanted.backend else invocation.backends
+    matches = [_match(get_backend(name), invocation, settings, wanted) for name in names]
+    least = min(match.misfits for match in matches)
+    fitting = [match for match in matches if match.misfits == least]
+    if len(fitting) == 1:
+        return fitting[0]
+    signs = {match.backend.name: _signs(match.backend, invocation, wanted) for match in fitting}
+    most = max(signs.values())
+    likely = [match for match in fitting if signs[match.backend.name] == most]
+    if len(likely) == 1:
+        return likely[0]
+    if invocation.program and least == 0:
+        # An argument list that plain Megatron-LM takes as it is: the smallest parser that knows all of it.
+        return min(likely, key=lambda match: len(match.backend.catalogue(match.version)))
+    raise ImportRefused(
+        [
+            Note(
+                message=f"these arguments fit {' and '.join(match.backend.title for match in likely)} equally well",
+                where=invocation.where,
+                works=tuple(f"--backend {match.backend.name}" for match in likely),
+            )
+        ]
+    )
+
+
+def _match(backend: Backend, invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
+    version = backend.version(wanted.version) if wanted.version else None
+    command = invocation.command or None
+
+    def read(catalogue: Catalogue) -> Parsed:
+        return settings.read(invocation, catalogue, command if command in catalogue.commands else None)
+
+    return best(backend, version, read)
+
+
+def _signs(backend: Backend, invocation: Invocation, wanted: Wanted) -> int:
+    texts = [*invocation.env, *wanted.sources.values(), *wanted.sources]
+    return sum(any(sign in text for text in texts) for sign in backend.entry.signs)
+
+
+# -- arguments
+
+
+class Places:
+    """Finds the line of an argument in the text of the input."""
+
+    def __init__(self, sources: Mapping[str, str], default: str) -> None:
+        self.sources, self.default = sources, default
+
+    def of(self, flag: str) -> str:
+        """Return `file:line` of the last place where the argument is written."""
+        spelled = re.escape(flag).replace("_", "[-_]").replace("\\-", "[-_]")
+        pattern = re.compile(rf"(?<![\w-])-{{0,2}}{spelled}(?![\w-])")
+        for file, text in self.sources.items():
+            found = None
+            for found in pattern.finditer(text):
+                pass
+            if found is not None:
+                return f"{file}:{text.count(chr(10), 0, found.start()) + 1}"
+        return self.default
+
+
+def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note], list[Note]]:
+    """Return the typed values, what is wrong, and remarks."""
+    parsed, backend, version = match.parsed, match.backend, match.version
+    values = dict(parsed.values)
+    problems = [
+        Note(message=_said(option, text), where=places.of(option.lstrip("-"))) for option, text in parsed.problems
+    ]
+    warnings = [
+        Note(message=f"{option} {text}", where=places.of(option.lstrip("-$"))) for option, text in parsed.warnings
+    ]
+    for option, words in parsed.unknown.items():
+        known = elsewhere(option, backend, version)
+        where = places.of(option)
+        what = f"--{option} is not an argument of {backend.title} {version}"
+        message = f"{what}: {known.message}" if known.message else what
+        value = values_of_words(words)
+        if known.name is not None and known.convert is not None and known.name not in values:
+            argument = backend.catalogue(version).get(known.name)
+            typed = value if argument is None or not isinstance(value, str) else typed_value(value, argument)
+            if typed is not None:
+                values[known.name] = known.convert(typed)
+                warnings.append(Note(message=message, where=where))
+                continue
+        if backend.catalogue(version).style == "yaml":
+            # A configuration file may hold keys that nothing reads; the backend takes it all the same.
+            warnings.append(
+                Note(message=f"{option} is read by nothing in {backend.title} {version}: left out", where=where)
+            )
+            continue
+        problems.append(Note(message=message, where=where, works=known.works))
+        values[option] = value
+    for word in parsed.positional:
+        warnings.append(Note(message=f"{word!r} belongs to no argument and is left out", where=places.default))
+    for flag, value in parsed.values.items():
+        if flag not in parsed.open and _BLANK.search(" ".join(_texts(value))):
+            message = f"--{flag} {' '.join(_texts(value))!r} is a blank to be filled in: kept as it is"
+            warnings = [note for note in warnings if f"{flag} has blanks in its value" not in note.message]
+            warnings.append(Note(message=message, where=places.of(flag)))
+    for flag, typed in parsed.open.items():
+        warnings.append(_placeholder_note(flag, typed, places))
+    return values, problems, warnings
+
+
+def _texts(value: Value) -> list[str]:
+    return [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, str)]
+
+
+def _said(option: str, text: str) -> str:
+    name = option.lstrip("-")
+    return f"--{text}" if text.startswith(name) else f"--{name} {text}"
+
+
+def _placeholder_note(flag: str, typed: str, places: Places) -> Note:
+    names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*)", typed) if not typed.startswith("$(")]
+    return Note(
+        message=f"--{flag} {typed} is kept as it is: the script does not say its value",
+        where=places.of(flag),
+        works=tuple(f"--set {name}=VALUE" for name in dict.fromkeys(names)),
+    )
+
+
+__all__ = ["Wanted", "read_command"]

@@ -1,0 +1,220 @@
+"""A file to a job: which kind of file it is, which commands or settings it holds, which of them are imported."""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.importing.config import Configuration, words_of
+from launcher.importing.imported import Imported
+from launcher.importing.invocation import Invocation, Other, find
+from launcher.importing.notes import ImportRefused, Note, refuse
+from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.reading import parse_mapping, read_text, with_base
+from launcher.importing.shell.evaluate import run_script
+from launcher.importing.shell.placeholders import placeholder
+from launcher.importing.shell.state import State
+from launcher.translate.backend import backend_names, get_backend
+
+_REFERENCE = re.compile(r"\$\{\w+\}")
+_STRUCTURED = (".yaml", ".yml", ".json")
+
+
+def read_file(
+    path: str | Path,
+    wanted: Wanted,
+    *,
+    variables: Mapping[str, str] | None = None,
+    all_commands: bool = False,
+) -> list[Imported]:
+    """Return the jobs of a file: one, or with `all_commands` one for each training command.
+
+    Args:
+        variables: shell variables with given values, which assignments in the script do not change.
+
+    Raises:
+        ImportRefused: the file cannot be read or understood; holds every reason with its place.
+    """
+    path = Path(path)
+    text = read_text(path)
+    wanted = dataclasses.replace(wanted, folder=str(path.parent), name=wanted.name or job_name(path))
+    if path.suffix in _STRUCTURED:
+        return [_structured(text, path, wanted)]
+    if _is_argv(text):
+        return [read_words(shlex.split(text, comments=True), wanted, str(path), text)]
+    return _script(text, path, wanted, variables or {}, all_commands)
+
+
+def job_name(path: Path) -> str:
+    """Return a job's name made of a file's."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", path.stem).strip("._-") or "imported"
+
+
+def _is_argv(text: str) -> bool:
+    """Tell whether a file holds nothing but arguments: its first word is an option."""
+    lines = (line.strip() for line in text.splitlines())
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return first.startswith("--")
+
+
+def read_words(words: Sequence[str], wanted: Wanted, where: str = "", text: str = "") -> Imported:
+    """Return the job that a plain argument list describes.
+
+    Raises:
+        ImportRefused: see `read_command`.
+    """
+    names = [name for name in backend_names() if get_backend(name).entry.flatten is None]
+    sources = {where: text} if where else {}
+    wanted = dataclasses.replace(wanted, sources=sources)
+    backends = (wanted.backend,) if wanted.backend else tuple(names)
+    words = [word for word in words if word.strip() not in ("", "\\")]
+    return read_command(Invocation(program="", backends=backends, argv=tuple(words), where=where), wanted)
+
+
+# -- scripts
+
+
+def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
+    state = State(script=str(path), variables=dict(variables), fixed=frozenset(variables))
+    run_script(text, state, path.parent)
+    found, others = find(state.commands)
+    warnings = [*state.warnings, *_assumed(state)]
+    if not found:
+        raise ImportRefused([*state.problems, _nothing_found(path, others, len(state.commands))])
+    if state.problems and not wanted.partial:
+        raise ImportRefused(state.problems)
+    wanted = dataclasses.replace(wanted, sources=state.sources, files=state.heredocs)
+    chosen = _distinct(found)
+    if not all_commands:
+        warnings += [
+            Note(message=f"{each.program} is left out", where=each.where, works=("--all-commands",))
+            for each in chosen[1:]
+        ]
+        chosen = chosen[:1]
+    jobs = [read_command(invocation, wanted) for invocation in chosen]
+    return [
+        dataclasses.replace(job, warnings=(*warnings, *job.warnings), problems=(*state.problems, *job.problems))
+        for job in jobs
+    ]
+
+
+def _distinct(found: Sequence[Invocation]) -> list[Invocation]:
+    """Return the commands without repetitions (the same one once for each node)."""
+    seen: dict[tuple[str, tuple[str, ...]], Invocation] = {}
+    for invocation in found:
+        seen.setdefault((invocation.program, invocation.argv), invocation)
+    return list(seen.values())
+
+
+def _assumed(state: State) -> list[Note]:
+    return [
+        Note(message=f"{name} is not set; the condition takes it as empty", where=where, works=(f"--set {name}=VALUE",))
+        for name, where in state.assumed.items()
+        if name.isidentifier()
+    ]
+
+
+def _nothing_found(path: Path, others: Sequence[Other], commands: int) -> Note:
+    if others:
+        other = others[0]
+        return Note(message=f"{other.program}: {other.why}", where=other.where)
+    known = [name for each in backend_names() for name in _entry_names(each)]
+    what = "no command" if not commands else f"none of its {commands} commands"
+    return Note(
+        message=f"{what} starts a training that is known here", where=str(path), works=tuple(dict.fromkeys(known))
+    )
+
+
+def _entry_names(name: str) -> list[str]:
+    entry = get_backend(name).entry
+    programs = [f"{program} {'|'.join(commands)}" for program, commands in entry.programs.items()]
+    return [*programs, *(script for script in entry.scripts if "/" not in script)]
+
+
+# -- YAML and JSON
+
+
+def _structured(text: str, path: Path, wanted: Wanted) -> Imported:
+    tree = parse_mapping(text, str(path))
+    if not tree:
+        raise refuse("holds no settings", str(path))
+    wanted = dataclasses.replace(wanted, sources={str(path): text})
+    sections = _argument_sections()
+    for (arguments, environment), backends in sections.items():
+        if isinstance(tree.get(arguments), dict):
+            return _flag_mapping(tree[arguments], tree.get(environment), backends, path, wanted)
+    names = _likely(tree, path, wanted)
+    entry = get_backend(names[0]).entry
+    tree = with_base(tree, str(path))
+    if entry.flatten is None:
+        env = tree.pop("ENV", None)
+        variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
+        settings = Configuration(argv=words_of(tree), env=variables)
+    else:
+        settings = Configuration(tree=tree)
+    invocation = Invocation(
+        program=path.name, backends=names, command=_command_of(names[0], tree), argv=settings.argv, where=str(path)
+    )
+    return read_command(invocation, wanted, settings)
+
+
+def _command_of(name: str, tree: Mapping[str, Any]) -> str:
+    """Return the sub-command that flat settings are for; they do not say it themselves."""
+    commands = [command for each in get_backend(name).entry.programs.values() for command in each]
+    if not commands:
+        return ""
+    return "rlhf" if "rlhf_type" in tree and "rlhf" in commands else commands[0]
+
+
+def _argument_sections() -> dict[tuple[str, str], tuple[str, ...]]:
+    sections: dict[tuple[str, str], tuple[str, ...]] = {}
+    for name in backend_names():
+        section = get_backend(name).entry.arguments_section
+        if section is not None:
+            sections[section] = (*sections.get(section, ()), name)
+    return sections
+
+
+def _flag_mapping(
+    arguments: Mapping[str, Any], environment: Any, backends: tuple[str, ...], path: Path, wanted: Wanted
+) -> Imported:
+    """Read `--flag: value` pairs: true stands for a bare flag, false for none."""
+    words: list[str] = []
+    for flag, value in arguments.items():
+        if value is False or value is None:
+            continue
+        words.append(str(flag) if str(flag).startswith("--") else f"--{flag}")
+        if value is not True:
+            texts = [str(item) for item in value] if isinstance(value, list) else str(value).split(" ")
+            words += [_REFERENCE.sub(lambda found: placeholder(found.group()), text) for text in texts]
+    env = {str(key): str(value) for key, value in environment.items()} if isinstance(environment, dict) else {}
+    invocation = Invocation(program=path.name, backends=backends, argv=tuple(words), env=env, where=str(path))
+    return read_command(invocation, wanted)
+
+
+def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted) -> tuple[str, ...]:
+    """Return the backend whose settings these are: the one that knows most of the top-level keys."""
+    if wanted.backend:
+        return (wanted.backend,)
+    from launcher.job import Job
+
+    known: dict[str, float] = {}
+    for name in backend_names():
+        backend = get_backend(name)
+        if backend.entry.flatten is None and not backend.entry.positional_config:
+            continue
+        known[name] = max(_share(tree, backend.catalogue(version).names()) for version in backend.versions)
+    best = max(known, key=lambda name: known[name])
+    own = _share(tree, (field for field in Job.__dataclass_fields__))
+    if own >= 0.9 and own >= known[best] and not {"trainer", "runner_config", "parallel_config"} & set(tree):
+        raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
+    if known[best] < 0.5:
+        raise refuse("its keys are those of no backend here", str(path), *(f"--backend {name}" for name in known))
+    return (best,)
+
+
+def _share(tree: Mapping[str, Any], names: Any) -> float:
+    tops = {str(name).partition(".")[0] for name in names} | {"ENV", "base_config"}
+    return sum(key in tops for key in tree) / len(tree)

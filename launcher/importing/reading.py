@@ -1,0 +1,141 @@
+"""Reading files that somebody else wrote: size, encoding and YAML are limited before anything is made of them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.importing.notes import ImportRefused, refuse
+
+LARGEST = 8 * 2**20
+_MOST_NODES = 500_000
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ImportRefused: it cannot be read, is too large, empty or not text.
+    """
+    try:
+        if path.is_dir():
+            raise refuse("is a folder, not a file", str(path))
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise refuse(
+                f"has {size / 2**20:.0f} MiB; scripts and configurations up to {LARGEST // 2**20} MiB are read",
+                str(path),
+            )
+        content = path.read_bytes()
+    except OSError as error:
+        raise refuse(f"cannot be read: {error.strerror or error}", str(path)) from None
+    if not content.strip():
+        raise refuse("is empty", str(path))
+    if b"\0" in content:
+        raise refuse("is not text but binary", str(path))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise refuse("is not UTF-8 text", f"{path}:{line}") from None
+    return text.replace("\r\n", "\n")
+
+
+def parse_yaml(text: str, file: str) -> Any:
+    """Return what a YAML text holds; plain data only, and no more of it than its own length justifies.
+
+    Raises:
+        ImportRefused: it is not YAML, or its aliases multiply it beyond reason.
+    """
+    import yaml
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        node = yaml.compose(text, Loader=loader)
+        if node is not None and _expanded(node, {}, set()) > _MOST_NODES:
+            raise refuse(f"its aliases multiply it to more than {_MOST_NODES} values", file)
+        return yaml.load(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{file}:{mark.line + 1}" if mark is not None else file
+        raise refuse(f"is not YAML: {error.problem}", where) from None
+    except yaml.YAMLError as error:
+        raise refuse(f"is not YAML: {str(error).splitlines()[0]}", file) from None
+    except (RecursionError, ValueError) as error:
+        why = "is nested too deeply" if isinstance(error, RecursionError) else f"is not YAML: {error}"
+        raise refuse(why, file) from None
+
+
+def _expanded(node: Any, sizes: dict[int, int], above: set[int]) -> int:
+    """Return the number of values below a node with every alias written out."""
+    known = sizes.get(id(node))
+    if known is not None:
+        return known
+    if id(node) in above:
+        return _MOST_NODES + 1  # an alias of a node that holds it
+    above.add(id(node))
+    total = 1
+    for child in node.value if isinstance(node.value, list) else ():
+        for part in child if isinstance(child, tuple) else (child,):
+            total += _expanded(part, sizes, above)
+    above.discard(id(node))
+    sizes[id(node)] = total
+    return total
+
+
+def parse_json(text: str, file: str) -> Any:
+    """Return what a JSON text holds.
+
+    Raises:
+        ImportRefused: it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise refuse(f"is not JSON: {error.msg}", f"{file}:{error.lineno}") from None
+    except RecursionError:
+        raise refuse("is nested too deeply", file) from None
+
+
+def parse_mapping(text: str, file: str) -> Mapping[str, Any]:
+    """Return the mapping of a YAML or JSON text.
+
+    Raises:
+        ImportRefused: it is neither, or not a mapping.
+    """
+    tree = parse_json(text, file) if file.endswith(".json") else parse_yaml(text, file)
+    if not isinstance(tree, dict):
+        raise refuse("holds no settings: a mapping is expected at the top", file)
+    return {str(key): value for key, value in tree.items()}
+
+
+def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, Any]:
+    """Return a configuration merged over those that its `base_config` names (paths relative to the file).
+
+    Raises:
+        ImportRefused: a base cannot be read, or bases name each other.
+    """
+    bases = tree.get("base_config")
+    own = {key: value for key, value in tree.items() if key != "base_config"}
+    if bases is None:
+        return own
+    if depth > 10:
+        raise refuse("base_config: the files name each other", file)
+    merged: dict[str, Any] = {}
+    for name in bases if isinstance(bases, list) else [bases]:
+        path = Path(file).parent / str(name)
+        try:
+            text = read_text(path)
+        except ImportRefused as error:
+            raise refuse(f"base_config {name}: {error.notes[0].message}", file) from None
+        merged = merge(merged, with_base(parse_mapping(text, str(path)), str(path), depth + 1))
+    return merge(merged, own)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the values of `over` put over it, section by section."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged

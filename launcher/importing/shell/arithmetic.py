@@ -1,0 +1,172 @@
+"""`$((…))`: bash's integer arithmetic on text, with variables looked up through the caller."""
+
+import re
+from collections.abc import Callable
+
+_TOKEN = re.compile(r"\s*(0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)")
+# Binding strength of binary operators, as in C.
+_STRENGTH = {"||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8}
+_STRENGTH |= {">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10, "**": 12}
+_ASSIGNING = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="}
+_DEEPEST = 20
+
+
+class NotArithmetic(ValueError):
+    """The text is not an integer expression, or a part of it is not known."""
+
+
+def _truncated(left: int, right: int) -> int:
+    if right == 0:
+        raise NotArithmetic("division by zero")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+_BINARY: dict[str, Callable[[int, int], int]] = {
+    "||": lambda a, b: int(bool(a) or bool(b)),
+    "&&": lambda a, b: int(bool(a) and bool(b)),
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "&": lambda a, b: a & b,
+    "==": lambda a, b: int(a == b),
+    "!=": lambda a, b: int(a != b),
+    "<": lambda a, b: int(a < b),
+    ">": lambda a, b: int(a > b),
+    "<=": lambda a, b: int(a <= b),
+    ">=": lambda a, b: int(a >= b),
+    "<<": lambda a, b: a << min(b, 63),
+    ">>": lambda a, b: a >> min(b, 63),
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": _truncated,
+    "%": lambda a, b: a - b * _truncated(a, b),
+    "**": lambda a, b: a ** min(b, 63),
+}
+
+
+def evaluate(
+    text: str, look_up: Callable[[str], str], assign: Callable[[str, str], None] | None = None, depth: int = 0
+) -> int:
+    """Return the value of an expression; names are looked up (and their text evaluated), assignments are made.
+
+    Raises:
+        NotArithmetic: it is not an integer expression, or a name in it has no known value.
+    """
+    if depth > _DEEPEST:
+        raise NotArithmetic("names refer to each other")
+    if not text.strip():
+        return 0
+    parser = _Parser(text, look_up, assign, depth)
+    value = parser.comma()
+    if parser.peek() is not None:
+        raise NotArithmetic(f"unexpected {parser.peek()!r} in {text.strip()!r}")
+    # 64 bits, as in bash
+    return (value + 2**63) % 2**64 - 2**63
+
+
+class _Parser:
+    """A precedence-climbing parser that computes as it reads."""
+
+    def __init__(
+        self, text: str, look_up: Callable[[str], str], assign: Callable[[str, str], None] | None, depth: int
+    ) -> None:
+        self.tokens = [token for token in _TOKEN.findall(text.strip()) if token.strip()]
+        self.at = 0
+        self.look_up, self.assign, self.depth = look_up, assign, depth
+        self.nesting = 0
+
+    def peek(self, ahead: int = 0) -> str | None:
+        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else None
+
+    def next(self) -> str:
+        token = self.peek()
+        if token is None:
+            raise NotArithmetic("the expression ends too early")
+        self.at += 1
+        return token
+
+    def comma(self) -> int:
+        value = self.ternary()
+        while self.peek() == ",":
+            self.next()
+            value = self.ternary()
+        return value
+
+    def ternary(self) -> int:
+        name, operator = self.peek(), self.peek(1)
+        if name is not None and (name[0].isalpha() or name[0] == "_") and operator in _ASSIGNING:
+            return self._assignment()
+        value = self.binary(1)
+        if self.peek() == "?":
+            self.next()
+            yes = self.ternary()
+            if self.next() != ":":
+                raise NotArithmetic("`?` without `:`")
+            no = self.ternary()
+            return yes if value else no
+        return value
+
+    def _assignment(self) -> int:
+        name, operator = self.next(), self.next()
+        value = self.ternary()
+        if operator != "=":
+            value = _BINARY[operator[:-1]](self._value_of(name), value)
+        self._set(name, value)
+        return value
+
+    def binary(self, weakest: int) -> int:
+        left = self.unary()
+        while True:
+            operator = self.peek()
+            if operator is None or _STRENGTH.get(operator, 0) < weakest:
+                return left
+            self.next()
+            strength = _STRENGTH[operator]
+            right = self.binary(strength if operator == "**" else strength + 1)
+            left = _BINARY[operator](left, right)
+
+    def unary(self) -> int:
+        token = self.next()
+        if token in ("-", "+", "!", "~"):
+            value = self.unary()
+            return {"-": -value, "+": value, "!": int(not value), "~": ~value}[token]
+        if token in ("++", "--"):
+            name = self.next()
+            return self._set(name, self._value_of(name) + (1 if token == "++" else -1))
+        if token == "(":
+            return self._group()
+        if token[0].isdigit():
+            return self._number(token)
+        if token[0].isalpha() or token[0] == "_":
+            value = self._value_of(token)
+            if self.peek() in ("++", "--"):
+                self._set(token, value + (1 if self.next() == "++" else -1))
+            return value
+        raise NotArithmetic(f"unexpected {token!r}")
+
+    def _group(self) -> int:
+        self.nesting += 1
+        if self.nesting > 100:
+            raise NotArithmetic("too many parentheses")
+        value = self.comma()
+        if self.next() != ")":
+            raise NotArithmetic("a parenthesis is not closed")
+        self.nesting -= 1
+        return value
+
+    def _number(self, token: str) -> int:
+        if self.peek() == ".":
+            raise NotArithmetic("bash has no fractions")
+        try:
+            return int(token, 16 if token[:2].lower() == "0x" else 8 if token[0] == "0" and len(token) > 1 else 10)
+        except ValueError:
+            raise NotArithmetic(f"{token} is not a number") from None
+
+    def _value_of(self, name: str) -> int:
+        return evaluate(self.look_up(name), self.look_up, None, self.depth + 1)
+
+    def _set(self, name: str, value: int) -> int:
+        if self.assign is not None:
+            self.assign(name, str(value))
+        return value

@@ -1,0 +1,143 @@
+"""Conditions of a script, where they can be decided without running it: true, false, or None for not known."""
+
+from launcher.importing.shell import patterns
+from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.placeholders import emptied, has_output, names
+
+_NUMBERS = {
+    "-eq": lambda a, b: a == b,
+    "-ne": lambda a, b: a != b,
+    "-lt": lambda a, b: a < b,
+    "-le": lambda a, b: a <= b,
+    "-gt": lambda a, b: a > b,
+    "-ge": lambda a, b: a >= b,
+}
+_PUNCTUATION = frozenset({"[", "]", "[[", "]]", "(", ")", "((", "))"})
+
+
+class Conditions:
+    """Decides `[ … ]`, `[[ … ]]` and `(( … ))` against the state of a script."""
+
+    def __init__(self, expander: Expander) -> None:
+        self.expander = expander
+        self.state = expander.state
+
+    def arithmetic(self, node: Node) -> bool | None:
+        """Decide `(( … ))`."""
+        try:
+            return self.expander.number(node) != 0
+        except NotArithmetic:
+            return None
+
+    def test(self, node: Node) -> bool | None:
+        """Decide a test_command."""
+        if text_of(node).startswith("(("):
+            return self.arithmetic(node)
+        inner = [child for child in node.children if child.type not in _PUNCTUATION]
+        return self.decide(inner[0]) if len(inner) == 1 else None
+
+    def decide(self, node: Node) -> bool | None:
+        """Decide an expression inside brackets."""
+        kind = node.type
+        if kind == "parenthesized_expression":
+            inner = [child for child in node.children if child.type not in _PUNCTUATION]
+            return self.decide(inner[0]) if len(inner) == 1 else None
+        if kind == "unary_expression":
+            return self._unary(node)
+        if kind == "binary_expression":
+            return self._binary(node)
+        text = self._text(node)
+        return None if text is None else text != ""
+
+    def words(self, words: list[str]) -> bool | None:
+        """Decide `test WORDS`, of which only the short forms are known."""
+        if len(words) == 2 and words[0] in ("-z", "-n"):
+            return (emptied(words[1]) == "") == (words[0] == "-z")
+        if len(words) == 3 and words[1] in ("=", "==", "!="):
+            return (emptied(words[0]) == emptied(words[2])) == (words[1] != "!=")
+        return None
+
+    def _unary(self, node: Node) -> bool | None:
+        operator = text_of(node.children[0])
+        operand = node.children[-1]
+        if operator == "!":
+            value = self.decide(operand)
+            return None if value is None else not value
+        if operator == "-v":
+            return self.expander.value(text_of(operand).strip("\"'")) is not None
+        if operator in ("-z", "-n"):
+            text = self._text(operand)
+            return None if text is None else (text == "") == (operator == "-z")
+        return None  # files and terminals are not looked at
+
+    def _binary(self, node: Node) -> bool | None:
+        operator_node = node.child_by_field_name("operator")
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if operator_node is None or left is None or right is None:
+            return None
+        operator = text_of(operator_node)
+        if operator in ("&&", "-a"):
+            return _both(self.decide(left), self.decide(right))
+        if operator in ("||", "-o"):
+            return _either(self.decide(left), self.decide(right))
+        if operator in _NUMBERS:
+            return self._compared(left, operator, right)
+        return self._strings(left, operator, right)
+
+    def _compared(self, left: Node, operator: str, right: Node) -> bool | None:
+        try:
+            numbers = [evaluate(self._text(side) or "", self.expander.look_up) for side in (left, right)]
+        except NotArithmetic:
+            return None
+        if any(self._text(side) in (None, "") for side in (left, right)):
+            return None
+        return bool(_NUMBERS[operator](*numbers))
+
+    def _strings(self, left: Node, operator: str, right: Node) -> bool | None:
+        first, second = self._text(left), self._text(right)
+        if first is None or second is None:
+            return None
+        if operator in ("=", "==", "!="):
+            is_pattern = right.type not in ("string", "raw_string") and any(char in second for char in "*?[")
+            same = patterns.matches(first, second) if is_pattern else first == second
+            return same == (operator != "!=")
+        if operator in ("<", ">"):
+            return first < second if operator == "<" else first > second
+        if operator == "=~":
+            return _searched(first, second)
+        return None
+
+    def _text(self, node: Node) -> str | None:
+        """Return an operand's text; what nothing sets is empty, and noted as assumed; None for unknown output."""
+        text = self.expander.text(node)
+        if has_output(text):
+            return None
+        for name in names(text):
+            self.state.assumed.setdefault(name, f"{self.state.script}:{line_of(node)}")
+        return emptied(text)
+
+
+def _searched(text: str, pattern: str) -> bool | None:
+    import re
+
+    # Repeated groups can take for ever; nobody needs them to compare a name.
+    if len(pattern) > 200 or len(text) > 2000 or re.search(r"\)[+*{]", pattern):
+        return None
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return None
+
+
+def _both(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def _either(left: bool | None, right: bool | None) -> bool | None:
+    if left is True or right is True:
+        return True
+    return None if left is None or right is None else False

@@ -1,0 +1,44 @@
+"""Whether a part of a script matters for what is started: then an undecided condition deserves a word."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from launcher.importing.shell.grammar import Node, text_of
+
+_HARMLESS = frozenset(
+    ["echo", "printf", ":", "true", "false", "exit", "return", "break", "continue", "mkdir", "rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "sleep", "wait", "kill", "pkill", "pip", "conda", "cd", "pushd", "popd", "trap", "ulimit", "ls", "git", "wget", "curl", "tar", "unzip", "read", "grep", "sed", "awk", "head", "tail", "du", "df", "date", "nvidia-smi", "npu-smi", "source", ".", "ps", "test", "command", "which", "type", "set", "shift", "find", "docker", "apt", "apt-get", "yum", "bash", "sh"]
+)
+
+
+def has_effect(nodes: Iterable[Node]) -> bool:
+    """Tell whether statements set variables or start a program that is more than housekeeping."""
+    for node in nodes:
+        if node.type in ("variable_assignment", "declaration_command", "unset_command", "function_definition"):
+            return True
+        if node.type == "command":
+            name = node.child_by_field_name("name")
+            if name is None or text_of(name) not in _HARMLESS:
+                return True
+        elif has_effect(node.children):
+            return True
+    return False
+
+
+_STARTS = re.compile(
+    r"\b(torchrun|msrun\w*|deepspeed|accelerate|megatron|srun|torch\.distributed\.\w+|eval|[\w/]+\.py)\b"
+)
+
+
+def starts_training(body: Node) -> bool:
+    """Tell whether a part of a script may start what is to be imported."""
+    return _STARTS.search(text_of(body)) is not None
+
+
+def assigned(nodes: Iterable[Node]) -> Iterator[str]:
+    """Yield the names of the variables that statements assign."""
+    for node in nodes:
+        if node.type == "variable_assignment":
+            name = node.child_by_field_name("name")
+            yield text_of(name.children[0] if name.type == "subscript" else name)
+        else:
+            yield from assigned(node.children)

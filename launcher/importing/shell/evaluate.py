@@ -1,0 +1,467 @@
+"""Walks a script's syntax tree in the order of execution and collects the commands it would start; runs nothing."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from launcher.importing.notes import ImportRefused
+from launcher.importing.shell import patterns
+from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell.assign import Assignments
+from launcher.importing.shell.capture import captured
+from launcher.importing.shell.conditions import Conditions
+from launcher.importing.shell.effects import assigned, has_effect, starts_training
+from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.grammar import Node, line_of, parse, text_of
+from launcher.importing.shell.placeholders import emptied, has_output, is_open, names, placeholder, shown
+from launcher.importing.shell.state import Command, State
+
+# What only asks the machine: its exit code is not known here, and it is no command that anybody wants to import.
+_QUESTIONS = frozenset(
+    ["grep", "egrep", "command", "which", "type", "hash", "nvidia-smi", "npu-smi", "ps", "pgrep", "mountpoint", "nc", "ping", "curl", "wget", "ls", "diff", "cmp", "git", "ssh", "read", "timeout", "conda", "pip", "docker", "id", "lsof", "kill", "pkill", "mkdir", "test", "find", "stat"]
+)
+_MOST_STEPS = 20_000
+_DEEPEST = 30
+_LARGEST_SOURCE = 2_000_000
+
+
+class _Stop(Exception):
+    """`exit`, `return`, `break` or `continue`."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+class Interpreter:
+    """Evaluates one script and what it sources."""
+
+    def __init__(self, state: State, folder: Path | None) -> None:
+        self.state = state
+        self.folder = folder
+        self.expander = Expander(state, self._capture)
+        self.assignments = Assignments(self.expander)
+        self.conditions = Conditions(self.expander)
+        self.steps = 0
+        self.depth = 0
+
+    def script(self, source: str, file: str) -> None:
+        """Evaluate the whole text of a script."""
+        self.state.sources.setdefault(file, source)
+        root = parse(source.encode("utf-8"), file)
+        try:
+            self.block(root.children)
+        except _Stop:
+            return
+
+    # -- statements: each returns its exit status, None where it is not known
+
+    def block(self, nodes: Iterable[Node]) -> bool | None:
+        """Evaluate statements one after the other; the status is that of the last."""
+        status: bool | None = True
+        for node in nodes:
+            if node.is_named and node.type not in ("comment", "heredoc_body"):
+                status = self.statement(node)
+        return status
+
+    def statement(self, node: Node) -> bool | None:
+        """Evaluate one statement."""
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            self.state.fail(f"more than {_MOST_STEPS} steps: a loop does not end statically", self._place(node))
+            raise _Stop("exit")
+        handler = getattr(self, f"_{node.type}", None)
+        if handler is None:
+            return self.block(node.children)
+        self.depth += 1
+        try:
+            if self.depth > 200:
+                self.state.fail("the script is nested too deeply", self._place(node))
+                raise _Stop("exit")
+            status = handler(node)
+        finally:
+            self.depth -= 1
+        return None if status is None else bool(status)
+
+    def _place(self, node: Node) -> str:
+        return f"{self.state.script}:{line_of(node)}"
+
+    def _variable_assignment(self, node: Node) -> bool:
+        self.assignments.assign(node)
+        return True
+
+    def _variable_assignments(self, node: Node) -> bool:
+        for child in node.children:
+            self.assignments.assign(child)
+        return True
+
+    def _declaration_command(self, node: Node) -> bool:
+        self.assignments.declare(node)
+        return True
+
+    def _unset_command(self, node: Node) -> bool:
+        self.assignments.unset(node)
+        return True
+
+    def _function_definition(self, node: Node) -> bool:
+        self.state.functions[text_of(node.child_by_field_name("name"))] = node.child_by_field_name("body")
+        return True
+
+    def _if_statement(self, node: Node) -> bool | None:
+        branches = _branches(node)
+        for index, (condition, body) in enumerate(branches):
+            status = True if condition is None else self.block(condition)
+            if status is None:
+                status = self._assumed_false(condition or [], body, branches[index + 1 :])
+            if status:
+                return self.block(body)
+        return True
+
+    def _assumed_false(
+        self, condition: list[Node], body: list[Node], others: list[tuple[list[Node] | None, list[Node]]]
+    ) -> bool:
+        """Decide a condition that is not known: false, with a warning where that matters."""
+        matters = has_effect(body) or any(has_effect(other) for _, other in others)
+        if matters and condition:
+            typed = text_of(condition[0]).split("\n")[0][:80]
+            self.state.warn(
+                f"`{typed}` cannot be decided without running it: taken as false", self._place(condition[0])
+            )
+        return False
+
+    def _case_statement(self, node: Node) -> bool | None:
+        value = self.expander.text(node.child_by_field_name("value"))
+        if has_output(value):
+            if has_effect(node.children):
+                self.state.warn(f"case {shown(value)}: not known, no branch is taken", self._place(node))
+            return None
+        for name in names(value):
+            self.state.assumed.setdefault(name, self._place(node))
+        for item in node.children:
+            if item.type != "case_item":
+                continue
+            choices = item.children_by_field_name("value")
+            if any(patterns.matches(emptied(value), self.expander.text(choice)) for choice in choices):
+                skipped = {choice.id for choice in choices}
+                return self.block(child for child in item.children if child.id not in skipped)
+        return True
+
+    def _for_statement(self, node: Node) -> bool | None:
+        name, body = text_of(node.child_by_field_name("variable")), node.child_by_field_name("body")
+        values = node.children_by_field_name("value")
+        has_list = any(child.type == "in" for child in node.children)
+        words = [word for value in values for word in self.expander.words(value)]
+        words = words if has_list else list(self.state.positional)
+        unknown = [word for word in words if is_open(word)]
+        if unknown:
+            self._unresolved(node, body, f"what the loop runs over is not known: {shown(unknown[0])}")
+            return None
+        for word in words:
+            self.state.set(name, word)
+            if not self._round(body):
+                break
+        return True
+
+    def _c_style_for_statement(self, node: Node) -> bool | None:
+        body = node.child_by_field_name("body")
+        parts = text_of(node).partition("((")[2].partition("))")[0].split(";")
+        try:
+            start, condition, update = (part.strip() for part in parts)
+            evaluate(start, self.expander.look_up, self.state.set)
+            while not condition or evaluate(condition, self.expander.look_up, self.state.set):
+                if not self._round(body):
+                    break
+                evaluate(update, self.expander.look_up, self.state.set)
+        except (NotArithmetic, ValueError):
+            self._unresolved(node, body, "the loop's bounds are not known")
+            return None
+        return True
+
+    def _while_statement(self, node: Node) -> bool | None:
+        body = node.child_by_field_name("body")
+        condition = node.children_by_field_name("condition")
+        until = text_of(node.children[0]) == "until"
+        while True:
+            status = self.block(condition)
+            if status is None:
+                self._unresolved(node, body, "the loop's condition is not known")
+            return None
+            if status == until or not self._round(body):
+                return True
+
+    def _round(self, body: Node) -> bool:
+        """Evaluate the body of a loop once; tell whether the loop goes on."""
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            self.state.fail(f"more than {_MOST_STEPS} steps: the loop does not end statically", self._place(body))
+            raise _Stop("exit")
+        try:
+            self.block(body.children)
+        except _Stop as stop:
+            if stop.kind in ("exit", "return"):
+                raise
+            return stop.kind == "continue"
+        return True
+
+    def _unresolved(self, node: Node, body: Node, why: str) -> None:
+        """Skip a loop: a mistake if it starts a training, else what it assigns is not known any more."""
+        if starts_training(body):
+            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
+            return
+        for name in assigned(body.children):
+            self.state.set(name, placeholder(f"${name}"))
+
+    def _list(self, node: Node) -> bool | None:
+        left, right = [child for child in node.children if child.is_named and child.type != "comment"]
+        is_and = any(child.type == "&&" for child in node.children)
+        status = self.statement(left)
+        if status is None:
+            return self._assumed_false([left], [right], []) if has_effect([right]) else None
+        return self.statement(right) if status == is_and else status
+
+    def _negated_command(self, node: Node) -> bool | None:
+        status = self.block(node.children)
+        return None if status is None else not status
+
+    def _pipeline(self, node: Node) -> bool | None:
+        return self.block(node.children)
+
+    def _subshell(self, node: Node) -> bool | None:
+        state = self.state
+        saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
+        try:
+            return self.block(node.children)
+        except _Stop as stop:
+            if stop.kind != "exit":
+                raise
+            return None
+        finally:
+            state.variables, state.exported, state.directory, state.positional = saved
+
+    def _redirected_statement(self, node: Node) -> bool | None:
+        body = node.child_by_field_name("body")
+        self._keep_heredoc(node, body)
+        return True if body is None else self.statement(body)
+
+    def _keep_heredoc(self, node: Node, body: Node | None) -> None:
+        """Remember what `cat > FILE <<EOF` writes, so that the file can be read later."""
+        redirects = {child.type: child for child in node.children if child.type.endswith("_redirect")}
+        here, out = redirects.get("heredoc_redirect"), redirects.get("file_redirect")
+        if here is None:
+            return
+        out = out or next((child for child in here.children if child.type == "file_redirect"), None)
+        content = next((child for child in here.children if child.type == "heredoc_body"), None)
+        start = next((text_of(child) for child in here.children if child.type == "heredoc_start"), "")
+        target = None if out is None else out.child_by_field_name("destination")
+        if content is not None and target is not None:
+            quoted = any(char in start for char in "'\"\\")
+            text = text_of(content) if quoted else self.expander.heredoc(content)
+            self.state.heredocs[self.expander.text(target)] = text
+
+    def _test_command(self, node: Node) -> bool | None:
+        return self.conditions.test(node)
+
+    def _compound_statement(self, node: Node) -> bool | None:
+        return self.conditions.arithmetic(node) if text_of(node).startswith("((") else self.block(node.children)
+
+    def _command_substitution(self, node: Node) -> bool | None:
+        return self.block(node.children)
+
+    # -- commands
+
+    def _command(self, node: Node) -> bool | None:
+        own: dict[str, str] = {}
+        words: list[str] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                self.assignments.assign(child, own)
+            elif child.type in ("herestring_redirect", "file_redirect", "heredoc_redirect", "comment"):
+                continue
+            elif child.is_named:
+                words += self.expander.words(child)
+        if not words:
+            for name, value in own.items():
+                self.state.set(name, value)
+            return True
+        return self.call(words, own, node)
+
+    def call(self, words: list[str], own: Mapping[str, str], node: Node) -> bool | None:
+        """Evaluate a command whose words are known: a function, a builtin, or a program to record."""
+        program = shown(words[0])
+        if program in self.state.functions:
+            return self._function(words)
+        builtin = getattr(self, f"_do_{_BUILTINS[program]}", None) if program in _BUILTINS else None
+        if builtin is not None:
+            status = builtin(words, node)
+            return None if status is None else bool(status)
+        inner = _inner_script(words)
+        if inner is not None:
+            return self._text(inner, node, own)
+        if program in _QUESTIONS:
+            return None
+        env = {**self.state.exports(), **own}
+        self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node)))
+        return True
+
+    def _function(self, words: list[str]) -> bool | None:
+        state, body = self.state, self.state.functions[shown(words[0])]
+        if self.depth > _DEEPEST * 4:
+            state.fail(f"function {words[0]} calls itself too deeply", f"{state.script}:{line_of(body)}")
+            raise _Stop("exit")
+        saved, state.positional = state.positional, words[1:]
+        try:
+            return self.block(body.children)
+        except _Stop as stop:
+            if stop.kind != "return":
+                raise
+            return None
+        finally:
+            state.positional = saved
+
+    def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
+        """Evaluate text as a script (`eval`, `bash -c`)."""
+        for name, value in (own or {}).items():
+            self.state.set(name, value)
+            self.state.exported.add(name)
+        try:
+            root = parse(source.encode("utf-8"), self.state.script, line_of(node))
+        except ImportRefused as error:
+            self.state.fail(f"what is evaluated here is not bash: {error.notes[0].message}", self._place(node))
+            return None
+        return self.block(root.children)
+
+    def _capture(self, node: Node) -> str | None:
+        return captured(node, self)
+
+    def _do_nothing(self, words: list[str], node: Node) -> bool:
+        return True
+
+    def _do_false(self, words: list[str], node: Node) -> bool:
+        return False
+
+    def _do_stop(self, words: list[str], node: Node) -> bool:
+        raise _Stop(words[0])
+
+    def _do_eval(self, words: list[str], node: Node) -> bool | None:
+        text = " ".join(words[1:])
+        if has_output(text):
+            self.state.fail(f"eval of {shown(text)[:60]!r} cannot be resolved without running it", self._place(node))
+            return None
+        return self._text(shown(text), node)
+
+    def _do_set(self, words: list[str], node: Node) -> bool:
+        if "--" in words:
+            self.state.positional = words[words.index("--") + 1 :]
+        return True
+
+    def _do_shift(self, words: list[str], node: Node) -> bool:
+        count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
+        self.state.positional = self.state.positional[count:]
+        return True
+
+    def _do_let(self, words: list[str], node: Node) -> bool | None:
+        try:
+            return [evaluate(word, self.expander.look_up, self.state.set) for word in words[1:]][-1] != 0
+        except (NotArithmetic, IndexError):
+            return None
+
+    def _do_test(self, words: list[str], node: Node) -> bool | None:
+        return self.conditions.words(words[1:])
+
+    def _do_cd(self, words: list[str], node: Node) -> bool:
+        if len(words) > 1:
+            target = Path(shown(words[1]))
+            self.state.directory = str(target if target.is_absolute() else Path(self.state.directory) / target)
+        return True
+
+    def _do_source(self, words: list[str], node: Node) -> bool | None:
+        if len(words) < 2:
+            return None
+        name = shown(words[1])
+        self.state.sources.setdefault(name, "")
+        text = self.state.heredocs.get(name) or self._sourced_text(words[1])
+        if text is None:
+            self.state.warn(f"{name} cannot be read: what it sets is not known", self._place(node))
+            return None
+        outer, self.state.script = self.state.script, name
+        positional = self.state.positional
+        if len(words) > 2:
+            self.state.positional = words[2:]
+        try:
+            if self.depth > _DEEPEST:
+                self.state.fail(f"{name} is sourced too deeply", self._place(node))
+                return None
+            self.state.sources[name] = text
+            return self.block(parse(text.encode("utf-8"), name).children)
+        except ImportRefused as error:
+            self.state.problems += error.notes
+            return None
+        except _Stop as stop:
+            if stop.kind != "return":
+                raise
+            return None
+        finally:
+            self.state.script, self.state.positional = outer, positional
+
+    def _sourced_text(self, word: str) -> str | None:
+        if self.folder is None or is_open(word):
+            return None
+        for folder in (Path(self.state.directory), self.folder):
+            path = Path(word).expanduser() if Path(word).is_absolute() else folder / word
+            try:
+                if path.is_file() and path.stat().st_size <= _LARGEST_SOURCE:
+                    return path.read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+        return None
+
+
+_BUILTINS = {
+    **dict.fromkeys(("echo", "printf", ":", "true", "trap", "ulimit", "umask", "shopt", "sleep", "wait"), "nothing"),
+    **dict.fromkeys(("rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
+    **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
+    **dict.fromkeys(("source", "."), "source"),
+    "false": "false", "eval": "eval", "set": "set", "shift": "shift", "let": "let", "test": "test", "cd": "cd",
+}
+
+
+def _inner_script(words: list[str]) -> str | None:
+    """Return the text of `bash -c TEXT`, also behind srun, docker, ssh and the like."""
+    for index, word in enumerate(words[:-2]):
+        if word.rpartition("/")[2] in ("bash", "sh") and words[index + 1] in ("-c", "-lc", "-xc", "-ec", "-exc"):
+            return shown(words[index + 2])
+    return None
+
+
+def _branches(node: Node) -> list[tuple[list[Node] | None, list[Node]]]:
+    """Return (condition, body) of `if`, every `elif`, and `else` (without a condition)."""
+    branches: list[tuple[list[Node] | None, list[Node]]] = []
+
+    def split(clause: Node) -> tuple[list[Node], list[Node]]:
+        condition: list[Node] = []
+        body: list[Node] = []
+        into = condition
+        for child in clause.children:
+            if child.type == "then":
+                into = body
+            elif child.type not in ("elif_clause", "else_clause", "if", "elif", "fi"):
+                into.append(child)
+        return condition, body
+
+    branches.append(split(node))
+    for child in node.children:
+        if child.type == "elif_clause":
+            branches.append(split(child))
+        elif child.type == "else_clause":
+            branches.append((None, [part for part in child.children if part.type != "else"]))
+    return branches
+
+
+def run_script(source: str, state: State, folder: Path | None) -> State:
+    """Return the state after the script: above all the commands that it would start.
+
+    Raises:
+        ImportRefused: the script is not bash.
+    """
+    Interpreter(state, folder).script(source, state.script)
+    return copy.copy(state)

@@ -1,0 +1,475 @@
+"""Words of a script to what bash would make of them: quotes, variables, arrays, arithmetic, word splitting."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from launcher.importing.notes import refuse
+from launcher.importing.shell import patterns
+from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.placeholders import is_open, placeholder
+from launcher.importing.shell.state import State, Variable
+
+_LONGEST_PATTERN_TEXT = 4000
+_MOST_TEXT = 64 * 2**20
+_DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a word. `splits`: white space in it separates words; `breaks`: a new word begins before it."""
+
+    text: str
+    splits: bool = False
+    breaks: bool = False
+
+
+def assembled(pieces: list[Piece], *, quoted: bool) -> list[str]:
+    """Return the words that pieces form; a word without quotes that is empty vanishes."""
+    words: list[str] = []
+    current: str | None = "" if quoted else None
+    for piece in pieces:
+        if piece.breaks:
+            words += [] if current is None else [current]
+            current = None
+        if not piece.splits:
+            current = (current or "") + piece.text
+            continue
+        parts = piece.text.split()
+        if not piece.text:
+            continue
+        if piece.text[0].isspace() and current is not None:
+            words.append(current)
+            current = None
+        for index, part in enumerate(parts):
+            if index:
+                words += [] if current is None else [current]
+                current = None
+            current = (current or "") + part
+        if piece.text[-1].isspace() and current is not None:
+            words.append(current)
+            current = None
+    return words if current is None else [*words, current]
+
+
+class Expander:
+    """Expands nodes of one script against its state."""
+
+    def __init__(self, state: State, capture: Callable[[Node], str | None]) -> None:
+        self.state = state
+        self._capture = capture
+        self.budget = _MOST_TEXT
+
+    # -- words
+
+    def words(self, node: Node) -> list[str]:
+        """Return the words that a node becomes where several are allowed (arguments, array items, `for` lists)."""
+        return assembled(list(self._pieces(node, quoted=False)), quoted=_has_quotes(node))
+
+    def text(self, node: Node) -> str:
+        """Return the single text that a node becomes where nothing is split (assignments, `case`, `[[ ]]`)."""
+        pieces = list(self._pieces(node, quoted=False))
+        return "".join((" " if piece.breaks and index else "") + piece.text for index, piece in enumerate(pieces))
+
+    def _pieces(self, node: Node, *, quoted: bool) -> Iterator[Piece]:
+        kind = node.type
+        if kind in ("string", "translated_string"):
+            string = node if kind == "string" else node.children[-1]
+            yield from self._in_quotes(string, string.start_byte + 1, string.end_byte - 1)
+        elif kind == "raw_string":
+            yield Piece(text_of(node)[1:-1])
+        elif kind == "ansi_c_string":
+            yield Piece(patterns.ansi(text_of(node)[2:-1]))
+        elif kind == "simple_expansion":
+            typed = text_of(node).strip()
+            yield from self._variable(typed[1:], quoted, typed)
+        elif kind == "expansion":
+            yield from self._expansion(node, quoted)
+        elif kind == "command_substitution":
+            yield Piece(self._output(node), splits=not quoted)
+        elif kind == "arithmetic_expansion":
+            yield Piece(self.arithmetic(node, text_of(node)))
+        elif kind == "process_substitution":
+            yield Piece(placeholder(text_of(node)))
+        elif kind == "brace_expression":
+            yield from _brace(text_of(node))
+        elif kind in ("concatenation", "command_name", "array"):
+            yield from self._children(node, quoted)
+        else:
+            yield Piece(patterns.unescaped(text_of(node)))
+
+    def _children(self, node: Node, quoted: bool) -> Iterator[Piece]:
+        if not node.children:
+            yield Piece(patterns.unescaped(text_of(node)))
+        for child in node.children:
+            yield from self._pieces(child, quoted=quoted)
+
+    def _in_quotes(self, node: Node, start: int, end: int) -> Iterator[Piece]:
+        """Yield text and expansions between two bytes of a double-quoted node; text between children counts."""
+        source, offset, at = node.text, node.start_byte, start
+        for child in node.children:
+            if (
+                child.end_byte <= start
+                or child.start_byte >= end
+                or child.type in ("string_content", "heredoc_content")
+            ):
+                continue
+            if child.type not in ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"):
+                continue
+            if child.start_byte > at:
+                yield Piece(patterns.unescaped_in_quotes(_between(source, offset, at, child.start_byte)))
+            # tree-sitter counts white space before `${` to the expansion
+            leading = len(text_of(child)) - len(text_of(child).lstrip())
+            if leading:
+                yield Piece(text_of(child)[:leading])
+            yield from self._pieces(child, quoted=True)
+            at = child.end_byte
+        if end > at:
+            yield Piece(patterns.unescaped_in_quotes(_between(source, offset, at, end)))
+
+    def heredoc(self, body: Node) -> str:
+        """Return the text of a here-document whose delimiter is not quoted."""
+        return "".join(piece.text for piece in self._in_quotes(body, body.start_byte, body.end_byte))
+
+    # -- variables
+
+    def value(self, name: str) -> Variable | None:
+        """Return the value of a variable; None where nothing sets it."""
+        state = self.state
+        if name in state.variables:
+            return state.variables[name]
+        if name in ("0", "BASH_SOURCE"):
+            return state.script
+        if name == "#":
+            return str(len(state.positional))
+        if name == "?":
+            return "0"
+        if name in ("@", "*"):
+            return list(state.positional)
+        if name.isdigit():
+            at = int(name)
+            return state.positional[at - 1] if at <= len(state.positional) else None
+        return state.directory if name == "PWD" and state.directory != "." else None
+
+    def look_up(self, name: str) -> str:
+        """Return a variable's text for arithmetic: 0 (empty) where it is not set.
+
+        Raises:
+            NotArithmetic: the value is open.
+        """
+        value = self.value(name)
+        if value is None:
+            if name.isidentifier() and name not in self.state.assumed:
+                raise NotArithmetic(f"{name} is not set")
+            return ""
+        text = _as_text(value)
+        if is_open(text):
+            raise NotArithmetic(f"{name} is not known")
+        return text
+
+    def _variable(self, name: str, quoted: bool, typed: str) -> Iterator[Piece]:
+        yield from self._spread(self.value(name), quoted, "@" if name in ("@", "*") else None, typed, name)
+
+    def _pay(self, text: str) -> str:
+        """Count what expansions produce: a few lines can ask for more than any memory holds."""
+        self.budget -= len(text)
+        if self.budget < 0:
+            raise refuse(f"its variables expand to more than {_MOST_TEXT // 2**20} MiB of text", self.state.script)
+        return text
+
+    def _spread(
+        self, value: Variable | None, quoted: bool, index: str | None, typed: str, name: str
+    ) -> Iterator[Piece]:
+        if value is None:
+            yield Piece(placeholder(typed))
+        elif isinstance(value, str):
+            yield Piece(self._pay(value), splits=not quoted)
+        elif index is None:
+            items = list(value.values()) if isinstance(value, dict) else value
+            yield Piece(items[0] if items else "", splits=not quoted)
+        elif index == "*" and quoted:
+            yield Piece(" ".join(value.values() if isinstance(value, dict) else value))
+        else:
+            for number, item in enumerate(value.values() if isinstance(value, dict) else value):
+                yield Piece(self._pay(item), splits=not quoted, breaks=number > 0)
+
+    def _expansion(self, node: Node, quoted: bool) -> Iterator[Piece]:
+        parts = _Parts.of(node)
+        typed = text_of(node).strip()
+        value = self._subscripted(parts)
+        if parts.prefix == "#":
+            yield Piece(self._length(value, parts, typed))
+            return
+        if parts.prefix == "!":
+            yield from self._indirect(value, parts, quoted, typed)
+            return
+        if parts.operator is None:
+            yield from self._spread(value, quoted, parts.index, typed, parts.name)
+            return
+        yield from self._operated(value, parts, quoted, typed)
+
+    def _subscripted(self, parts: "_Parts") -> Variable | None:
+        value = self.value(parts.name)
+        if parts.index in (None, "@", "*") or value is None:
+            if parts.index in ("@", "*") and isinstance(value, str):
+                return [value]
+            return value
+        assert parts.index is not None and parts.index_node is not None
+        key = self.text(parts.index_node)
+        if isinstance(value, dict):
+            return value.get(key)
+        items = [value] if isinstance(value, str) else value
+        try:
+            return items[evaluate(key, self.look_up)]
+        except (NotArithmetic, IndexError):
+            return None
+
+    def _length(self, value: Variable | None, parts: "_Parts", typed: str) -> str:
+        if value is None:
+            return placeholder(typed)
+        if parts.index in ("@", "*") or (isinstance(value, (list, dict)) and parts.name in ("@", "*")):
+            return str(len(value))
+        text = _as_text(value)
+        return placeholder(typed) if is_open(text) else str(len(text))
+
+    def _indirect(self, value: Variable | None, parts: "_Parts", quoted: bool, typed: str) -> Iterator[Piece]:
+        if parts.index in ("@", "*") and value is not None:
+            keys = list(value) if isinstance(value, dict) else [str(index) for index in range(len(value))]
+            yield from self._spread(keys, quoted, parts.index, typed, parts.name)
+            return
+        target = None if value is None else _as_text(value)
+        found = None if target is None or is_open(target) else self.value(target)
+        if found is None and parts.operator in _DEFAULTS:
+            yield from self._operated(None, parts, quoted, typed)
+            return
+        yield from self._spread(found, quoted, parts.index, typed, parts.name)
+
+    def _operated(self, value: Variable | None, parts: "_Parts", quoted: bool, typed: str) -> Iterator[Piece]:
+        operator = parts.operator
+        assert operator is not None
+        if operator in _DEFAULTS:
+            yield from self._default(value, operator, parts, quoted, typed)
+        elif value is None:
+            yield Piece(placeholder(typed))
+        elif isinstance(value, str):
+            yield Piece(self._changed(value, operator, parts, typed), splits=not quoted)
+        else:
+            items = list(value.values()) if isinstance(value, dict) else value
+            if operator == ":":
+                items = self._slice(items, parts)
+            else:
+                items = [self._changed(item, operator, parts, typed) for item in items]
+            yield from self._spread(items, quoted, parts.index or "@", typed, parts.name)
+
+    def _default(
+        self, value: Variable | None, operator: str, parts: "_Parts", quoted: bool, typed: str
+    ) -> Iterator[Piece]:
+        is_set = value is not None and not (operator.startswith(":") and value in ("", []))
+        kind = operator[-1]
+        if kind == "+":
+            if is_set:
+                yield from self._rest(parts, quoted)
+        elif is_set:
+            yield from self._spread(value, quoted, parts.index, typed, parts.name)
+        elif kind == "?":
+            yield Piece(placeholder(f"${parts.name}"))
+        else:
+            pieces = list(self._rest(parts, quoted))
+            if kind == "=":
+                self.state.set(parts.name, "".join(piece.text for piece in pieces))
+            yield from pieces
+
+    def _rest(self, parts: "_Parts", quoted: bool) -> Iterator[Piece]:
+        for part in parts.arguments[0] if parts.arguments else ():
+            if isinstance(part, str):
+                text = patterns.unescaped_in_quotes(part) if quoted else patterns.unescaped(part)
+                yield Piece(text, splits=not quoted)
+            elif part.type in ("word", "number") and not quoted:
+                yield Piece(patterns.unescaped(text_of(part)), splits=True)
+            else:
+                yield from self._pieces(part, quoted=quoted)
+
+    def _argument(self, parts: "_Parts", index: int) -> str:
+        if index >= len(parts.arguments):
+            return ""
+        return "".join(part if isinstance(part, str) else self.text(part) for part in parts.arguments[index])
+
+    def _changed(self, text: str, operator: str, parts: "_Parts", typed: str) -> str:
+        first = self._argument(parts, 0)
+        if is_open(text) or is_open(first) or len(text) > _LONGEST_PATTERN_TEXT:
+            return placeholder(typed)
+        if operator in ("#", "##", "%", "%%"):
+            return patterns.trimmed(text, operator, first)
+        if operator in ("/", "//", "/#", "/%"):
+            return patterns.replaced(text, operator, first, self._argument(parts, 1))
+        if operator[0] in "^,":
+            return patterns.recased(text, operator)
+        if operator == ":":
+            bounds = self._bounds(parts)
+            return placeholder(typed) if bounds is None else patterns.substring(text, *bounds)
+        return text
+
+    def _bounds(self, parts: "_Parts") -> tuple[int, int | None] | None:
+        try:
+            offset = evaluate(self._argument(parts, 0), self.look_up)
+            length = evaluate(self._argument(parts, 1), self.look_up) if len(parts.arguments) > 1 else None
+        except NotArithmetic:
+            return None
+        return offset, length
+
+    def _slice(self, items: list[str], parts: "_Parts") -> list[str]:
+        bounds = self._bounds(parts)
+        if bounds is None:
+            return items
+        offset, length = bounds
+        if parts.name in ("@", "*"):
+            offset -= 1 if offset > 0 else 0
+        return items[offset:] if length is None else items[offset : offset + length]
+
+    # -- values that are computed
+
+    def arithmetic(self, node: Node, typed: str) -> str:
+        """Return the number that `$((…))` is; a placeholder where a part of it is not known."""
+        try:
+            return str(self.number(node))
+        except NotArithmetic as error:
+            if "not set" not in str(error) and "not known" not in str(error):
+                self.state.warn(f"{typed}: {error}", f"{self.state.script}:{line_of(node)}")
+            return placeholder(typed)
+
+    def number(self, node: Node) -> int:
+        """Return the value of `$((…))` or `((…))`.
+
+        Raises:
+            NotArithmetic: it cannot be computed.
+        """
+        typed = text_of(node).strip()
+        inner = typed[typed.index("((") + 2 : -2] if "((" in typed else typed.removeprefix("$[").removesuffix("]")
+        text = self._substituted(node, inner)
+        if is_open(text):
+            raise NotArithmetic("a part of it is not known")
+        return evaluate(text, self.look_up, self.state.set)
+
+    def _substituted(self, node: Node, inner: str) -> str:
+        """Return the expression with its `$…` expansions filled in."""
+        found: list[Node] = []
+
+        def walk(each: Node) -> None:
+            for child in each.children:
+                if child.type in ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"):
+                    found.append(child)
+                else:
+                    walk(child)
+
+        walk(node)
+        for child in found:
+            inner = inner.replace(text_of(child), self.text(child), 1)
+        return inner.replace('"', "")
+
+    def _output(self, node: Node) -> str:
+        output = self._capture(node)
+        if output is None:
+            return placeholder(text_of(node))
+        return output.rstrip("\n")
+
+
+def _between(source: bytes, offset: int, start: int, end: int) -> str:
+    return source[start - offset : end - offset].decode("utf-8", "replace")
+
+
+def _as_text(value: Variable) -> str:
+    if isinstance(value, str):
+        return value
+    items = list(value.values()) if isinstance(value, dict) else value
+    return items[0] if items else ""
+
+
+def _has_quotes(node: Node) -> bool:
+    """Tell whether a word is kept even if it is empty; `"${A[@]}"` of an empty array is not."""
+    if node.type in ("raw_string", "ansi_c_string"):
+        return True
+    if node.type in ("string", "translated_string"):
+        inner = text_of(node).removeprefix("$")[1:-1]
+        return not ((inner.startswith("${") and inner.endswith(("[@]}",))) or inner in ("$@", "${@}"))
+    return node.type == "concatenation" and any(_has_quotes(child) for child in node.children)
+
+
+def _brace(text: str) -> Iterator[Piece]:
+    first, _, last = text.strip("{}").partition("..")
+    try:
+        start, stop = int(first), int(last)
+    except ValueError:
+        yield Piece(text)
+        return
+    step = 1 if stop >= start else -1
+    for number in range(start, stop + step, step)[:1000]:
+        yield Piece(str(number), breaks=number != start)
+
+
+def _with_gaps(node: Node) -> "list[str | Node]":
+    """Return a node, or the parts of a concatenation with the white space between them, which the grammar drops."""
+    if node.type != "concatenation":
+        return [node]
+    parts: list[str | Node] = []
+    at = node.start_byte
+    for child in node.children:
+        if child.start_byte > at:
+            parts.append(_between(node.text, node.start_byte, at, child.start_byte))
+        parts.append(child)
+        at = child.end_byte
+    return parts
+
+
+@dataclass(slots=True)
+class _Parts:
+    """`${prefix name [index] operator arguments…}` taken apart."""
+
+    name: str
+    prefix: str = ""
+    index: str | None = None
+    index_node: Node = None
+    operator: str | None = None
+    arguments: "list[list[str | Node]]" = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, node: Node) -> "_Parts":
+        parts = cls(name="", arguments=[])
+        source, offset = node.text, node.start_byte
+        at = node.start_byte + node.text.index(b"{") + 1
+        for child in node.children:
+            if child.type in ("${", "}") and not parts.name:
+                continue
+            if not parts.name:
+                parts._head(child)
+                at = child.end_byte
+                continue
+            is_end = child.type == "}" and child.end_byte == node.end_byte
+            wants_more = not parts.arguments or parts.operator in ("/", "//", "/#", "/%", ":")
+            if parts.operator is None and not is_end:
+                parts.operator, at = text_of(child).strip(), child.end_byte
+                parts.arguments.append([])
+                continue
+            if child.end_byte <= at:
+                continue
+            if child.start_byte > at and parts.arguments:
+                parts.arguments[-1].append(_between(source, offset, at, child.start_byte))
+            if is_end:
+                break
+            if wants_more and child.type in ("/", ":") and len(parts.arguments) < 2:
+                parts.arguments.append([])
+            elif child.type in ("/", "//", "#", "%") and parts.operator == "/" and not parts.arguments[-1]:
+                parts.operator += child.type
+            else:
+                parts.arguments[-1] += _with_gaps(child)
+            at = child.end_byte
+        return parts
+
+    def _head(self, child: Node) -> None:
+        if child.type in ("variable_name", "special_variable_name", "word", "number"):
+            self.name = text_of(child)
+        elif child.type == "subscript":
+            self.name = text_of(child.children[0])
+            self.index_node = child.child_by_field_name("index")
+            self.index = text_of(self.index_node) if self.index_node is not None else ""
+        elif child.type in ("#", "!"):
+            self.prefix = child.type

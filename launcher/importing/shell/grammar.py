@@ -1,0 +1,140 @@
+"""From script text to a syntax tree, by tree-sitter's bash grammar; syntax errors get the line of their cause.
+
+Why tree-sitter-bash and not bashlex: of 1,170 scripts in the repositories of ms-swift, MindSpeed-LLM, Megatron-LM and
+MindFormers, bashlex 0.18 cannot read 576 (466 of them for `$((…))`, which it does not implement), tree-sitter-bash
+0.25 stumbles over 59, most of them a continuation before an empty line, which `_repaired` handles. It is 8 times as
+fast (0.9 ms a script), has wheels for every platform and Python, and is loaded in 10 ms.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, TypeAlias
+
+from launcher.importing.notes import refuse
+
+Node: TypeAlias = Any
+"""A tree_sitter.Node."""
+
+INSTALL = "pip install 'launch-llm[import]' (tree-sitter, tree-sitter-bash)"
+_MOST_REPAIRS = 50
+# `<your_path>`, unquoted, is a redirection to bash and a blank to be filled in to whoever wrote it.
+_BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>")
+_LEFT, _RIGHT = "\x02", "\x03"
+_SHOWN = str.maketrans({_LEFT: "<", _RIGHT: ">"})
+
+
+@cache
+def _parser() -> Any:
+    try:
+        import tree_sitter
+        import tree_sitter_bash
+    except ImportError as error:
+        raise refuse(f"shell scripts are read with {error.name}, which is not installed", "", INSTALL) from None
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def parse(source: bytes, file: str, first_line: int = 1) -> Node:
+    """Return the root of the syntax tree of a script.
+
+    Raises:
+        ImportRefused: the script is not bash, with the line of the first error.
+    """
+    root = _parser().parse(source).root_node
+    if root.has_error:
+        source = _repaired(source, root)
+        root = _parser().parse(source).root_node
+    if root.has_error:
+        raise _syntax_error(source, root, file, first_line)
+    return root
+
+
+def text_of(node: Node) -> str:
+    """Return the source text of a node."""
+    text = str(node.text.decode("utf-8", "replace"))
+    return text.translate(_SHOWN) if _LEFT in text else text
+
+
+def line_of(node: Node) -> int:
+    """Return the line of a node, counted from 1."""
+    return int(node.start_point[0]) + 1
+
+
+def errors(root: Node) -> Iterator[Node]:
+    """Yield the nodes at which the grammar failed, in order of the text."""
+    if root.type == "ERROR" or root.is_missing:
+        yield root
+    elif root.has_error:
+        for child in root.children:
+            yield from errors(child)
+
+
+def _repaired(source: bytes, root: Node) -> bytes:
+    """Return the script without what bash takes and the grammar does not: a continuation that continues nothing.
+
+    Blanks such as `<path>` become words. The text keeps its length and its lines, so that places stay right.
+    """
+    source = _BLANK.sub(b"\x02\\1\x03", source)
+    root = _parser().parse(source).root_node
+    for _ in range(_MOST_REPAIRS):
+        changed = _without_loose_continuation(source, root)
+        if changed is None:
+            return source
+        source = changed
+        root = _parser().parse(source).root_node
+        if not root.has_error:
+            return source
+    return source
+
+
+def _without_loose_continuation(source: bytes, root: Node) -> bytes | None:
+    """Blank the last backslash near an error that ends a line before an empty line, a comment or the end."""
+    for error in errors(root):
+        for start in (source.find(b"\\\n", max(0, error.start_byte - 2)), source.rfind(b"\\\n", 0, error.end_byte + 2)):
+            while start >= 0 and start <= error.end_byte + 400:
+                rest = source[start + 2 :]
+                line = rest.split(b"\n", 1)[0].strip()
+                if not line or line.startswith(b"#"):
+                    return source[:start] + b" \n" + rest
+                start = source.find(b"\\\n", start + 2)
+        if source.endswith(b"\\") and error.end_byte >= len(source) - 2:
+            return source[:-1] + b" "
+    return None
+
+
+def _syntax_error(source: bytes, root: Node, file: str, first_line: int) -> Exception:
+    opened = _open_quote(source)
+    if opened is not None:
+        line, quote = opened
+        return refuse(f"the {quote} quote opened here is never closed", f"{file}:{line + first_line - 1}")
+    error = next(errors(root), root)
+    line = line_of(error) + first_line - 1
+    text = (text_of(error).strip() or source.splitlines()[min(line, len(source.splitlines())) - 1].decode()).split("\n")
+    what = f"a {error.type} is missing" if error.is_missing else f"not bash: {text[0][:80]!r}"
+    return refuse(what, f"{file}:{line}")
+
+
+def _open_quote(source: bytes) -> tuple[int, str] | None:
+    """Return line and kind of a quote that is not closed, or None; comments and escapes are skipped."""
+    text, at, line, word_start = source.decode("utf-8", "replace"), 0, 1, True
+    opened: tuple[int, str] | None = None
+    while at < len(text):
+        char = text[at]
+        line += char == "\n"
+        if opened is None and char == "#" and word_start:
+            at = text.find("\n", at)
+            if at < 0:
+                return None
+            continue
+        if char == "\\" and (opened is None or opened[1] == '"'):
+            line += text[at + 1 : at + 2] == "\n"
+            at += 2
+            continue
+        if char in "'\"":
+            if opened is None:
+                opened = (line, char)
+            elif opened[1] == char:
+                opened = None
+        word_start = char in " \t\n;&|("
+        at += 1
+    return opened

@@ -1,0 +1,76 @@
+"""Operators of `${NAME…}` on known text: defaults, prefixes and suffixes, replacement, substrings, case."""
+
+import fnmatch
+import re
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Tell whether a glob pattern fits the whole text."""
+    return _compiled(pattern).match(text) is not None
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # fnmatch takes `[!x]` as bash does; extended globs are not known to it and stay literal.
+    return re.compile(fnmatch.translate(pattern.replace("\\", "")) if "\\" in pattern else fnmatch.translate(pattern))
+
+
+def trimmed(text: str, operator: str, pattern: str) -> str:
+    """Return the text without the shortest (`#`, `%`) or longest (`##`, `%%`) prefix or suffix that fits."""
+    compiled = _compiled(pattern)
+    cuts = range(len(text) + 1)
+    if operator in ("#", "##"):
+        found = [cut for cut in cuts if compiled.match(text[:cut])]
+        return text[(found[0] if operator == "#" else found[-1]) :] if found else text
+    found = [cut for cut in cuts if compiled.match(text[cut:])]
+    return text[: (found[-1] if operator == "%" else found[0])] if found else text
+
+
+def replaced(text: str, operator: str, pattern: str, new: str) -> str:
+    """Return the text with the first (`/`), every (`//`), a leading (`/#`) or trailing (`/%`) match replaced."""
+    body = fnmatch.translate(pattern)[4:-3] if pattern else ""  # without (?s: and )\Z
+    if not body:
+        return text
+    if operator == "/#":
+        return re.sub(f"(?s)^(?:{body})", lambda _: new, text, count=1)
+    if operator == "/%":
+        return re.sub(f"(?s)(?:{body})$", lambda _: new, text, count=1)
+    return re.sub(f"(?s){body}", lambda _: new, text, count=0 if operator == "//" else 1)
+
+
+def recased(text: str, operator: str) -> str:
+    """Return the text in upper (`^^`, `^`) or lower case (`,,`, `,`); a single sign means the first letter."""
+    changed = text.upper() if operator[0] == "^" else text.lower()
+    return changed if len(operator) == 2 else changed[:1] + text[1:]
+
+
+def substring(text: str, offset: int, length: int | None) -> str:
+    """Return a part of the text; negative numbers count from the end, as in bash."""
+    start = max(0, len(text) + offset) if offset < 0 else offset
+    if length is None:
+        return text[start:]
+    return text[start : len(text) + length] if length < 0 else text[start : start + length]
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v", "0": "\0"}
+
+
+def ansi(text: str) -> str:
+    """Return the content of `$'…'`."""
+
+    def one(match: re.Match[str]) -> str:
+        code = match.group(1)
+        if code[0] in "xuU" and len(code) > 1:
+            return chr(min(int(code[1:], 16), 0x10FFFF))
+        return _ESCAPES.get(code, code)
+
+    return re.sub(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|U[0-9a-fA-F]{1,6}|.)", one, text, flags=re.DOTALL)
+
+
+def unescaped(text: str) -> str:
+    """Return an unquoted word without its backslashes."""
+    return re.sub(r"\\(\n|.)", lambda match: "" if match.group(1) == "\n" else match.group(1), text, flags=re.DOTALL)
+
+
+def unescaped_in_quotes(text: str) -> str:
+    """Return double-quoted text without the backslashes that mean something there."""
+    return re.sub(r"\\([\n$`\"\\])", lambda match: "" if match.group(1) == "\n" else match.group(1), text)

@@ -1,0 +1,49 @@
+"""Values that a script leaves open (`$DATA` unset, `$(date)`): carried through evaluation, shown as they were typed."""
+
+import re
+
+_OPEN, _CLOSE = "\ue000", "\ue001"
+# White space inside a placeholder does not separate words.
+_KEPT = {" ": "\ue002", "\n": "\ue003", "\t": "\ue004"}
+_TO_KEPT, _FROM_KEPT = str.maketrans(_KEPT), str.maketrans({kept: white for white, kept in _KEPT.items()})
+_MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+_NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
+
+
+def placeholder(typed: str) -> str:
+    """Return a marked value for what was typed, such as `$DATA` or `$(date)`."""
+    return f"{_OPEN}{shown(typed).translate(_TO_KEPT)}{_CLOSE}" if typed else ""
+
+
+def is_open(text: str) -> bool:
+    """Tell whether a part of the text is not known."""
+    return _OPEN in text
+
+
+def shown(text: str) -> str:
+    """Return the text with placeholders as they were typed."""
+    return _MARKED.sub(r"\1", text).translate(_FROM_KEPT)
+
+
+def emptied(text: str) -> str:
+    """Return the text as bash would have it: what is not set is empty."""
+    return _MARKED.sub("", text)
+
+
+def has_output(text: str) -> bool:
+    """Tell whether a part of the text is what a command would print; unlike a variable, it cannot be taken as empty."""
+    return any(typed.startswith(("$(", "`", "<(")) for typed in _MARKED.findall(text))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the variables (or the typed command substitutions) that the text waits for."""
+    found = []
+    for typed in _MARKED.findall(text):
+        match = _NAME.match(typed)
+        found.append(match.group(1) if match and not typed.startswith("$(") else shown(typed))
+    return tuple(dict.fromkeys(found))
+
+
+def only(text: str) -> bool:
+    """Tell whether the whole text is one placeholder."""
+    return _MARKED.fullmatch(text) is not None

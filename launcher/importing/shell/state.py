@@ -1,0 +1,73 @@
+"""What a script knows while it is read: variables, functions, files it writes, commands it would start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from launcher.importing.notes import Note
+from launcher.importing.shell.grammar import Node
+
+Variable: TypeAlias = str | list[str] | dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A command that the script would start.
+
+    Attributes:
+        words: program and arguments; open values are marked (see `placeholders`).
+        env: what the script exports, and assignments before the command.
+        where: `file:line`.
+    """
+
+    words: tuple[str, ...]
+    env: Mapping[str, str]
+    where: str
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """The state of the evaluation; changed as the script is read.
+
+    Attributes:
+        script: path of the script, for `$0`.
+        directory: where `cd` has led; "." is where the script starts.
+        fixed: variables that the user set (`--set`); assignments in the script do not change them.
+        heredocs: files that the script itself writes with `cat > FILE <<EOF`.
+        assumed: variables that a condition read though nothing sets them, with the place.
+    """
+
+    script: str
+    directory: str = "."
+    variables: dict[str, Variable] = field(default_factory=dict)
+    exported: set[str] = field(default_factory=set)
+    fixed: frozenset[str] = frozenset()
+    positional: list[str] = field(default_factory=list)
+    functions: dict[str, Node] = field(default_factory=dict)
+    heredocs: dict[str, str] = field(default_factory=dict)
+    commands: list[Command] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    problems: list[Note] = field(default_factory=list)
+    warnings: list[Note] = field(default_factory=list)
+    assumed: dict[str, str] = field(default_factory=dict)
+
+    def set(self, name: str, value: Variable) -> None:
+        """Assign a variable, unless the user fixed it."""
+        if name not in self.fixed:
+            self.variables[name] = value
+
+    def exports(self) -> dict[str, str]:
+        """Return the exported variables, in order of their first assignment."""
+        return {name: value for name, value in self.variables.items() if name in self.exported and type(value) is str}
+
+    def warn(self, message: str, where: str, *works: str) -> None:
+        """Add a warning, once."""
+        note = Note(message=message, where=where, works=works)
+        if note not in self.warnings:
+            self.warnings.append(note)
+
+    def fail(self, message: str, where: str, *works: str) -> None:
+        """Add a reason for which the script cannot be read as a whole."""
+        note = Note(message=message, where=where, works=works)
+        if note not in self.problems:
+            self.problems.append(note)
