@@ -9,14 +9,15 @@ declare(
     (
         says(
             "MLM-RC-ACTIVATIONS-NUMBER",
-            "recompute-activations & recompute-num-layers? & !recompute-in-bubble",
+            "recompute-activations & recompute-num-layers?",
             "",
             "The switch means selective recomputation, which has no number of layers.",
             config(712, 1182),
         ),
         says(
             "MLM-DISTRIBUTE-SP",
-            "distribute-saved-activations & sequence-parallel & tensor-model-parallel-size>1 & recompute-granularity=full",
+            "distribute-saved-activations & sequence-parallel & tensor-model-parallel-size>1 & "
+            "recompute-granularity=full",
             "",
             "Under sequence parallelism activations are spread already.",
             config(718, 1188),
@@ -152,34 +153,6 @@ declare(
             "moe-router-pre-softmax or moe-router-load-balancing-type=sinkhorn",
             "Softmax over a single chosen expert has no gradient, so it is taken before choosing.",
             config(984, 1641),
-        ),
-        says(
-            "MLM-GROUPS-LIMITED",
-            "moe-router-group-topk & moe-router-topk-limited-devices",
-            "",
-            "The older argument is replaced by the newer one.",
-            config(988, 1645),
-        ),
-        says(
-            "MLM-FP8-INPUT-STORE",
-            "activation-func-fp8-input-store",
-            "swiglu",
-            "Inputs are stored in FP8 for SwiGLU only.",
-            config(909, 1528),
-        ),
-        says(
-            "MLM-CPU-OFFLOAD-RC",
-            "cpu-offloading-num-layers>0 & recompute-granularity?",
-            "",
-            "Activations are offloaded or recomputed.",
-            config(680, 1150),
-        ),
-        says(
-            "MLM-CPU-OFFLOAD-PP",
-            "cpu-offloading-num-layers>0 & pipeline-model-parallel-size>1",
-            "",
-            "Offloading whole layers' activations has no pipeline.",
-            config(675, 1145),
         ),
     ),
     backends=BACKENDS,

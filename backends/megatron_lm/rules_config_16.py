@@ -43,6 +43,20 @@ declare(
             config("", 1244),
         ),
         says(
+            "MLM-CPU-OFFLOAD-RC",
+            "cpu-offloading-num-layers>0 & recompute-granularity?",
+            "",
+            "Activations are offloaded or recomputed.",
+            config(680, 1150),
+        ),
+        says(
+            "MLM-CPU-OFFLOAD-PP",
+            "cpu-offloading-num-layers>0 & pipeline-model-parallel-size>1",
+            "",
+            "Offloading whole layers' activations has no pipeline.",
+            config(675, 1145),
+        ),
+        says(
             "MLM-FINE-OFFLOAD-MODULES",
             "fine-grained-activation-offloading",
             "offload-modules",

@@ -36,7 +36,7 @@ def heads_divide_width(facts: Facts) -> Iterator[Fault]:
     hidden, heads = facts.number("hidden-size"), facts.number("num-attention-heads")
     if facts.flag("kv-channels") is None and heads and hidden % heads:
         yield Fault(
-            message=f"hidden_size {hidden} is not divisible by num_attention_heads {heads}, and model.head_dim is not set",
+            message=f"hidden_size {hidden} is not divisible by num_attention_heads {heads}, and there is no head_dim",
             fields=("model.head_dim", "model.hidden_size", "model.num_attention_heads"),
             flags=("kv-channels", "hidden-size", "num-attention-heads"),
         )
@@ -87,7 +87,7 @@ def context_levels_make_context(facts: Facts) -> Iterator[Fault]:
     sizes, cp = _items(facts.flag("hierarchical-context-parallel-sizes")), facts.number("context-parallel-size", 1)
     if sizes and all(str(size).isdigit() for size in sizes) and math.prod(int(size) for size in sizes) != cp:
         yield Fault(
-            message=f"hierarchical context parallel sizes {' × '.join(str(size) for size in sizes)} do not make cp {cp}",
+            message=f"hierarchical context sizes {' × '.join(str(size) for size in sizes)} do not make cp {cp}",
             flags=("hierarchical-context-parallel-sizes", "context-parallel-size"),
         )
 

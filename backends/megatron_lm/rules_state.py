@@ -1,7 +1,7 @@
 """What validate_args refuses or changes since core 0.12: FSDP, checkpoints, optimizer on the host, data."""
 
 from backends.megatron_lm.rules_versions import BACKENDS, SINCE_12, arguments, says
-from launcher.rules.table import Says, declare
+from launcher.rules.table import declare
 
 _FSDP = "Torch FSDP2 has a data parallelism of its own"
 declare(
@@ -200,7 +200,7 @@ declare(
         says(
             "MLM-MTP-POSITIONS",
             "mtp-num-layers>0 & !use-rotary-position-embeddings",
-            "position-embedding-type=rope|none",
+            "position-embedding-type=rope|none|deepseek4",
             "Multi-token prediction shifts positions, which only rotary (or no) embeddings allow.",
             arguments(964, 1231),
         ),
@@ -210,21 +210,6 @@ declare(
             "pipeline-model-parallel-size>1",
             "The threshold of pipelined inference needs a pipeline.",
             arguments(927, 1148),
-        ),
-    ),
-    backends=BACKENDS,
-    versions=SINCE_12,
-)
-
-declare(
-    (
-        Says(
-            id="MLM-VARIABLE-SEQ-RESET",
-            when="variable-seq-lengths & !no-pad-to-seq-lengths",
-            why="Megatron resets the switch before training.",
-            source=arguments(618, 750),
-            severity="change",
-            message="variable_seq_lengths true → false: validate_args resets it",
         ),
     ),
     backends=BACKENDS,

@@ -70,10 +70,11 @@ def ulysses_repeats_key_value_heads(facts: Facts) -> Iterator[Fault]:
     share = facts.number(_SIZE, 1) if algorithm == "ulysses_cp_algo" else facts.number(_DEGREE)
     tp = facts.number("tensor-model-parallel-size", 1)
     known = algorithm == "ulysses_cp_algo" or algorithm in _HYBRIDS
-    if known and share and facts.flag("group-query-attention") and groups and groups % (share * tp):
+    cut = share * tp
+    if known and share and facts.flag("group-query-attention") and 0 < groups < cut and cut % groups == 0:
         yield Fault(
-            message=f"num_key_value_heads {groups} → repeated up to {share * tp} (Ulysses share {share} × tp {tp}) before "
-            "the all-to-all: more memory and communication",
+            message=f"num_key_value_heads {groups} → repeated to {cut} (Ulysses share {share} × tp {tp}) before the "
+            "all-to-all: more memory and communication",
             flags=("num-query-groups", _SIZE, _DEGREE, "tensor-model-parallel-size"),
         )
 
@@ -194,7 +195,7 @@ def adaptive_algorithms_are_gone(facts: Facts) -> Iterator[Fault]:
     if wanted in ("adaptive", "hybrid_adaptive") or "adaptive" in native:
         name = native if "adaptive" in native else f"{wanted}_cp_algo"
         yield Fault(
-            message=f"{name} was removed after MindSpeed-LLM 2.1.0: use megatron, hybrid or ulysses, or backend.version=2.1.0",
+            message=f"{name} was removed after 2.1.0: use megatron, hybrid or ulysses, or backend.version=2.1.0",
             fields=("parallel.cp_algorithm",),
             flags=(_ALGORITHM,),
         )
@@ -327,7 +328,7 @@ _NEW = (
     ),
     Says(
         id="MS-CP-CACHE-POLICY-FLASH",
-        when=f"context-parallel-kv-cache-policy & {_SIZE}>1 & !use-flash-attn & {_ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
+        when=f"context-parallel-kv-cache-policy & {_SIZE}>1 & {_ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
         then="use-flash-attn",
         why="A policy for keeping keys and values needs flash attention.",
         source=f"{_CACHE}:36",

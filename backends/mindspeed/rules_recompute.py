@@ -162,7 +162,7 @@ def bubble_chooses_layers(facts: Facts) -> Iterator[Fault]:
     wanted = stage if per_rank else facts.number(_VPP)
     if given != wanted:
         yield Fault(
-            message=f"recompute.in_bubble excludes recompute.num_layers {given}: it recomputes {wanted or 'what it chooses'}",
+            message=f"recompute.in_bubble excludes recompute.num_layers {given}: it chooses {wanted or 'itself'}",
             flags=("recompute-num-layers", "recompute-in-bubble"),
         )
 

@@ -4,9 +4,16 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from launcher.rules.finding import SEVERITIES, Finding
-from launcher.rules.registry import Facts, Rule, loaded_rules
+from launcher.rules.registry import Facts, Fault, Rule, is_lifted, loaded_rules
 
-_COMMON = ("launcher.rules.required", "launcher.rules.layout", "launcher.rules.training", "launcher.rules.surroundings")
+_COMMON = (
+    "launcher.rules.required",
+    "launcher.rules.layout",
+    "launcher.rules.training",
+    "launcher.rules.surroundings",
+    "launcher.rules.common_sense",
+    "launcher.rules.common_sense_run",
+)
 
 
 def load(modules: Iterable[str] = ()) -> None:
@@ -18,11 +25,10 @@ def load(modules: Iterable[str] = ()) -> None:
 def run(facts: Facts) -> list[Finding]:
     """Return the findings of all loaded rules that apply, errors first, then by rule id."""
     disabled = set(facts.job.rules.disable)
-    upstream = facts.job.rules.strict == "upstream"
     findings = [
-        _finding(rule, fault.message, fault.fields, fault.flags, upstream)
+        _finding(rule, fault, facts)
         for rule in loaded_rules()
-        if rule.applies(facts) and rule.id not in disabled
+        if rule.applies(facts) and rule.id not in disabled and not is_lifted(rule, facts)
         for fault in rule.check(facts)
     ]
     findings.extend(
@@ -43,13 +49,18 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule, finding.fields))
 
 
-def _finding(rule: Rule, message: str, fields: tuple[str, ...], flags: tuple[str, ...], upstream: bool) -> Finding:
-    lowered = rule.stricter and upstream and rule.severity == "error"
+def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
+    severity, message = rule.severity, fault.message
+    if rule.is_stricter(facts.version):
+        if facts.job.rules.strict == "upstream" and severity == "error":
+            severity = "warning"
+        if facts.version is not None:
+            message += f" (stricter than {facts.version}{': ' if rule.reason else ''}{rule.reason})"
     return Finding(
         rule=rule.id,
-        severity="warning" if lowered else rule.severity,
+        severity=severity,
         message=message,
-        fields=fields,
-        flags=flags,
+        fields=fault.fields or facts.fields_of(fault.flags),
+        flags=fault.flags,
         source=rule.source,
     )

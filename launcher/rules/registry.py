@@ -1,29 +1,90 @@
 """Rules are small pure functions with an id; this is where they are declared and found."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from launcher.job import Job
+from launcher.job import Job, Value
+from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArgs
 from launcher.translate.versions import in_range
+
+Range = tuple[str | None, str | None]
+holds_in = cache(in_range)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a rule may look at: the job, and what it became on the chosen backend."""
+    """What a rule may look at: the job, and what it became on the chosen backend.
+
+    Attributes:
+        job: canonical values, those of passed-through native arguments included.
+        native: the arguments as they are written.
+        values: the same by name, deprecated names under their new ones too.
+        catalogue: what the backend's parser accepts, for defaults.
+        fields_by_flag: the canonical field that each native argument expresses first.
+        as_written: the arguments are a command line that somebody already has, not one that the launcher writes.
+    """
 
     job: Job
     backend: str | None = None
     version: str | None = None
     native: NativeArgs | None = None
+    values: Mapping[str, Value] = field(default_factory=dict)
+    catalogue: Catalogue | None = None
+    fields_by_flag: Mapping[str, str] = field(default_factory=dict)
+    as_written: bool = False
+
+    def given(self, name: str) -> bool:
+        """Tell whether the native argument is written."""
+        return name in self.values
+
+    def knows(self, name: str) -> bool:
+        """Tell whether this version of the backend has the native argument."""
+        return self.catalogue is not None and self.catalogue.get(name) is not None
+
+    def flag(self, name: str, default: Value = None) -> Value:
+        """Return the value that the backend's parser would see: as written, else its own default.
+
+        A bare switch is True when it is written and False when it is not, whatever it switches.
+        """
+        if name in self.values:
+            return self.values[name]
+        argument = self.catalogue.get(name) if self.catalogue is not None else None
+        if argument is None:
+            return default
+        if argument.is_flag:
+            return False
+        return default if argument.default is None else argument.default
+
+    def number(self, name: str, default: int = 0) -> int:
+        """Return a whole number's value; `default` where it is not set or not a whole number."""
+        value = self.flag(name)
+        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+            return int(value)
+        return value if isinstance(value, int) else default
+
+    def fields_of(self, flags: Iterable[str]) -> tuple[str, ...]:
+        """Return the canonical fields of native arguments, and the paths of those that are passed through."""
+        given = self.job.backend.args
+        paths: dict[str, None] = {}
+        for name in flags:
+            if name in self.fields_by_flag:
+                paths[self.fields_by_flag[name]] = None
+            if name in given:
+                paths[f"backend.args.{name}"] = None
+        return tuple(paths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What a rule found: one sentence with the figures, and the fields and flags it concerns."""
+    """What a rule found: one sentence with the figures, and the fields and flags it concerns.
+
+    Without fields, those that the flags express are meant.
+    """
 
     message: str
-    fields: tuple[str, ...]
+    fields: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
 
 
@@ -41,8 +102,11 @@ class Rule:
         source: upstream file:line, document section or paper.
         backends: names that it holds for; empty: all.
         since, until: versions of that backend that it holds for.
+        versions: first and last version by backend, where they differ; wins over `since` and `until`.
         doc: what it demands and why, one or two sentences (the function's docstring).
         stricter: not enforced by the backend; `rules.strict=upstream` lowers it to a warning.
+        enforced_until: last version that enforced it; only later ones are less strict than the rule.
+        reason: why a stricter rule is kept.
     """
 
     id: str
@@ -54,7 +118,15 @@ class Rule:
     until: str | None = None
     doc: str = ""
     stricter: bool = False
-    fields: tuple[str, ...] = field(default=())
+    enforced_until: str | None = None
+    reason: str = ""
+    versions: Mapping[str, Range] = field(default_factory=dict)
+
+    def is_stricter(self, version: str | None) -> bool:
+        """Tell whether this version of the backend accepts what the rule refuses."""
+        if not self.stricter or self.enforced_until is None or version is None:
+            return self.stricter
+        return not holds_in(version, None, self.enforced_until)
 
     def applies(self, facts: Facts) -> bool:
         """Tell whether the rule holds for this backend and version."""
@@ -62,7 +134,9 @@ class Rule:
             return True
         if facts.backend not in self.backends:
             return False
-        return facts.version is None or in_range(facts.version, self.since, self.until)
+        return facts.version is None or holds_in(
+            facts.version, *self.versions.get(facts.backend or "", (self.since, self.until))
+        )
 
 
 RULES: dict[str, Rule] = {}
@@ -77,6 +151,9 @@ def rule(
     since: str | None = None,
     until: str | None = None,
     stricter: bool = False,
+    enforced_until: str | None = None,
+    reason: str = "",
+    versions: Mapping[str, Range] | None = None,
 ) -> Callable[[Check], Check]:
     """Declare a rule; the function's docstring is its explanation."""
 
@@ -92,10 +169,26 @@ def rule(
             until=until,
             doc=" ".join((check.__doc__ or "").split()),
             stricter=stricter,
+            enforced_until=enforced_until,
+            reason=reason,
+            versions=versions or {},
         )
         return check
 
     return declare
+
+
+LIFTED: dict[str, list[tuple[str, Callable[[Facts], bool]]]] = {}
+
+
+def lift(id: str, backend: str, when: Callable[[Facts], bool]) -> None:
+    """Lift a rule where a backend has arguments of its own that replace what the rule assumes."""
+    LIFTED.setdefault(id, []).append((backend, when))
+
+
+def is_lifted(rule: Rule, facts: Facts) -> bool:
+    """Tell whether the backend lifts the rule for these facts."""
+    return any(backend == facts.backend and when(facts) for backend, when in LIFTED.get(rule.id, ()))
 
 
 def loaded_rules() -> Iterator[Rule]:

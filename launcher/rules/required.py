@@ -16,8 +16,11 @@ _SIZES = (
 @rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
 def model_is_known(facts: Facts) -> Iterator[Fault]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
-    model = facts.job.model
+    model, tokenizer = facts.job.model, facts.job.tokenizer
     missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
+    if tokenizer.path is not None or tokenizer.padded_vocab_size is not None:
+        # Backends count the vocabulary themselves when they load the tokenizer.
+        missing = [path for path in missing if path != "model.vocab_size"]
     if model.intermediate_size is None and not (model.is_moe and model.moe_intermediate_size is not None):
         missing.append("model.intermediate_size")
     if missing:
@@ -28,7 +31,8 @@ def model_is_known(facts: Facts) -> Iterator[Fault]:
 @rule("REQ-BATCH", source="Megatron-LM arguments.py validate_args")
 def batch_is_known(facts: Facts) -> Iterator[Fault]:
     """Sequence length and global batch size decide what is learned; they have no default."""
-    for name in ("seq_length", "global_batch_size"):
+    # A command line that exists already has a global batch: what the backend makes of it.
+    for name in ("seq_length",) if facts.as_written else ("seq_length", "global_batch_size"):
         if getattr(facts.job.batch, name) is None:
             yield Fault(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 

@@ -95,9 +95,13 @@ def full_recompute_names_method(facts: Facts) -> Iterator[Fault]:
             yield Fault(message=f"recompute.granularity=full needs recompute.{name}", fields=(f"recompute.{name}",))
 
 
-@rule("RC-FULL-LAYERS", source="Megatron-LM core_v0.12.1 transformer_config.py:703")
+@rule(
+    "RC-FULL-LAYERS",
+    source="Megatron-LM core_v0.12.1 transformer_config.py:703 (documented, not checked)",
+    severity="warning",
+)
 def recompute_layers_fit_stage(facts: Facts) -> Iterator[Fault]:
-    """The number of recomputed layers lies between 1 and the layers of one stage."""
+    """The number of recomputed layers lies between 1 and the layers of one stage; more means all of them."""
     job = facts.job
     layers, count = job.model.num_hidden_layers, job.recompute.num_layers
     if job.recompute.granularity != "full" or layers is None or count is None or job.parallel.layout is not None:
@@ -114,14 +118,15 @@ def recompute_layers_fit_stage(facts: Facts) -> Iterator[Fault]:
 def selective_recompute_takes_modules(facts: Facts) -> Iterator[Fault]:
     """Selective recompute is chosen by modules; method and number of layers belong to full recompute."""
     recompute = facts.job.recompute
-    for name in ("method", "num_layers"):
-        if recompute.granularity == "selective" and getattr(recompute, name) is not None:
-            yield Fault(
-                message=f"recompute.{name} belongs to granularity=full, not selective", fields=(f"recompute.{name}",)
-            )
+    given = [f"recompute.{name}" for name in ("method", "num_layers") if getattr(recompute, name) is not None]
+    if recompute.granularity == "selective" and given:
+        yield Fault(
+            message=f"{' and '.join(given)}: full recompute only, not granularity=selective",
+            fields=("recompute.granularity", *given),
+        )
 
 
-@rule("RC-NO-GRANULARITY", source=f"{_CONFIG}: read only with a granularity")
+@rule("RC-NO-GRANULARITY", source=f"{_CONFIG}: read only with a granularity", severity="warning")
 def recompute_has_granularity(facts: Facts) -> Iterator[Fault]:
     """Method, layers and modules say nothing without a granularity."""
     recompute = facts.job.recompute
@@ -142,7 +147,8 @@ def topk_is_within_experts(facts: Facts) -> Iterator[Fault]:
     model = facts.job.model
     if model.num_experts is None:
         return
-    if model.num_experts_per_tok is None or model.moe_intermediate_size is None:
+    width = model.moe_intermediate_size or model.intermediate_size
+    if model.num_experts_per_tok is None or width is None:
         yield Fault(
             message="an MoE model needs model.num_experts_per_tok and model.moe_intermediate_size",
             fields=("model.num_experts_per_tok", "model.moe_intermediate_size"),

@@ -1,4 +1,4 @@
-"""Every canonical field is mapped, unsupported with a reason, or irrelevant with a reason, on every backend and version."""
+"""Every canonical field is mapped, unsupported or irrelevant, with the reason, on every backend and version."""
 
 import pytest
 

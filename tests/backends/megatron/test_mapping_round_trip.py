@@ -32,7 +32,7 @@ from tests.backends.megatron.jobs import (
 )
 
 # Not in the arguments: what config.json says, what the launcher reads, and what other values are computed into.
-_ELSEWHERE = ("backend.", "cluster.", "hardware.", "model.", "name", "rehearse.", "rules.", "tokenizer.make")
+_ELSEWHERE = ("backend.", "cluster.", "estimate.", "hardware.", "model.", "name", "rehearse.", "rules.", "tokenizer.make")
 RECIPES = sorted(path.stem for path in Path(__file__).resolve().parents[3].glob("recipes/*.yaml"))
 _FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -16,7 +16,7 @@ from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3, QWEN3_
 
 _FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Not in the file: what the launcher reads, and what becomes a part of other values.
-_ELSEWHERE = ("backend.", "hardware.", "name", "output_dir", "rehearse.", "rules.", "tokenizer.", "parallel.dp")
+_ELSEWHERE = ("backend.", "estimate.", "hardware.", "name", "output_dir", "rehearse.", "rules.", "tokenizer.", "parallel.dp")
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -1,0 +1,60 @@
+"""Values that Megatron-LM fills in itself: rules that demand them are lifted, and what it fills in is shown."""
+
+from collections.abc import Iterator
+
+from backends.megatron_lm.rules_versions import BACKENDS, EVERY, arguments
+from launcher.rules.registry import Facts, Fault, lift, rule
+
+
+def _ffn(facts: Facts) -> int:
+    """Return the width that Megatron-LM gives a feed-forward network without one."""
+    hidden = facts.number("hidden-size")
+    return int((4 * hidden * 2 / 3) / 64) * 64 if facts.flag("swiglu") else 4 * hidden
+
+
+def _has_shape(facts: Facts) -> bool:
+    sizes = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings", "tokenizer-type")
+    return all(facts.flag(name) for name in sizes)
+
+
+def _has_batch(facts: Facts) -> bool:
+    return facts.as_written and bool(facts.flag("micro-batch-size"))
+
+
+for _backend in BACKENDS:
+    lift("REQ-MODEL", _backend, _has_shape)
+    lift("MOE-TOPK", _backend, lambda facts: facts.number("moe-router-topk") <= facts.number("num-experts"))
+
+
+@rule("MLM-FFN-DEFAULT", source=arguments(665, 797), severity="change", backends=BACKENDS, versions=EVERY)
+def feed_forward_has_a_width(facts: Facts) -> Iterator[Fault]:
+    """Without a width, the feed-forward network is four times as wide as the model (8/3 with SwiGLU)."""
+    if _has_shape(facts) and not facts.flag("ffn-hidden-size"):
+        yield Fault(
+            message=f"intermediate_size not set → {_ffn(facts)}",
+            fields=("model.intermediate_size",),
+            flags=("ffn-hidden-size",),
+        )
+
+
+@rule("MLM-TOPK-DEFAULT", source="Megatron-LM arguments.py --moe-router-topk", severity="change", backends=BACKENDS)
+def tokens_visit_two_experts(facts: Facts) -> Iterator[Fault]:
+    """Without a number, a token visits two experts."""
+    if facts.number("num-experts") and not facts.given("moe-router-topk"):
+        yield Fault(
+            message=f"num_experts_per_tok not set → {facts.number('moe-router-topk')}",
+            fields=("model.num_experts_per_tok",),
+            flags=("moe-router-topk",),
+        )
+
+
+@rule("MLM-GLOBAL-BATCH-DEFAULT", source=arguments(422, 498), severity="change", backends=BACKENDS)
+def global_batch_is_one_round(facts: Facts) -> Iterator[Fault]:
+    """A command line without a global batch runs one micro-batch on every data-parallel rank."""
+    micro, dp = facts.number("micro-batch-size"), facts.job.parallel.dp
+    if _has_batch(facts) and not facts.flag("global-batch-size") and dp:
+        yield Fault(
+            message=f"global_batch_size not set → {micro * dp} (micro_batch_size {micro} × dp {dp})",
+            fields=("batch.global_batch_size",),
+            flags=("global-batch-size",),
+        )

@@ -1,0 +1,192 @@
+"""What rules of MindFormers look at: the value that each key of the file will have, and one row for each rule."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from backends.mindformers import BACKEND
+from backends.mindformers.mapping import table
+from backends.mindformers.mapping_support import MODEL
+from launcher.job import Job, Value
+from launcher.rules.registry import Check, Facts, Fault, rule
+from launcher.translate.engine import active_rows
+from launcher.translate.native import NativeArg
+
+NAME = BACKEND.name
+OLD = "1.6.0"
+DP, TP = "parallel_config.data_parallel", "parallel_config.model_parallel"
+PP, CP = "parallel_config.pipeline_stage", "parallel_config.context_parallel"
+EP, SP = "parallel_config.expert_parallel", "parallel_config.use_seq_parallel"
+MICRO, ACCUMULATION = "parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps"
+ALGORITHM, DEGREE = "parallel_config.context_parallel_algo", "parallel_config.ulysses_degree_in_cp"
+MODE, FULL_BATCH, STRATEGY = "parallel.parallel_mode", "parallel.full_batch", "parallel.dataset_strategy"
+INTERLEAVE, SCHEDULER = "parallel.pipeline_config.pipeline_interleave", "parallel.pipeline_config.pipeline_scheduler"
+RECOMPUTE, SELECT = "recompute_config.recompute", "recompute_config.select_recompute"
+SWAP = "swap_config.swap"
+LAYERS = ("num_hidden_layers", "num_layers", "n_layer")
+CHUNKS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
+_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL", "semi_auto_parallel", "auto_parallel")
+
+
+@cache
+def _defaults(version: str) -> Mapping[str, Value]:
+    return {argument.name: argument.default for argument in BACKEND.catalogue(version).arguments}
+
+
+@cache
+def _fields(version: str) -> Mapping[str, tuple[str, ...]]:
+    found: dict[str, dict[str, None]] = {}
+    for row in active_rows(table(version), version):
+        for flag in row.flags:
+            found.setdefault(flag, {}).update(dict.fromkeys(row.fields[:1]))
+    return {flag: tuple(paths) for flag, paths in found.items()}
+
+
+class View:
+    """The keys of one job's file: `view[key]` is the value written, else MindFormers' own default."""
+
+    def __init__(self, facts: Facts) -> None:
+        assert facts.version is not None
+        assert facts.native is not None
+        self.job: Job = facts.job
+        self.version: str = facts.version
+        self.written: dict[str, NativeArg] = {arg.flag: arg for arg in facts.native}
+        self._defaults = _defaults(facts.version)
+
+    def __getitem__(self, key: str) -> Any:
+        arg = self.written.get(key)
+        return self._defaults.get(key) if arg is None else arg.value
+
+    def given(self, key: str) -> bool:
+        """Tell whether the key is written, with a value."""
+        return key in self.written and self.written[key].value is not None
+
+    def size(self, key: str) -> int:
+        """Return a size; 1 where it is not set or not a number."""
+        value = self[key]
+        return value if isinstance(value, int) and value > 0 else 1
+
+    def model(self, *names: str) -> Any:
+        """Return a key of the model section, under the first of several spellings that is written."""
+        keys = [MODEL + name for name in names]
+        return next((self[key] for key in keys if key in self.written), self._defaults.get(keys[0]))
+
+    @property
+    def layers(self) -> int | None:
+        """Return the layers that are split over stages: 1.6 counts MTP layers with the others."""
+        value = next((self.written[MODEL + n].value for n in LAYERS if MODEL + n in self.written), None)
+        value = self.job.model.num_hidden_layers if value is None else value
+        if not isinstance(value, int):
+            return None
+        return value + (self.job.model.num_nextn_predict_layers if self.version == OLD else 0)
+
+    @property
+    def declared_chunks(self) -> int:
+        """Return the chunks of a stage as they are declared."""
+        value = self.model(*CHUNKS)
+        return value if isinstance(value, int) and value > 0 else 1
+
+    @property
+    def chunks(self) -> int:
+        """Return the chunks of a stage that MindFormers builds: 1 without pipeline_interleave (S4)."""
+        return self.declared_chunks if self[INTERLEAVE] else 1
+
+    @property
+    def offset(self) -> tuple[tuple[int, ...], ...] | None:
+        """Return the offset as rows of chunks; None where it is a plain number or not a list of numbers."""
+        value = self.model("offset")
+        if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+            return None
+        rows = value if isinstance(value[0], Sequence) else (value,)
+        return tuple(tuple(row) for row in rows)
+
+    @property
+    def automatic(self) -> bool:
+        """Tell whether MindSpore splits the graph, as parallel_mode asks for."""
+        return self[MODE] in _AUTOMATIC
+
+    @property
+    def flash(self) -> bool:
+        """Tell whether flash attention is on."""
+        return self.model("use_flash_attention") is not False
+
+    @property
+    def graph(self) -> bool:
+        """Tell whether the file is for the static graph, not for the pynative trainer of 2.x."""
+        return not any(key.startswith("parallelism.") for key in self.written)
+
+
+_last: tuple[object, View] | None = None
+
+
+def view_of(facts: Facts) -> View:
+    """Return the view of these facts; rules of one job share it."""
+    global _last
+    if _last is None or _last[0] is not facts.native:
+        _last = (facts.native, View(facts))
+    return _last[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindRule:
+    """One rule about keys of the file.
+
+    Attributes:
+        id, doc, source, severity, since, until: as in `launcher.rules.registry.Rule`.
+        keys: keys concerned; their canonical fields follow from the mapping table.
+        when: returns what is wrong: a message, or True where `say` is the message; false where nothing is.
+        say: message.
+        fields: canonical fields, where they do not follow from the keys.
+    """
+
+    id: str
+    doc: str
+    source: str
+    keys: tuple[str, ...]
+    when: Callable[[View], Any]
+    say: str = ""
+    severity: str = "error"
+    since: str | None = None
+    until: str | None = None
+    fields: tuple[str, ...] = ()
+
+
+def declare(*rules: MindRule) -> None:
+    """Declare rows as rules."""
+    for row in rules:
+        rule(
+            row.id,
+            source=row.source,
+            severity=row.severity,
+            backends=(NAME,),
+            since=row.since,
+            until=row.until,
+        )(_check(row))
+
+
+def _check(row: MindRule) -> Check:
+    def check(facts: Facts) -> Iterator[Fault]:
+        if facts.native is None or facts.version is None:
+            return
+        try:
+            broken = row.when(view_of(facts))
+        except (TypeError, AttributeError, IndexError):  # a value of the wrong type; the catalogue's check says so
+            return
+        if broken:
+            message = broken if isinstance(broken, str) else row.say
+            yield Fault(message=message, fields=fields_of(row, facts.version), flags=row.keys)
+
+    check.__doc__ = row.doc
+    return check
+
+
+def fields_of(row: MindRule, version: str) -> tuple[str, ...]:
+    """Return the canonical fields that a rule concerns in a version."""
+    ties = _fields(version)
+    return row.fields or tuple(dict.fromkeys(path for key in row.keys for path in ties.get(key, ())))
+
+
+def whole(value: Any) -> bool:
+    """Tell whether a value is a whole number and no truth value."""
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,207 @@
+"""What no backend checks about a run: addresses, paths, adapters, resuming, profiling, sizes that help nobody."""
+
+from collections.abc import Iterator
+from ipaddress import IPv6Address
+
+from launcher.rules.registry import Facts, Fault, rule
+
+_LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
+_LAST_PORT = 65535
+# Linear layers by their names in Hugging Face models, and what Megatron-core calls them.
+_HUGGING_FACE = {
+    "q_proj": "linear_qkv",
+    "k_proj": "linear_qkv",
+    "v_proj": "linear_qkv",
+    "o_proj": "linear_proj",
+    "gate_proj": "linear_fc1",
+    "up_proj": "linear_fc1",
+    "down_proj": "linear_fc2",
+}
+_LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_q_proj")
+
+
+@rule("SENSE-PORT", source="RFC 6335: ports are 16 bits")
+def port_exists(facts: Facts) -> Iterator[Fault]:
+    """A port is a number of 16 bits."""
+    port = facts.job.cluster.master_port
+    if port is not None and port > _LAST_PORT:
+        yield Fault(message=f"cluster.master_port {port} is above {_LAST_PORT}", fields=("cluster.master_port",))
+
+
+@rule("SENSE-ADDRESS", source="torchrun --master-addr: a host, without scheme and port")
+def address_is_a_host(facts: Facts) -> Iterator[Fault]:
+    """The address of node 0 is a name or a number, without scheme and port."""
+    address = facts.job.cluster.master_addr
+    if address is None or _is_host(address):
+        return
+    yield Fault(
+        message=f"cluster.master_addr {address!r} is not a host: the port goes into cluster.master_port",
+        fields=("cluster.master_addr",),
+    )
+
+
+def _is_host(address: str) -> bool:
+    if "$" in address:  # a variable that is known where the job starts
+        return True
+    try:
+        IPv6Address(address)
+    except ValueError:
+        return bool(address.strip()) and not set(address) & set(":/ ")
+    return True
+
+
+def _is_local(path: str) -> bool:
+    return any(path == root or path.startswith(f"{root}/") for root in _LOCAL)
+
+
+@rule("SENSE-LOCAL-PATH", source="several nodes read and write one checkpoint together", severity="warning")
+def paths_are_shared(facts: Facts) -> Iterator[Fault]:
+    """With several nodes, checkpoints and data must lie where all of them see the same files."""
+    job = facts.job
+    if job.cluster.nodes < 2:
+        return
+    places = {
+        "checkpoint.save": job.checkpoint.save,
+        "checkpoint.load": job.checkpoint.load,
+        "model.path": job.model.path,
+        "data.cache_path": job.data.cache_path,
+    }
+    for path, place in places.items():
+        if place is not None and _is_local(place):
+            yield Fault(
+                message=f"{path} {place} lies on each node's own disk: {job.cluster.nodes} nodes would not share it",
+                fields=(path, "cluster.nodes"),
+            )
+
+
+@rule("SENSE-LORA-TARGETS", source="Megatron-core module names (lora.target_modules)", severity="warning")
+def adapters_have_layers(facts: Facts) -> Iterator[Fault]:
+    """Adapters are put on layers by their names in Megatron-core; other names match nothing."""
+    lora, model = facts.job.lora, facts.job.model
+    if lora.rank is None:
+        return
+    for name in lora.target_modules:
+        if name in _HUGGING_FACE:
+            yield Fault(
+                message=f"lora.target_modules {name} is Hugging Face's name: Megatron-core calls it "
+                f"{_HUGGING_FACE[name]}",
+                fields=("lora.target_modules",),
+            )
+    wrong = [name for name in lora.target_modules if name in _LATENT and not model.is_mla]
+    if model.is_mla and "linear_qkv" in lora.target_modules:
+        wrong.append("linear_qkv")
+    if wrong and model.hidden_size is not None:
+        has = "has" if model.is_mla else "has no"
+        yield Fault(
+            message=f"lora.target_modules {', '.join(wrong)} do not exist: the model {has} multi-head latent attention",
+            fields=("lora.target_modules",),
+        )
+
+
+@rule("SENSE-RESUME", source="Megatron-LM checkpointing.py: finetune loads weights only", severity="warning")
+def resuming_is_meant(facts: Facts) -> Iterator[Fault]:
+    """Fine-tuning starts anew from weights, resuming goes on: options of the one contradict the other."""
+    checkpoint = facts.job.checkpoint
+    if checkpoint.finetune and checkpoint.load is not None and checkpoint.no_load_optim is False:
+        yield Fault(
+            message="checkpoint.finetune=true loads weights only, checkpoint.no_load_optim=false has no effect",
+            fields=("checkpoint.finetune", "checkpoint.no_load_optim"),
+        )
+    if checkpoint.finetune is False and checkpoint.load is None:
+        yield Fault(
+            message="checkpoint.finetune=false resumes, but checkpoint.load names no checkpoint",
+            fields=("checkpoint.load", "checkpoint.finetune"),
+        )
+
+
+@rule("SENSE-SAVE-OPTIM", source="Megatron-LM checkpointing.py", severity="warning")
+def restarts_find_a_checkpoint(facts: Facts) -> Iterator[Fault]:
+    """A restart goes on from the last checkpoint; without one, or without its optimizer, training begins anew."""
+    job = facts.job
+    if job.fault_tolerance.max_restarts and (job.checkpoint.save is None or job.checkpoint.no_save_optim):
+        yield Fault(
+            message="fault_tolerance.max_restarts needs checkpoints with optimizer to go on from",
+            fields=("fault_tolerance.max_restarts", "checkpoint.save", "checkpoint.no_save_optim"),
+        )
+
+
+@rule("SENSE-SHARD-ALONE", source="Rajbhandari et al. 2020, ZeRO: states are shared over dp ranks", severity="warning")
+def optimizer_has_ranks(facts: Facts) -> Iterator[Fault]:
+    """With one data-parallel rank there is nobody to share optimizer states with."""
+    parallel = facts.job.parallel
+    if parallel.distributed_optimizer and parallel.dp == 1 and parallel.cp == 1:
+        yield Fault(
+            message="distributed_optimizer with dp 1: there is nothing to share",
+            fields=("parallel.distributed_optimizer",),
+        )
+
+
+@rule("SENSE-TP-NODES", source="Narayanan et al. 2021: tensor parallelism within a node", severity="warning")
+def tensor_parallelism_stays_in_a_node(facts: Facts) -> Iterator[Fault]:
+    """Tensor parallelism communicates in every layer; over the network between nodes it waits most of the time."""
+    tp, devices = facts.job.parallel.tp, facts.job.cluster.devices_per_node
+    if tp > devices and facts.job.cluster.nodes > 1:
+        yield Fault(
+            message=f"tp {tp} spans nodes of {devices} devices: every layer waits for the network",
+            fields=("parallel.tp", "cluster.devices_per_node"),
+        )
+
+
+@rule("SENSE-RC-BLOCK", source="Megatron-core transformer_block.py: block counts layers of a chunk", severity="warning")
+def block_recompute_leaves_something(facts: Facts) -> Iterator[Fault]:
+    """Block recompute counts layers of each chunk: from the size of a chunk on, everything is recomputed."""
+    job = facts.job
+    recompute, layers = job.recompute, job.model.num_hidden_layers
+    if recompute.granularity != "full" or recompute.method != "block" or recompute.num_layers is None:
+        return
+    vpp = job.parallel.vpp or 1
+    if layers is None or vpp == 1 or recompute.per_pp_rank or job.parallel.layout is not None:
+        return
+    chunk = layers // (job.parallel.pp * vpp)
+    if recompute.num_layers > chunk >= 1:
+        yield Fault(
+            message=f"recompute.num_layers {recompute.num_layers} counts layers of a chunk, and chunks have {chunk} "
+            f"(vpp {vpp}): all layers are recomputed",
+            fields=("recompute.num_layers", "parallel.vpp"),
+        )
+
+
+@rule("SENSE-PROFILER", source="arithmetic", severity="warning")
+def profile_is_written(facts: Facts) -> Iterator[Fault]:
+    """A profile has steps, within training, on ranks that exist."""
+    job = facts.job
+    profiler, end = job.profiler, job.schedule.train_iters
+    if not profiler.enabled:
+        return
+    start, stop = profiler.start_step, profiler.end_step
+    if start is not None and stop is not None and start >= stop:
+        yield Fault(
+            message=f"profiler steps {start} to {stop} are none", fields=("profiler.start_step", "profiler.end_step")
+        )
+    if start is not None and end is not None and start >= end:
+        yield Fault(
+            message=f"profiler.start_step {start} is beyond the last iteration {end}", fields=("profiler.start_step",)
+        )
+    away = [rank for rank in profiler.ranks if rank >= job.cluster.world_size]
+    if away:
+        yield Fault(
+            message=f"profiler.ranks {', '.join(map(str, away))} do not exist: there are {job.cluster.world_size}",
+            fields=("profiler.ranks",),
+        )
+
+
+@rule("SENSE-DEVICE", source="what the backend runs on", severity="warning")
+def backend_runs_on_the_device(facts: Facts) -> Iterator[Fault]:
+    """A backend runs on the devices that it is written for; elsewhere only rehearsals do."""
+    job = facts.job
+    if facts.backend is None or job.hardware.name is None or job.runtime == "rehearsal":
+        return
+    from launcher.translate.backend import get_backend
+
+    backend = get_backend(facts.backend)
+    if job.hardware.device not in backend.devices and job.hardware.device != "cpu":
+        yield Fault(
+            message=f"{backend.title} runs on {', '.join(backend.devices)}, {job.hardware.name} is "
+            f"{job.hardware.device}",
+            fields=("hardware.device", "backend.name"),
+        )

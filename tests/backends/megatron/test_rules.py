@@ -1,0 +1,97 @@
+"""Each rule of Megatron-SWIFT: the smallest job that breaks it, the nearest one that passes, fixes that work."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from backends.megatron import BACKEND
+from launcher.job import Job
+from launcher.pipeline import judge
+from launcher.rules.engine import load
+from launcher.rules.registry import RULES
+from tests.backends.megatron import rule_cases
+from tests.backends.megatron.rule_change_cases import CHANGES
+from tests.conftest import make_job
+
+load(BACKEND.rules)
+_BASE: Mapping[str, Any] = {"model": {"path": "/models/qwen3"}, "data": {"format": "messages", "paths": ["a.jsonl"]}}
+TABLES = (rule_cases.ARGUMENTS, rule_cases.CORE, rule_cases.RLHF, rule_cases.SEED, CHANGES)
+PAIRS = {id_: pair for table in TABLES for id_, pair in table.items()}
+
+
+def job_of(changes: Mapping[str, Any], version: str) -> Job:
+    """Return the base job with changes; `args` and `env` are those of the backend."""
+    tree: dict[str, Any] = {section: dict(values) for section, values in _BASE.items()}
+    for section, values in changes.items():
+        if section not in ("args", "env"):
+            tree[section] = {**tree.get(section, {}), **values}
+    backend = {"name": "megatron", "version": version, "args": changes.get("args", {}), "env": changes.get("env", {})}
+    return make_job({**tree, "backend": backend})
+
+
+def found(changes: Mapping[str, Any], version: str) -> set[str]:
+    return {finding.rule for finding in judge(job_of(changes, version), fixes=False).findings}
+
+
+@pytest.mark.parametrize("id_", PAIRS)
+def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
+    pair = PAIRS[id_]
+    assert id_ in found(pair.broken, pair.version)
+    assert id_ not in found(pair.passing, pair.version)
+
+
+def test_every_rule_has_a_pair() -> None:
+    ours = {rule.id for rule in RULES.values() if rule.backends == ("megatron",)}
+    assert ours == set(PAIRS)
+    assert all(id_.startswith("SW-") for id_ in ours)
+
+
+def test_every_rule_names_its_source_and_explains_itself() -> None:
+    for id_ in PAIRS:
+        assert RULES[id_].source, id_
+        assert RULES[id_].doc.endswith("."), id_
+
+
+@pytest.mark.parametrize("version", BACKEND.versions)
+def test_a_plain_job_has_no_error_or_warning(version: str) -> None:
+    findings = judge(job_of({}, version), fixes=False).findings
+    assert [finding.rule for finding in findings if finding.severity != "change"] == []
+
+
+def test_a_change_says_old_value_and_new_value() -> None:
+    for id_, pair in CHANGES.items():
+        if RULES[id_].severity == "change" and id_ != "SW-SET-FP8-PADDING":
+            said = [f for f in judge(job_of(pair.broken, pair.version), fixes=False).findings if f.rule == id_]
+            assert "→" in said[0].message, id_
+
+
+@pytest.mark.parametrize("id_", ["SW-DEEPEP-FLEX", "SW-SAVE-LIMIT", "SW-LAYOUT", "SW-RC-MOE-ACT", "SW-PAD-CAPACITY"])
+def test_the_proposed_fix_passes_all_rules(id_: str) -> None:
+    pair = PAIRS[id_]
+    finding = next(f for f in judge(job_of(pair.broken, pair.version)).findings if f.rule == id_)
+    assert finding.fixes, finding
+    assert finding.fields
+
+
+def test_a_rule_holds_for_its_versions_only() -> None:
+    pair = PAIRS["SW-GATHER-REDUCE"]
+    assert "SW-GATHER-REDUCE" in found(pair.broken, "3.12.6")
+    assert "SW-GATHER-REDUCE" not in found(pair.broken, "4.0.0")
+
+
+def test_a_value_of_the_wrong_type_is_reported_and_breaks_no_rule() -> None:
+    rules = found({"args": {"freeze_parameters_ratio": "half", "save_total_limit": "two"}}, "4.6.0")
+    assert "ARG-VALUE" in rules
+
+
+def test_a_full_check_takes_at_most_ten_milliseconds() -> None:
+    job = job_of({"parallel": {"tp": 2, "pp": 2, "sequence_parallel": True}, "model": rule_cases.MOE}, "4.6.0")
+    judge(job)
+    times = []
+    for _ in range(20):
+        start = time.process_time()
+        judge(job)
+        times.append(time.process_time() - start)
+    assert sorted(times)[len(times) // 2] <= 0.010
