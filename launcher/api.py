@@ -1,10 +1,13 @@
 """The stable Python API for notebooks and services: typed, without side effects."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 
 from launcher import pipeline
 from launcher.compose import ComposeError
 from launcher.compose import compose as _compose
+from launcher.importing.imported import Imported
+from launcher.importing.notes import ImportRefused
 from launcher.job import Job
 from launcher.plan import LaunchPlan
 from launcher.rules.finding import Finding
@@ -15,6 +18,8 @@ __all__ = [
     "Backend",
     "ComposeError",
     "Finding",
+    "ImportRefused",
+    "Imported",
     "Job",
     "LaunchPlan",
     "NativeArgs",
@@ -22,6 +27,8 @@ __all__ = [
     "check",
     "compose",
     "get_backend",
+    "import_argv",
+    "import_file",
     "plan",
     "translate",
 ]
@@ -71,6 +78,56 @@ def plan(job: Job) -> LaunchPlan:
 
     outcome = pipeline.judge(job, fixes=False)
     return planned(outcome)
+
+
+def import_argv(
+    argv: Sequence[str],
+    *,
+    backend: str,
+    version: str | None = None,
+    env: Mapping[str, str] | None = None,
+    world_size: int | None = None,
+) -> Imported:
+    """Read a backend's own command line and return the job that it describes.
+
+    Args:
+        argv: arguments of the entry point, or a whole command (`megatron sft …`, `torchrun … pretrain_gpt.py …`).
+        version: version that the arguments are for; None: the newest that takes most of them.
+        env: environment of the command; NNODES, NPROC_PER_NODE and the like describe the cluster.
+        world_size: number of devices, if the command does not say.
+
+    Raises:
+        ImportRefused: what cannot be read, with every reason.
+    """
+    from launcher.importing.read_argv import read_argv
+
+    return read_argv(argv, backend=backend, version=version, env=env, world_size=world_size)
+
+
+def import_file(
+    path: str | PathLike[str],
+    *,
+    backend: str | None = None,
+    version: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    world_size: int | None = None,
+    partial: bool = False,
+) -> Imported:
+    """Read a script, a YAML or JSON configuration or an argument file and return the job of its training command.
+
+    Args:
+        backend, version: instead of what is recognised.
+        variables: values of shell variables that the script leaves open.
+        partial: return what can be read; the reasons against it are in `problems`.
+
+    Raises:
+        ImportRefused: what cannot be read, with every reason and its place.
+    """
+    from launcher.importing.read_command import Wanted
+    from launcher.importing.read_file import read_file
+
+    wanted = Wanted(backend=backend, version=version, partial=partial, world_size=world_size)
+    return read_file(str(path), wanted, variables=variables)[0]
 
 
 def _for(job: Job, backend: str | None, version: str | None) -> Job:

@@ -9,7 +9,7 @@ from launcher.plan import LaunchPlan
 from launcher.rules.engine import load, ordered, run
 from launcher.rules.finding import Finding
 from launcher.rules.fixes import with_fixes
-from launcher.rules.registry import Facts
+from launcher.rules.native import facts_of
 from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.engine import Translation, translate
 from launcher.translate.native import NativeArgs
@@ -86,7 +86,7 @@ def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list
     local, notes = _with_local_model(job, backend)
     prepared = backend.prepare(local, version)
     translation = translate(prepared, backend, version)
-    facts = Facts(job=prepared, backend=backend.name, version=version, native=translation.native)
+    facts = facts_of(prepared, backend, version, translation.native)
     return translation, ordered([*run(facts), *notes, *translation.findings])
 
 

@@ -27,7 +27,7 @@ BACKEND = Backend(
     catalogue=lambda version: Catalogue(
         backend="theirs", version=version, style="argparse", arguments=(Argument(name="tp", dest="tp", type="int"),)
     ),
-    launch=lambda job, native: LaunchPlan(nodes=(NodePlan(rank=0, argv=("echo", str(native.get("tp")))),), what="an echo"),
+    launch=lambda job, native: LaunchPlan(nodes=(NodePlan(rank=0, argv=("echo", str(native.get("tp")))),)),
     argv=lambda native: [],
 )
 """
@@ -40,8 +40,10 @@ def test_a_third_partys_backend_is_found_by_its_entry_point(tmp_path: Path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[launch.backends]\ntheirs = their_backend:BACKEND\n")
     done = subprocess.run(
-        [sys.executable, "-m", "launcher", "dry-run", "+recipe=tiny_qwen3", "backend.name=theirs", "parallel.tp=2"]
-        + ["cluster.devices_per_node=2", "--format", "argv"],
+        [
+            *(sys.executable, "-m", "launcher", "dry-run", "--format", "argv"),
+            *("+recipe=tiny_qwen3", "backend.name=theirs", "parallel.tp=2", "cluster.devices_per_node=2"),
+        ],
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
         capture_output=True,
         text=True,
@@ -52,14 +54,14 @@ def test_a_third_partys_backend_is_found_by_its_entry_point(tmp_path: Path):
 
 @pytest.mark.slow
 def test_the_wheel_carries_everything_and_needs_nothing_heavy(tmp_path: Path):
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)], check=True, cwd=tmp_path
-    )
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, cwd=tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", str(wheel)], check=True)
-    listed = subprocess.run([python, "-m", "pip", "list", "--format", "freeze"], capture_output=True, text=True, check=True)
+    freeze = [python, "-m", "pip", "list", "--format", "freeze"]
+    listed = subprocess.run(freeze, capture_output=True, text=True, check=True)
     names = {line.partition("==")[0].lower() for line in listed.stdout.splitlines()}
     assert not names & {"torch", "numpy", "transformers", "megatron-core", "scipy", "pandas"}
     launch = tmp_path / "env" / "bin" / "launch"

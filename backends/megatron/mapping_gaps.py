@@ -129,7 +129,7 @@ def irrelevant(version: str) -> dict[str, str]:
     """Return the fields that do not concern this version, with the reason."""
     found = dict(_IRRELEVANT)
     for path in field_paths():
-        if path.split(".")[0] in ("hardware", "cluster", "backend", "rehearse", "rules"):
+        if path.split(".")[0] in ("hardware", "cluster", "backend", "rehearse", "rules", "estimate"):
             found[path] = _LAUNCHER
     if in_range(version, None, "3.6.99"):
         found |= dict.fromkeys(_WITHOUT_LORA, "only with lora.rank, which this version cannot express")

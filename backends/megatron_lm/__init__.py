@@ -60,7 +60,8 @@ ENTRY = Entry(
 )
 
 RULES = tuple(
-    f"backends.megatron_lm.rules_{part}" for part in ("arguments", "state", "plain", "config", "config_16", "sizes")
+    f"backends.megatron_lm.rules_{part}"
+    for part in ("arguments", "state", "plain", "config", "config_16", "sizes", "defaults")
 )
 
 BACKEND = Backend(

@@ -66,6 +66,7 @@ BACKEND = Backend(
     native_cpu="backends.mindformers.rehearse",
     prepare=prepare,
     argv=argv,
+    rules=tuple(f"backends.mindformers.{name}" for name in ("rules", "rules_layers", "rules_model", "rules_pynative")),
     requires=("module:mindspore", "env:MINDFORMERS_PATH"),
     install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
     "MINDFORMERS_PATH to it",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from launcher.job import field_paths
 from launcher.translate.rows import Gap
 
 _GRAPH = "the graph compiler places it; it has no key of its own"
@@ -165,18 +166,6 @@ IRRELEVANT: Mapping[str, str] = {
     **{f"backend.{name}": _LAUNCHER for name in ("name", "version", "args", "env")},
     **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "shrink", "fake_world", "ranks", "max_processes")},
     **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
-    **{
-        f"hardware.{name}": "describes the machine"
-        for name in (
-            "name",
-            "device",
-            "memory_gib",
-            "bf16_tflops",
-            "fp8_tflops",
-            "memory_bandwidth_gbs",
-            "intra_node_gbs",
-            "inter_node_gbs",
-            "source",
-        )
-    },
+    **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
+    **{path: _LAUNCHER for path in field_paths() if path.startswith("estimate.")},
 }

@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backends.megatron_lm import RULES as MEGATRON_RULES
 from launcher.job import Job
 from launcher.translate.backend import Backend, Entry
 
@@ -63,6 +64,15 @@ ENTRY = Entry(
     signs=("ASCEND_", "HCCL_", "PYTORCH_NPU_", "NPUS_PER_NODE", "TASK_QUEUE_ENABLE", "/usr/local/Ascend"),
 )
 
+# Its own rules, and those of the Megatron-LM that it extends.
+RULES = (
+    *(
+        f"backends.mindspeed.rules_{part}"
+        for part in ("context", "recompute", "parallel", "moe", "features", "sizes", "changes", "old")
+    ),
+    *MEGATRON_RULES,
+)
+
 BACKEND = Backend(
     name="mindspeed",
     title="MindSpeed-LLM",
@@ -73,7 +83,7 @@ BACKEND = Backend(
     launch=_launch,
     native_cpu="backends.mindspeed.rehearse",
     argv=_argv,
-    rules=("backends.mindspeed.rules_context", "backends.mindspeed.rules_recompute"),
+    rules=RULES,
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
     install_hint=(
         "clone Ascend/MindSpeed-LLM (26.1.0), Ascend/MindSpeed (26.1.0_core_r0.12.1) and NVIDIA/Megatron-LM "

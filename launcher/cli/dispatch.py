@@ -32,7 +32,9 @@ VERBS = {
     "run": Verb(module="launcher.cli.run", doc="start the job (-m: one after another for each combination of values)"),
     "dry-run": Verb(module="launcher.cli.dry_run", doc="show exactly what would run"),
     "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
+    "estimate": Verb(module="launcher.cli.estimate", doc="will it fit, how fast will it be"),
     "explain": Verb(module="launcher.cli.explain", doc="what a field, a native argument or a rule means"),
+    "import": Verb(module="launcher.cli.import_", doc="read a script or configuration that somebody already has"),
     "args": Verb(module="launcher.cli.args", doc="the arguments that a backend really accepts"),
 }
 

@@ -39,6 +39,8 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
 
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"
+    if not file.is_file() and job.origin("model.path").kind == "recipe" and not folder.exists():
+        return job  # a file written for another machine (`launch import`): its architecture is what the file says
     if not file.is_file():
         raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where)])
     try:

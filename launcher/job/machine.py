@@ -7,9 +7,16 @@ from typing import Any
 from launcher.job.option import option
 
 
+_MEASURED = "measured; see hardware.measured"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """One accelerator and its links, from data sheets."""
+    """One accelerator and its links: peaks from data sheets, and the shares of them that were measured.
+
+    Efficiencies are shares of the peak that is named beside them; attention counts every query-key pair, also those
+    that a causal mask skips, so that its efficiency may exceed one.
+    """
 
     name: str | None = option(None, "Name of the accelerator.")
     device: str = option("cuda", "Kind of device.", choices=("cuda", "npu", "cpu"))
@@ -18,14 +25,120 @@ class Hardware:
     fp8_tflops: float | None = option(
         None, "Peak FP8, dense; none: no FP8.", unit="TFLOP/s", source="data sheet", minimum=0
     )
+    fp32_tflops: float | None = option(
+        None, "Peak fp32 (TF32 where there is one), dense.", unit="TFLOP/s", source="data sheet", minimum=0
+    )
     memory_bandwidth_gbs: float | None = option(None, "Memory bandwidth.", unit="GB/s", source="data sheet", minimum=0)
     intra_node_gbs: float | None = option(
         None, "Link bandwidth within a node, per device, both directions.", unit="GB/s", source="data sheet", minimum=0
     )
     inter_node_gbs: float | None = option(
-        None, "Network bandwidth per device.", unit="GB/s", source="data sheet", minimum=0
+        None, "Network bandwidth per device, one direction.", unit="GB/s", source="data sheet", minimum=0
     )
-    source: str | None = option(None, "Where these figures come from.")
+    intra_node_latency_us: float | None = option(
+        None, "Latency of a collective's step within a node.", unit="us", source=_MEASURED, minimum=0
+    )
+    inter_node_latency_us: float | None = option(
+        None, "Latency of a collective's step between nodes.", unit="us", source=_MEASURED, minimum=0
+    )
+    collective_latency_us: float | None = option(
+        None, "Time until any collective starts to move data.", unit="us", source=_MEASURED, minimum=0
+    )
+    shared_link_gbs: float | None = option(
+        None,
+        "Bandwidth of the host bridges that concurrent groups of a node share (PCIe); none: links do not interfere.",
+        unit="GB/s",
+        source=_MEASURED,
+        minimum=0,
+    )
+    node_devices: int | None = option(
+        None, "Devices that the links within a node join.", unit="devices", source="data sheet", minimum=1
+    )
+    matmul_efficiency: float | None = option(
+        None, "Matrix products, forward and input gradient.", source=_MEASURED, minimum=0
+    )
+    weight_gradient_efficiency: float | None = option(
+        None, "Matrix products of weight gradients, accumulated in fp32.", source=_MEASURED, minimum=0
+    )
+    small_matmul_gflop: float | None = option(
+        None, "Size at which a matrix product reaches half of its efficiency.", unit="GFLOP", source=_MEASURED, minimum=0
+    )
+    grouped_matmul_efficiency: float | None = option(
+        None, "Grouped matrix products of experts with many tokens each.", source=_MEASURED, minimum=0
+    )
+    grouped_matmul_tokens: float | None = option(
+        None,
+        "Tokens per expert at which grouped products reach half of their efficiency.",
+        unit="tokens",
+        source=_MEASURED,
+        minimum=0,
+    )
+    attention_efficiency: float | None = option(None, "Attention, forward.", source=_MEASURED, minimum=0)
+    attention_backward_efficiency: float | None = option(None, "Attention, backward.", source=_MEASURED, minimum=0)
+    attention_small_heads: float | None = option(
+        None, "Heads per device and 4,096 tokens at which attention reaches half of its efficiency.", source=_MEASURED,
+        minimum=0,
+    )
+    latent_attention_share: float | None = option(
+        None, "Efficiency of attention whose query and value heads differ in size (MLA), of the other.",
+        source=_MEASURED, minimum=0,
+    )
+    memory_efficiency: float | None = option(None, "Memory bandwidth of element-wise kernels.", source=_MEASURED, minimum=0)
+    permute_efficiency: float | None = option(
+        None, "Memory bandwidth of the permutation of tokens.", source=_MEASURED, minimum=0
+    )
+    cross_entropy_efficiency: float | None = option(
+        None, "Memory bandwidth of the cross entropy.", source=_MEASURED, minimum=0
+    )
+    kernel_latency_us: float | None = option(
+        None, "Time of the shortest kernel, with its start.", unit="us", source=_MEASURED, minimum=0
+    )
+    all_reduce_efficiency: float | None = option(
+        None, "Links during all-reduce, of one direction.", source=_MEASURED, minimum=0
+    )
+    all_gather_efficiency: float | None = option(
+        None, "Links during all-gather, of one direction.", source=_MEASURED, minimum=0
+    )
+    reduce_scatter_efficiency: float | None = option(
+        None, "Links during reduce-scatter, of one direction.", source=_MEASURED, minimum=0
+    )
+    all_to_all_efficiency: float | None = option(
+        None, "Links during all-to-all, of one direction.", source=_MEASURED, minimum=0
+    )
+    p2p_efficiency: float | None = option(None, "Links between two devices, of one direction.", source=_MEASURED, minimum=0)
+    inter_node_efficiency: float | None = option(None, "Network between nodes.", source=_MEASURED, minimum=0)
+    workspace_gib: float | None = option(
+        None, "Workspace of one library of matrix products, inside the framework's allocator.", unit="GiB", source=_MEASURED, minimum=0
+    )
+    reserved_gib: float | None = option(
+        None, "Memory outside the framework's allocator: context, communication buffers.", unit="GiB", source=_MEASURED,
+        minimum=0,
+    )
+    host_link_gbs: float | None = option(
+        None, "Bandwidth to host memory, one direction.", unit="GB/s", source="data sheet", minimum=0
+    )
+    price: float | None = option(None, "Price of one device for one hour; gives the cost of a billion tokens.", minimum=0)
+    source: str | None = option(None, "Where the figures of the data sheet come from.")
+    measured: str | None = option(None, "Who measured the efficiencies, where; none: nobody did, they are assumed.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateOptions:
+    """How `launch estimate` judges, and what it cannot read from the rest of the job."""
+
+    enforce: bool = option(True, "`run` refuses a job that cannot fit by more than the estimate's own error.")
+    mem_factor: float = option(
+        0.94, "Share of the reserved memory that tensors fill; reserved = allocated / mem_factor.", minimum=0.1
+    )
+    attention_sparsity: float = option(
+        0.0, "Share of attention that a sparse mask skips beyond the causal half; changes time alone.", minimum=0
+    )
+    dispatch_probs: bool = option(
+        True, "Router probabilities travel with the tokens (Megatron-core from 0.14): the combine keeps no input."
+    )
+    discard_last_output: bool = option(
+        False, "A recomputed module's last product is not run again (recompute_variance): time alone."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

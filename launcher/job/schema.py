@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from launcher.job.distributed import Kernels, Moe, Offload, Overlap, Parallel, Recompute
-from launcher.job.machine import BackendChoice, Cluster, Hardware, Rehearse, Rules
+from launcher.job.machine import BackendChoice, Cluster, EstimateOptions, Hardware, Rehearse, Rules
 from launcher.job.model import Model
 from launcher.job.option import Meta, meta_of, option
 from launcher.job.surroundings import Checkpoint, Data, Evaluation, FaultTolerance, Logging, Profiler, Tokenizer
@@ -71,6 +71,7 @@ class Job:
     backend: BackendChoice = dataclasses.field(default_factory=BackendChoice)
     rehearse: Rehearse = Rehearse()
     rules: Rules = Rules()
+    estimate: EstimateOptions = EstimateOptions()
     origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, path: str) -> Origin:

@@ -100,18 +100,18 @@ def _pass_through(
     for typed, value in _flat(job.backend.args, catalogue):
         path = f"backend.args.{typed}"
         argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
-        # YAML keys stay as typed: their spellings are aliases of one key, and a file may hold only one of them.
+        # A YAML key keeps its spelling: what is an alias to the catalogue is another key to the file.
         name = typed if argument is None or catalogue.style == "yaml" else argument.name
-        problem = catalogue.check(name, value)
+        problem = None if value is None and argument is not None else catalogue.check(name, value)
         if problem is not None:
             findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
-        same = (name, *argument.aliases, argument.name) if argument is not None else (name,)
-        written = next((arg for arg in args if arg.flag in same), None)
-        if written is not None and written.value != value:
-            findings.append(_override_of(path, name, value, written))
-        args = [arg for arg in args if arg is not written]
+        same = [arg for arg in args if arg.flag == name or (argument and catalogue.get(arg.flag) is argument)]
+        if same and same[0].value != value:
+            findings.append(_override_of(path, name, value, same[0]))
+        args = [arg for arg in args if arg not in same]
         native = tuple(value) if isinstance(value, list) else value
-        if native is False and argument is not None and argument.action in ("store_true", "store_false"):
+        # null: not written, even if a field would write it; the backend's own default stands.
+        if native is None or (native is False and argument and argument.action in ("store_true", "store_false")):
             continue
         args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
     return args, findings
@@ -141,13 +141,19 @@ def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, back
 
 
 def _override_of(path: str, flag: str, value: Value, written: NativeArg) -> Finding:
-    contradicts = written.origin in ("override", "recipe") and written.field is not None
+    contradicts = written.origin in ("override", "recipe") and written.field is not None and value is not None
     return Finding(
         rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
         severity="error" if contradicts else "change",
         message=f"{flag}={_show(value)} (pass-through) against {_show(written.value)}"
         + (f" from {written.field}" if written.field else " written by the launcher")
-        + (": say it once" if contradicts else ": the pass-through value is used"),
+        + (
+            ": say it once"
+            if contradicts
+            else ": the pass-through value is used"
+            if value is not None
+            else ": left out"
+        ),
         fields=(path, written.field) if written.field else (path,),
         flags=(flag,),
         source="two values for one argument",

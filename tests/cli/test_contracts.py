@@ -20,7 +20,8 @@ def test_help_is_help_everywhere(launch: Launch):
 
 
 def test_dry_run_json_is_complete(launch: Launch):
-    done = launch("dry-run", *TINY, "parallel.tp=2", "parallel.sequence_parallel=true", "cluster.devices_per_node=2", "--json")
+    layout = ("parallel.tp=2", "parallel.sequence_parallel=true", "cluster.devices_per_node=2")
+    done = launch("dry-run", *TINY, *layout, "--json")
     assert done.code == 0, done
     tree = done.json
     assert tree["backend"] == {"name": "megatron_lm", "version": "0.16.1"}
@@ -99,7 +100,8 @@ def test_bad_input_as_json_is_json(launch: Launch):
 def test_nothing_heavy_is_imported_to_show_a_job():
     code = (
         "import sys; from launcher.cli import main; main(['dry-run', '+recipe=qwen3_moe', 'backend=megatron']);"
-        "print([n for n in ('torch', 'numpy', 'transformers', 'megatron', 'scipy') if n in sys.modules], file=sys.stderr)"
+        "heavy = ('torch', 'numpy', 'transformers', 'megatron', 'scipy');"
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[-1] == "[]"

@@ -63,7 +63,9 @@ def pair(name: str, command: list[str], reference: list[str], runs: int, goal: f
 
 def heavy_imports(words: list[str]) -> str:
     """Return which heavy packages a command imports."""
-    done = subprocess.run([sys.executable, "-c", LOADED % (HEAVY,), *words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED % (HEAVY,), *words], capture_output=True, text=True, check=False
+    )
     return next((line for line in done.stderr.splitlines() if line.startswith("HEAVY")), "HEAVY ?")[6:] or "none"
 
 

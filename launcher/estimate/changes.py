@@ -1,0 +1,103 @@
+"""What would make a job fit: candidates are estimated one by one, and the cheapest in time are named."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from launcher.estimate.check import problems
+from launcher.estimate.result import Change, Estimate
+from launcher.job import Job, Value, with_values
+
+_MOST = 3
+
+
+def cheapest(job: Job, before: Estimate) -> tuple[Change, ...]:
+    """Return at most three changes that make the job fit, the fastest first; single ones before pairs."""
+    from launcher.estimate.estimate import quick
+
+    singles = list(_candidates(job))
+    found: list[tuple[float, Change]] = []
+
+    def try_change(values: dict[str, Value]) -> None:
+        changed = with_values(job, values)
+        if problems(changed):
+            return
+        answer = quick(changed)
+        if answer.fits:
+            peak = answer.fullest.peak_reserved + answer.outside
+            seconds = answer.time.step_s if answer.time else None
+            change = Change(overrides=_overrides(values), peak_reserved=peak, step_s=seconds)
+            per_token = 1 / answer.tokens_per_s_per_device if answer.tokens_per_s_per_device else float(peak)
+            found.append((per_token, change))
+
+    for values in singles:
+        try_change(values)
+    if len(found) < _MOST:
+        for one, other in combinations(singles, 2):
+            if not set(one) & set(other):
+                try_change({**one, **other})
+    found.sort(key=lambda item: item[0])
+    return tuple(change for _, change in found[:_MOST])
+
+
+def _overrides(values: dict[str, Value]) -> tuple[str, ...]:
+    return tuple(f"{path}={_text(value)}" for path, value in values.items())
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return "[" + ",".join(str(item) for item in value) + "]"
+    return "null" if value is None else str(value)
+
+
+def _candidates(job: Job) -> Iterator[dict[str, Value]]:
+    """Yield changes of one concern each, that keep what is learned."""
+    yield from _recompute(job)
+    yield from _layout(job)
+    if not job.parallel.distributed_optimizer and not job.parallel.zero_stage:
+        yield {"parallel.distributed_optimizer": True}
+    if job.parallel.tp > 1 and not job.parallel.sequence_parallel:
+        yield {"parallel.sequence_parallel": True}
+    if not job.kernels.cross_entropy_fusion:
+        yield {"kernels.cross_entropy_fusion": True, "kernels.cross_entropy_fusion_impl": "te"}
+    if not job.offload.optimizer:
+        yield {"offload.optimizer": True}
+    if job.batch.micro_batch_size > 1:
+        yield {"batch.micro_batch_size": max(1, job.batch.micro_batch_size // 2)}
+
+
+def _recompute(job: Job) -> Iterator[dict[str, Value]]:
+    recompute = job.recompute
+    if recompute.granularity != "full":
+        modules = ("moe_act",) if job.model.is_moe else ("mlp",)
+        for chosen in (modules, ("moe",) if job.model.is_moe else ("mlp", "core_attn")):
+            if not set(chosen) <= set(recompute.modules):
+                merged = tuple(dict.fromkeys((*recompute.modules, *chosen)))
+                yield {"recompute.granularity": "selective", "recompute.modules": merged}
+        layers = job.model.num_hidden_layers or 1
+        per_chunk = max(1, layers // job.parallel.pp // (job.parallel.vpp or 1))
+        for number in dict.fromkeys((max(1, per_chunk // 4), max(1, per_chunk // 2), per_chunk)):
+            yield {
+                "recompute.granularity": "full",
+                "recompute.method": "block",
+                "recompute.num_layers": number,
+                "recompute.modules": (),
+            }
+    yield {
+        "recompute.granularity": "full",
+        "recompute.method": "uniform",
+        "recompute.num_layers": 1,
+        "recompute.modules": (),
+    }
+
+
+def _layout(job: Job) -> Iterator[dict[str, Value]]:
+    parallel = job.parallel
+    if parallel.tp * 2 <= job.cluster.devices_per_node:
+        yield {"parallel.tp": parallel.tp * 2, "parallel.sequence_parallel": True}
+    if parallel.layout is None and parallel.first_stage_layers is None and parallel.last_stage_layers is None:
+        yield {"parallel.pp": parallel.pp * 2}
+    if job.model.is_moe:
+        yield {"parallel.ep": parallel.ep * 2}
+    yield {"parallel.cp": parallel.cp * 2}

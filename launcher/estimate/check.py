@@ -1,0 +1,163 @@
+"""What must be right before numbers mean anything: the rules of the layout, and a few of the estimate's own."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from launcher.estimate.placement import CannotSplit, Chunk, place
+from launcher.estimate.sizes import Sizes, read_sizes
+from launcher.job import Job
+from launcher.rules.finding import Finding
+from launcher.rules.registry import RULES, Check, Facts, Fault, Rule
+
+# Rules that hold on every backend and decide whether the arithmetic below makes sense.
+_PREFIXES = ("PAR-", "BATCH-", "RC-FULL", "RC-SELECTIVE", "MOE-TOPK", "MOE-EP", "MLA-", "FP8-", "REQ-MODEL", "REQ-BATCH")
+_POSITIVE = ("memory_gib", "bf16_tflops", "fp8_tflops", "fp32_tflops", "memory_bandwidth_gbs", "intra_node_gbs")
+_OWN: list[Rule] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """A job as numbers: its sizes, what was assumed for them, and the chunks of every stage."""
+
+    sizes: Sizes
+    assumed: tuple[str, ...]
+    stages: tuple[tuple[Chunk, ...], ...]
+
+
+_LAST: list[tuple[Job, Resolved | CannotSplit]] = []
+
+
+def resolved(job: Job) -> Resolved | CannotSplit:
+    """Return a job as numbers, or why its layers cannot be split; the last answer is kept for the same object."""
+    if _LAST and _LAST[0][0] is job:
+        return _LAST[0][1]
+    answer: Resolved | CannotSplit
+    try:
+        sizes, assumed = read_sizes(job)
+        answer = Resolved(sizes=sizes, assumed=tuple(assumed), stages=place(job, sizes))
+    except CannotSplit as error:
+        answer = error
+    _LAST[:] = [(job, answer)]
+    return answer
+
+
+# Rules that repeat in their own words what an earlier rule has found already.
+_FOLLOWS = frozenset({"EST-STAGES", "EST-RECOMPUTE"})
+
+
+def _rule(id: str, source: str) -> Callable[[Check], Check]:
+    """Declare a rule of the estimate alone: `launch check` does not apply it."""
+
+    def declare(check: Check) -> Check:
+        _OWN.append(Rule(id=id, check=check, severity="error", source=source, doc=check.__doc__ or ""))
+        return check
+
+    return declare
+
+
+@_rule("EST-HARDWARE", source="launch estimate")
+def hardware_is_usable(facts: Facts) -> Iterator[Fault]:
+    """Memory, peaks, bandwidths and efficiencies of the hardware must be above zero where they are given."""
+    hardware = facts.job.hardware
+    names = [*_POSITIVE, "inter_node_gbs", "shared_link_gbs", "host_link_gbs"]
+    names += [name for name in hardware.__slots__ if name.endswith(("_efficiency", "_share"))]
+    for name in dict.fromkeys(names):
+        if getattr(hardware, name) == 0:
+            yield Fault(message=f"hardware.{name} is 0: nothing could run on that", fields=(f"hardware.{name}",))
+
+
+@_rule("EST-MEM-FACTOR", source="launch estimate")
+def factor_is_a_share(facts: Facts) -> Iterator[Fault]:
+    """estimate.mem_factor is a share of memory and estimate.attention_sparsity a share of attention."""
+    options = facts.job.estimate
+    if options.mem_factor > 1:
+        message = f"estimate.mem_factor {options.mem_factor:g} is above 1: it is the share that tensors fill"
+        yield Fault(message=message, fields=("estimate.mem_factor",))
+    if options.attention_sparsity >= 1:
+        message = f"estimate.attention_sparsity {options.attention_sparsity:g}: nothing would be left"
+        yield Fault(message=message, fields=("estimate.attention_sparsity",))
+
+
+@_rule("EST-STAGES", source="megatron-core 0.16.1 transformer_block.py get_num_layers_to_build")
+def layers_fill_stages(facts: Facts) -> Iterator[Fault]:
+    """The layers must come out evenly over stages and chunks, or the uneven split must say where the rest goes."""
+    job = facts.job
+    if None in (job.model.num_hidden_layers, job.model.hidden_size, job.batch.seq_length):
+        return
+    split = resolved(job)
+    if isinstance(split, CannotSplit):
+        yield Fault(message=str(split), fields=split.fields)
+
+
+@_rule("EST-SEQUENCE", source="megatron-core 0.16.1 get_batch_on_this_cp_rank, sequence parallel")
+def sequence_divides(facts: Facts) -> Iterator[Fault]:
+    """Each rank gets an equal share of the sequence."""
+    job = facts.job
+    parts = job.parallel.cp * (job.parallel.tp if job.parallel.sequence_parallel else 1)
+    if job.batch.seq_length is not None and job.batch.seq_length % parts:
+        yield Fault(
+            message=f"seq_length {job.batch.seq_length} cannot be shared equally by {parts} ranks (cp × tp)",
+            fields=("batch.seq_length", "parallel.cp", "parallel.tp"),
+        )
+
+
+@_rule("EST-RECOMPUTE", source="megatron-core 0.16.1 transformer_block.py _checkpointed_forward")
+def recompute_fits_chunk(facts: Facts) -> Iterator[Fault]:
+    """recompute.num_layers counts layers of one chunk (or stage): it cannot be more than there are."""
+    job = facts.job
+    number = job.recompute.num_layers
+    if number is None or job.recompute.granularity != "full" or job.model.num_hidden_layers is None:
+        return
+    split = resolved(job)
+    if isinstance(split, CannotSplit):
+        return
+    sizes, stages = split.sizes, split.stages
+    if sizes.per_stage:
+        most = max(sum(len(chunk.kinds) for chunk in stage) for stage in stages)
+    else:
+        most = max(len(chunk.kinds) for stage in stages for chunk in stage)
+    if number > most:
+        yield Fault(
+            message=f"recompute.num_layers {number} is more than the {most} layers of the largest "
+            f"{'stage' if sizes.per_stage else 'chunk'}",
+            fields=("recompute.num_layers", "parallel.pp", "parallel.vpp"),
+        )
+
+
+def problems(job: Job) -> list[Finding]:
+    """Return the errors that make an estimate meaningless, in the order of the rules; empty for a sound job."""
+    facts = Facts(job=job)
+    found: list[Finding] = []
+    complete = True
+    for declared in _rules():
+        if not complete and not declared.id.startswith("REQ-"):
+            break
+        if found and declared.id in _FOLLOWS:
+            continue
+        for fault in declared.check(facts):
+            complete = complete and not declared.id.startswith("REQ-")
+            found.append(
+                Finding(
+                    rule=declared.id,
+                    severity="error",
+                    message=fault.message,
+                    fields=fault.fields,
+                    source=declared.source,
+                )
+            )
+    return found
+
+
+@cache
+def _rules() -> tuple[Rule, ...]:
+    """Return the rules that apply, requirements first; the launcher's own are loaded once."""
+    from launcher.rules.engine import load
+
+    load(())
+    chosen = [
+        each
+        for each in RULES.values()
+        if each.severity == "error" and each.id.startswith(_PREFIXES) and not each.backends
+    ]
+    return (*sorted(chosen, key=lambda each: not each.id.startswith("REQ-")), *_OWN)

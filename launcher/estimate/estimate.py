@@ -1,0 +1,231 @@
+"""One estimate from one job: a pure function, without torch or numpy, in a fraction of a millisecond."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from launcher.estimate.check import problems, resolved
+from launcher.estimate.layers import operations_of
+from launcher.estimate.machine import ASSUMED, Machine, read_machine
+from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static
+from launcher.estimate.operation import Operation
+from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
+from launcher.estimate.placement import CannotSplit, Chunk
+from launcher.estimate.result import Estimate, StageMemory, StepTime
+from launcher.estimate.schedule import Event
+from launcher.estimate.sizes import Sizes
+from launcher.estimate.stages import ChunkCost, cost, parts_of
+from launcher.estimate.timing import Tail, model_flops, step_time, tail
+from launcher.job import Job
+from launcher.rules.finding import Finding
+
+
+class CannotEstimate(ValueError):
+    """The job is not one that could run; `findings` says why, one for each mistake."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("; ".join(finding.message for finding in findings))
+        self.findings = tuple(findings)
+
+
+def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estimate:
+    """Estimate memory and time of one optimizer step.
+
+    Args:
+        timeline: also return every step of every stage.
+        changes: where the job does not fit, compute the cheapest changes that make it fit.
+
+    Raises:
+        CannotEstimate: the job is contradictory or incomplete; holds a finding for each mistake.
+    """
+    found = problems(job)
+    if found:
+        raise CannotEstimate(found)
+    answer = quick(job, timeline=timeline)
+    if answer.fits is False and changes:
+        from dataclasses import replace
+
+        from launcher.estimate.changes import cheapest
+
+        return replace(answer, changes=cheapest(job, answer))
+    return answer
+
+
+def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
+    """Estimate many jobs, for searches: a job that cannot run gives its `CannotEstimate` instead of raising it."""
+    answers: list[Estimate | CannotEstimate] = []
+    for job in jobs:
+        found = problems(job)
+        answers.append(CannotEstimate(found) if found else quick(job))
+    return answers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    counts: Counts
+    costs: tuple[ChunkCost, ...]
+    adapters: int
+
+
+def quick(job: Job, *, timeline: bool = False) -> Estimate:
+    """Estimate a job that is known to be sound (`launcher.estimate.check.problems` is empty)."""
+    split = resolved(job)
+    if isinstance(split, CannotSplit):
+        raise split
+    sizes, assumed, placed = split.sizes, split.assumed, split.stages
+    machine, unmeasured = read_machine(
+        job.hardware,
+        dtype=job.precision.dtype,
+        fp8=sizes.fp8,
+        node=job.cluster.devices_per_node,
+        experts=sizes.experts > 0,
+        nodes=job.cluster.nodes,
+    )
+    stages = [_stage(sizes, machine, chunks) for chunks in placed]
+    memories = _memories(job, sizes, machine, placed, stages)
+    events: list[Event] | None = [] if timeline else None
+    time = _time(sizes, machine, stages, events) if machine.known else None
+    counts = sum((stage.counts for stage in stages), Counts())
+    return _answer(job, sizes, machine, memories, time, counts, [*assumed, *unmeasured, *_unread(job)], events, stages)
+
+
+@lru_cache(maxsize=512)
+def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
+    counts, costs, before = Counts(), [], 0
+    for chunk in chunks:
+        counts += chunk_parameters(sizes, chunk)
+        costs.append(cost(parts_of(sizes, machine, chunk, before)))
+        before += len(chunk.kinds)
+    adapters = _adapters(sizes, machine, chunks) if sizes.lora else 0
+    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters)
+
+
+def _adapters(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> int:
+    """Count LoRA parameters on a rank: a pair of thin matrices beside each product of the dense path."""
+    total = 0
+    for chunk in chunks:
+        for moe in chunk.kinds:
+            for op in operations_of(sizes, machine, moe):
+                if op.weight is not None and op.name != "router" and not op.name.startswith("expert"):
+                    total += sizes.lora * sum(op.weight)
+    return total
+
+
+def _operations(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> list[Operation]:
+    found: list[Operation] = []
+    for moe in {kind for chunk in chunks for kind in chunk.kinds}:
+        found += operations_of(sizes, machine, moe)
+    return found
+
+
+def _memories(
+    job: Job, sizes: Sizes, machine: Machine, placed: tuple[tuple[Chunk, ...], ...], stages: list[_Stage]
+) -> tuple[StageMemory, ...]:
+    one = job.hardware.workspace_gib if job.hardware.workspace_gib is not None else ASSUMED["workspace_gib"]
+    library = library_workspace(sizes, one * GIB)
+    memories = []
+    for index, (chunks, stage) in enumerate(zip(placed, stages, strict=True)):
+        workspace = library + _workspace(sizes, machine, chunks)
+        parts = static(sizes, stage.counts, stage.adapters)
+        held = activations(sizes, index, stage.costs)
+        memories.append(stage_memory(index, parts, held, workspace, job.estimate.mem_factor))
+    return tuple(memories)
+
+
+@lru_cache(maxsize=512)
+def _workspace(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> float:
+    """Return bytes of placeholders of weight gradients."""
+    return placeholders(sizes, _operations(sizes, machine, chunks))
+
+
+def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Event] | None) -> StepTime:
+    costs = [stage.costs for stage in stages]
+    tails: list[Tail] = []
+    for stage in {id(stage): stage for stage in stages}.values():
+        hidden_by = sum(chunk.backward for chunk in stage.costs)
+        tails.append(tail(sizes, machine, stage.counts, stage.adapters, hidden_by))
+    return step_time(sizes, machine, costs, tails, events)
+
+
+def _unread(job: Job) -> list[str]:
+    notes = []
+    if job.task.type not in ("pretrain", "sft"):
+        notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
+    if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:
+        notes.append("lora.target_modules: counted as every product of attention and dense networks")
+    if job.batch.packing or job.batch.variable_seq_lengths:
+        notes.append("batch: every sequence is counted at its full length")
+    return notes
+
+
+def _answer(
+    job: Job,
+    sizes: Sizes,
+    machine: Machine,
+    memories: tuple[StageMemory, ...],
+    time: StepTime | None,
+    counts: Counts,
+    missing: list[str],
+    events: list[Event] | None,
+    stages: list[_Stage],
+) -> Estimate:
+    memory = job.hardware.memory_gib
+    outside = round((job.hardware.reserved_gib if job.hardware.reserved_gib is not None else 1.5) * GIB)
+    capacity = round(memory * GIB) if memory is not None else None
+    if capacity is None:
+        missing = [*missing, "hardware.memory_gib: unknown, so whether the job fits is not judged"]
+    elif job.hardware.reserved_gib is None:
+        missing = [*missing, "hardware.reserved_gib: 1.5 (context and communication buffers)"]
+    if job.hardware.workspace_gib is None:
+        missing = [*missing, f"hardware.workspace_gib: {ASSUMED['workspace_gib']:g} (one kernel library)"]
+    peak = max(stage.peak_reserved for stage in memories)
+    if time is None:
+        missing = [*missing, "hardware.bf16_tflops: unknown, so time is not estimated"]
+    tokens = sizes.dp * sizes.mbs * sizes.micro_batches * sizes.seq
+    active = counts.active - (0 if sizes.tied else embedding_parameters(sizes).total)
+    flops = model_flops(sizes, active) * tokens
+    speed = tokens / time.step_s / sizes.world if time else None
+    achieved = flops / time.step_s / sizes.world if time else None
+    price = job.hardware.price
+    return Estimate(
+        fits=None if capacity is None else peak + outside <= capacity,
+        stages=memories,
+        capacity=capacity,
+        outside=outside,
+        time=time,
+        mfu=achieved / machine.peak if achieved else None,
+        tflops_per_device=achieved / 1e12 if achieved else None,
+        tokens_per_s_per_device=speed,
+        cost_per_billion_tokens=price * 1e9 / speed / 3600 if price is not None and speed else None,
+        parameters={
+            "total": counts.total,
+            "active": counts.active,
+            "per_stage": [stage.counts.rank for stage in stages],
+        },
+        missing=tuple(missing),
+        timeline=tuple(events or ()),
+    )
+
+
+def one_line(job: Job) -> str | None:
+    """Return the estimate in one line; None where the job or its hardware do not say enough.
+
+    >>> one_line(job)  # doctest: +SKIP
+    'fits: 61.2 of 80.0 GiB on stage 0 · 8.9 s/step'
+    """
+    if job.hardware.memory_gib is None and job.hardware.bf16_tflops is None:
+        return None
+    if problems(job):
+        return None
+    answer = quick(job)
+    fullest = answer.fullest
+    used = f"{(fullest.peak_reserved + answer.outside) / GIB:.1f}"
+    where = f" on stage {fullest.stage}" if len(answer.stages) > 1 else ""
+    if answer.capacity is None:
+        line = f"needs {used} GiB{where}"
+    else:
+        verdict = "fits" if answer.fits else "does not fit"
+        line = f"{verdict}: {used} of {answer.capacity / GIB:g} GiB{where}"
+    if answer.time is not None:
+        line += f" · {answer.time.step_s:.3g} s/step"
+    return line

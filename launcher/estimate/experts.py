@@ -1,0 +1,166 @@
+"""The kernels of a mixture-of-experts network: routing, dispatch, grouped products, combination, shared experts."""
+
+from typing import TYPE_CHECKING
+
+from launcher.estimate import network
+from launcher.estimate.operation import Operation
+
+if TYPE_CHECKING:
+    from launcher.estimate.layers import Builder
+
+
+# Small kernels of scores, top-k, balancing loss and token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
+_ROUTING_KERNELS = 10
+
+
+def routed_tokens(builder: "Builder") -> float:
+    """Return the tokens that the experts of a rank get, when every expert gets the same number of tokens."""
+    s = builder.sizes
+    share = float(builder.local * s.topk * s.etp)
+    return share * s.capacity if s.capacity else share
+
+
+def experts(builder: "Builder") -> list[Operation]:
+    """Return the operations of the experts of one layer, in the order of Megatron-core's all-to-all dispatcher."""
+    s = builder.sizes
+    operations = [_router(builder)]
+    shared = builder.mlp(s.shared_ffn, prefix="shared ", module="shared", shared=True) if s.shared_ffn else []
+    operations += _dispatch(builder)
+    operations += _grouped(builder)
+    operations.append(_combine(builder))
+    return operations + shared
+
+
+def _router(builder: "Builder") -> Operation:
+    """Return gating: a product of hidden x experts, scores and top-k in fp32."""
+    s, machine, tokens = builder.sizes, builder.machine, builder.local
+    flops = 2.0 * tokens * s.hidden * s.experts
+    given, scores = tokens * s.hidden * builder.act, 4.0 * tokens * s.experts
+    return Operation(
+        name="router",
+        module="moe",
+        keeps=given + 2 * scores,
+        forward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
+        backward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
+        forward=machine.linear(flops, given + scores) + machine.moved(2 * scores) + _ROUTING_KERNELS * machine.latency,
+        backward=2 * machine.linear(flops, given + scores) + machine.moved(3 * scores) + _ROUTING_KERNELS * machine.latency,
+        flops=flops,
+    )
+
+
+def _exchange(builder: "Builder", sent: float) -> float:
+    """Return seconds of one exchange of `sent` bytes a rank between the expert-parallel ranks."""
+    s, machine = builder.sizes, builder.machine
+    stride = s.etp
+    if s.dispatcher == "allgather":
+        return network.all_gather(machine, sent * s.ep, s.ep * s.etp, 1)
+    seconds = network.all_to_all(machine, sent, s.ep, stride)
+    if s.etp > 1:
+        seconds += network.all_gather(machine, sent * s.etp, s.etp, 1)
+    if s.overlap_moe:
+        return 0.2 * seconds
+    return seconds * 0.7 if s.overlap_shared and s.shared_ffn else seconds
+
+
+def _dispatch(builder: "Builder") -> list[Operation]:
+    s, machine, act = builder.sizes, builder.machine, builder.act
+    tokens = builder.local * s.hidden * act
+    sent = float(builder.local * s.topk) * s.hidden * act * (s.capacity or 1.0)
+    got = routed_tokens(builder) * s.hidden * act
+    kernels = (tokens + sent) / machine.permute + machine.latency
+    if s.ep > 1 and s.experts > s.ep:
+        kernels += 2 * got / machine.permute + machine.latency
+    seconds = _exchange(builder, sent)
+    if s.probs:
+        seconds += network.all_to_all(machine, sent / s.hidden / act * 4, s.ep, s.etp) if s.ep > 1 else 0.0
+    return [
+        Operation(
+            name="dispatch",
+            module="moe",
+            forward_needs=sent + got,
+            backward_needs=sent + got,
+            forward=kernels,
+            backward=kernels,
+            forward_comm=seconds,
+            backward_comm=seconds,
+        )
+    ]
+
+
+def _held(builder: "Builder") -> float:
+    """Return bytes of dispatched tokens that the layer's forward still refers to until it ends.
+
+    MoELayer.forward keeps the permuted and, where they are sorted again, the received tokens in local variables
+    (megatron-core 0.16.1 transformer/moe/moe_layer.py).
+    """
+    s = builder.sizes
+    sent = float(builder.local * s.topk) * s.hidden * builder.act * (s.capacity or 1.0)
+    got = routed_tokens(builder) * s.hidden * builder.act
+    return sent + (got if s.ep > 1 and s.experts > s.ep else 0.0)
+
+
+def _grouped(builder: "Builder") -> list[Operation]:
+    s, machine, act = builder.sizes, builder.machine, builder.act
+    rows = routed_tokens(builder)
+    held = _held(builder)
+    width = s.moe_ffn // s.etp
+    local = s.experts // s.ep
+    up = _product(builder, "expert up", rows, s.hidden, width * (2 if s.gated else 1), local)
+    down = _product(builder, "expert down", rows, width, s.hidden, local)
+    made = rows * width * act
+    given = made * (2 if s.gated else 1)
+    keeps = given if s.fused_activation else given + made
+    activation = Operation(
+        name="expert activation",
+        module="moe",
+        keeps=keeps + (4 * rows if s.probs else 0.0),
+        forward_needs=given + made + held,
+        backward_needs=given + 2 * made,
+        forward=machine.moved(given + made),
+        backward=machine.moved(2 * given + made),
+    )
+    return [up, activation, down]
+
+
+def _product(builder: "Builder", name: str, rows: float, inner: int, outer: int, local: int) -> Operation:
+    s, machine, act = builder.sizes, builder.machine, builder.act
+    flops = 2.0 * rows * inner * outer
+    size = rows * (inner + outer) * act + local * inner * outer * act
+    gradient = rows * (inner + outer) * act + local * inner * outer * 8
+    tokens = max(1.0, rows / local)
+    count = 1 if s.grouped else local
+    seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
+    back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
+    return Operation(
+        name=name,
+        module="moe",
+        keeps=rows * inner * builder.gemm,
+        forward_needs=rows * (inner + outer) * act + _held(builder),
+        backward_needs=rows * (inner + outer) * act,
+        forward=seconds,
+        backward=back,
+        flops=flops,
+        weight=(outer, inner),
+    )
+
+
+def _combine(builder: "Builder") -> Operation:
+    s, machine, act = builder.sizes, builder.machine, builder.act
+    tokens = builder.local * s.hidden * act
+    sent = float(builder.local * s.topk) * s.hidden * act * (s.capacity or 1.0)
+    got = routed_tokens(builder) * s.hidden * act
+    kernels = (tokens + sent) / machine.permute + machine.latency
+    if s.ep > 1 and s.experts > s.ep:
+        kernels += 2 * got / machine.permute + machine.latency
+    seconds = _exchange(builder, sent)
+    return Operation(
+        name="combine",
+        module="moe",
+        keeps=0.0 if s.probs else sent,
+        forward_needs=sent + got + _held(builder),
+        backward_needs=sent + got,
+        forward=kernels,
+        backward=kernels,
+        forward_comm=seconds,
+        backward_comm=seconds,
+    )

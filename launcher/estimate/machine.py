@@ -1,0 +1,163 @@
+"""How fast one device and its links are: data-sheet peaks times measured shares, and what had to be assumed."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from launcher.job.machine import Hardware
+
+# Where nobody measured: typical shares of well-tuned machines, always listed under `missing` in the answer.
+ASSUMED: dict[str, float] = {
+    "matmul_efficiency": 0.65,
+    "weight_gradient_efficiency": 0.62,
+    "small_matmul_gflop": 3.0,
+    "grouped_matmul_efficiency": 0.55,
+    "grouped_matmul_tokens": 300.0,
+    "attention_efficiency": 0.9,
+    "attention_backward_efficiency": 0.75,
+    "attention_small_heads": 4.0,
+    "latent_attention_share": 0.8,
+    "memory_efficiency": 0.75,
+    "permute_efficiency": 0.4,
+    "cross_entropy_efficiency": 0.4,
+    "kernel_latency_us": 15.0,
+    "all_reduce_efficiency": 0.75,
+    "all_gather_efficiency": 0.7,
+    "reduce_scatter_efficiency": 0.7,
+    "all_to_all_efficiency": 0.6,
+    "p2p_efficiency": 0.8,
+    "inter_node_efficiency": 0.8,
+    "intra_node_latency_us": 8.0,
+    "inter_node_latency_us": 15.0,
+    "collective_latency_us": 25.0,
+    "inter_node_gbs": 25.0,
+    "host_link_gbs": 25.0,
+    "workspace_gib": 0.03125,
+    "reserved_gib": 1.5,
+    "memory_bandwidth_gbs": 1600.0,
+    "intra_node_gbs": 392.0,
+}
+_LINKS = ("inter_node_gbs", "inter_node_efficiency", "inter_node_latency_us")
+_EXPERTS = ("grouped_matmul_efficiency", "grouped_matmul_tokens", "permute_efficiency", "all_to_all_efficiency")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Machine:
+    """Figures of one device in SI units: FLOP/s, bytes/s, seconds, told apart by identity. Without a known peak, times mean nothing."""
+
+    known: bool
+    peak: float
+    peak_bf16: float
+    matmul: float
+    weight_gradient: float
+    small: float
+    grouped: float
+    grouped_tokens: float
+    attention: float
+    attention_backward: float
+    small_heads: float
+    latent_share: float
+    memory: float
+    permute: float
+    cross_entropy: float
+    latency: float
+    all_reduce: float
+    all_gather: float
+    reduce_scatter: float
+    all_to_all: float
+    p2p: float
+    intra_latency: float
+    inter_latency: float
+    start: float
+    inter: float
+    shared: float | None
+    host: float
+    node: int
+
+    def linear(self, flops: float, size: float, *, gradient: bool = False) -> float:
+        """Return the seconds of a matrix product of `flops` that moves `size` bytes."""
+        efficiency = self.weight_gradient if gradient else self.matmul
+        compute = (flops + self.small) / (self.peak * efficiency)
+        return max(compute, size / self.memory, self.latency)
+
+    def experts(self, flops: float, size: float, tokens: float, *, gradient: bool = False) -> float:
+        """Return the seconds of a grouped product whose experts get `tokens` tokens each."""
+        efficiency = self.grouped * tokens / (tokens + self.grouped_tokens)
+        if gradient:
+            efficiency *= 0.8
+        return max(flops / (self.peak * efficiency), size / self.memory, self.latency) if flops else 0.0
+
+    def moved(self, size: float) -> float:
+        """Return the seconds of an element-wise kernel that moves `size` bytes."""
+        return size / self.memory + self.latency if size else 0.0
+
+    def core(self, flops: float, blocks: float, length: float, *, latent: bool, backward: bool) -> float:
+        """Return the seconds of attention; flops count every pair of `length` tokens, `blocks` = heads x length/4096."""
+        best = self.attention_backward if backward else self.attention
+        small = self.small_heads * (0.15 if backward else 1.0)
+        efficiency = best * blocks / (blocks + small) * length / (length + 512.0)
+        if latent:
+            efficiency *= self.latent_share
+        return max(flops / (self.peak_bf16 * efficiency), self.latency)
+
+def read_machine(
+    hardware: Hardware, *, dtype: str, fp8: bool, node: int, experts: bool, nodes: int
+) -> tuple[Machine, tuple[str, ...]]:
+    """Return the figures of a device, and what had to be assumed because the hardware file does not say it."""
+    return _read(hardware, dtype, fp8, node, experts, nodes)
+
+
+@lru_cache(maxsize=256)
+def _read(
+    hardware: Hardware, dtype: str, fp8: bool, node: int, experts: bool, nodes: int
+) -> tuple[Machine, tuple[str, ...]]:
+    assumed: list[str] = []
+
+    def figure(name: str) -> float:
+        value = getattr(hardware, name)
+        if value is not None:
+            return float(value)
+        unused = (name in _LINKS and nodes == 1) or (name in _EXPERTS and not experts) or name == "host_link_gbs"
+        if not unused:
+            assumed.append(f"hardware.{name}: {ASSUMED[name]:g} (nobody measured it)")
+        return ASSUMED[name]
+
+    peak = hardware.fp8_tflops if fp8 else (hardware.fp32_tflops if dtype == "fp32" else hardware.bf16_tflops)
+    if peak is None:
+        peak = (hardware.bf16_tflops or 0.0) / (2 if dtype == "fp32" else 1)
+        if dtype == "fp32" and peak:
+            assumed.append(f"hardware.fp32_tflops: {peak:g} (half of bf16)")
+    known, peak = bool(peak), peak or 1.0
+    bandwidth = figure("memory_bandwidth_gbs") * 1e9
+    memory = bandwidth * figure("memory_efficiency")
+    one_way = figure("intra_node_gbs") * 1e9 / 2
+    machine = Machine(
+        known=known,
+        peak=peak * 1e12,
+        peak_bf16=(hardware.bf16_tflops or peak) * 1e12 if fp8 else peak * 1e12,
+        matmul=figure("matmul_efficiency"),
+        weight_gradient=figure("weight_gradient_efficiency"),
+        small=figure("small_matmul_gflop") * 1e9,
+        grouped=figure("grouped_matmul_efficiency"),
+        grouped_tokens=figure("grouped_matmul_tokens"),
+        attention=figure("attention_efficiency"),
+        attention_backward=figure("attention_backward_efficiency"),
+        small_heads=figure("attention_small_heads"),
+        latent_share=figure("latent_attention_share"),
+        memory=memory,
+        permute=bandwidth * figure("permute_efficiency"),
+        cross_entropy=bandwidth * figure("cross_entropy_efficiency"),
+        latency=figure("kernel_latency_us") * 1e-6,
+        all_reduce=one_way * figure("all_reduce_efficiency"),
+        all_gather=one_way * figure("all_gather_efficiency"),
+        reduce_scatter=one_way * figure("reduce_scatter_efficiency"),
+        all_to_all=one_way * figure("all_to_all_efficiency"),
+        p2p=one_way * figure("p2p_efficiency"),
+        intra_latency=figure("intra_node_latency_us") * 1e-6,
+        inter_latency=figure("inter_node_latency_us") * 1e-6,
+        start=figure("collective_latency_us") * 1e-6,
+        inter=figure("inter_node_gbs") * 1e9 * figure("inter_node_efficiency"),
+        shared=hardware.shared_link_gbs * 1e9 if hardware.shared_link_gbs else None,
+        host=figure("host_link_gbs") * 1e9,
+        node=min(hardware.node_devices or node, node),
+    )
+    return machine, tuple(assumed) if known else ()

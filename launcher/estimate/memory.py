@@ -1,0 +1,111 @@
+"""Memory of a stage: weights, gradients, optimizer, activations in flight, workspace; peak allocated and reserved."""
+
+from collections.abc import Sequence
+
+from launcher.estimate.operation import Operation
+from launcher.estimate.parameters import Counts
+from launcher.estimate.result import StageMemory
+from launcher.estimate.schedule import most_live, order
+from launcher.estimate.sizes import Sizes
+from launcher.estimate.stages import ChunkCost
+
+GIB = 1024**3
+
+
+def shares(sizes: Sizes) -> tuple[int, int]:
+    """Return over how many ranks ZeRO spreads dense parameters and those of experts."""
+    return sizes.dp * sizes.cp, sizes.edp
+
+
+def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, float]:
+    """Return bytes of weights, gradients and optimizer of a rank.
+
+    Args:
+        adapters: parameters of LoRA adapters on the rank; they alone are trained where there are any.
+    """
+    dense_share, expert_share = shares(sizes)
+    weight = float(sizes.dtype)
+    weights_dense, weights_expert = counts.dense * weight, counts.expert * weight
+    if sizes.fp8:
+        # Two FP8 copies (rows and columns) beside the weights, or instead of them.
+        weights_dense += (counts.matmul - counts.expert) * (2 - (weight if sizes.fp8_weights else 0))
+        weights_expert += counts.expert * (2 - (weight if sizes.fp8_weights else 0))
+    dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)
+    gradients_dense, gradients_expert = dense * float(sizes.grad_bytes), expert * float(sizes.grad_bytes)
+    states = (sizes.master_bytes + sizes.state_bytes) * sizes.optimizer_fraction
+    optimizer_dense, optimizer_expert = dense * states, expert * states
+    if sizes.zero >= 1:
+        optimizer_dense, optimizer_expert = optimizer_dense / dense_share, optimizer_expert / expert_share
+    if sizes.zero >= 2:
+        gradients_dense, gradients_expert = gradients_dense / dense_share, gradients_expert / expert_share
+    if sizes.zero >= 3:
+        weights_dense, weights_expert = weights_dense / dense_share, weights_expert / expert_share
+    if sizes.lora:
+        weights_dense += adapters * weight
+    return weights_dense + weights_expert, gradients_dense + gradients_expert, optimizer_dense + optimizer_expert
+
+
+# Grouped products run on four streams, each with a workspace of its own (transformer_engine/pytorch/module/base.py).
+_GROUPED_STREAMS = 4
+
+
+def library_workspace(sizes: Sizes, one: float) -> float:
+    """Return bytes of the workspaces of matrix-product libraries, of `one` bytes for each stream and library."""
+    libraries = 2 + (_GROUPED_STREAMS if sizes.experts and sizes.grouped else 0)
+    return libraries * one
+
+
+def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
+    """Return bytes of the weight gradients that are kept as placeholders, one for each shape of a product.
+
+    Transformer Engine accumulates into the main gradient and hands autograd a cached tensor of the weight's shape.
+    Source: get_dummy_wgrad, transformer_engine/pytorch/module/base.py (2.3; grouped products 2.10).
+    """
+    if not sizes.fused_wgrad or not sizes.duplicated_mla or sizes.lora:
+        return 0.0
+    shapes = {op.weight for op in operations if op.weight is not None and op.name != "router"}
+    return float(sum(outer * inner * sizes.act for outer, inner in shapes))
+
+
+def activations(sizes: Sizes, stage: int, chunks: Sequence[ChunkCost]) -> float:
+    """Return the most bytes that the micro-batches in flight on a stage take, kernels' temporaries included."""
+    count = sizes.micro_batches
+    if sizes.vpp == 1:
+        in_flight = min(sizes.pp - stage, count)
+        chunk = chunks[0]
+        return (in_flight - 1) * chunk.keeps + max(chunk.forward_peak, chunk.backward_peak)
+    enough = min(count, 3 * max(sizes.microbatch_group, sizes.pp))
+    steps = order(stage, sizes.pp, sizes.vpp, enough, sizes.microbatch_group)
+    return most_live(
+        steps,
+        [chunk.keeps for chunk in chunks],
+        [chunk.forward_peak for chunk in chunks],
+        [chunk.backward_peak for chunk in chunks],
+    )
+
+
+def stage_memory(
+    stage: int,
+    parts: tuple[float, float, float],
+    held: float,
+    workspace: float,
+    mem_factor: float,
+) -> StageMemory:
+    """Put the memory of one stage together.
+
+    Args:
+        parts: weights, gradients, optimizer (bytes).
+        held: activations at their peak.
+    """
+    weights, gradients, optimizer = parts
+    allocated = weights + gradients + optimizer + held + workspace
+    return StageMemory(
+        stage=stage,
+        weights=round(weights),
+        gradients=round(gradients),
+        optimizer=round(optimizer),
+        activations=round(held),
+        workspace=round(workspace),
+        peak_allocated=round(allocated),
+        peak_reserved=round(allocated / mem_factor),
+    )

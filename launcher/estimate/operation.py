@@ -1,0 +1,190 @@
+"""One kernel of a layer: what it keeps, what it needs for a moment, how long it takes."""
+
+from dataclasses import dataclass, replace
+
+from launcher.estimate.sizes import Sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One kernel, or a few that belong together, for one micro-batch on one rank.
+
+    Attributes:
+        name: what it is, unique within a layer.
+        module: the recompute module that it belongs to (attention, core, mlp, moe, shared, norm …).
+        keeps: bytes kept from its forward until its backward.
+        forward_needs: bytes that live while its forward runs, beyond what is kept.
+        backward_needs: the same of its backward.
+        restored: bytes that recomputation brings back before its backward.
+        frees: of the bytes brought back, those that its backward frees.
+        forward, backward: seconds of computation.
+        forward_comm, backward_comm: seconds of communication that nothing hides.
+        flops: of the forward, dense.
+        rerun: its forward runs again in the backward.
+        weight: (out, in) of a matrix product, for the library's placeholder of weight gradients.
+    """
+
+    name: str
+    module: str
+    keeps: float = 0.0
+    forward_needs: float = 0.0
+    backward_needs: float = 0.0
+    restored: float = 0.0
+    frees: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    forward_comm: float = 0.0
+    backward_comm: float = 0.0
+    flops: float = 0.0
+    rerun: bool = False
+    weight: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """What a whole layer costs: bytes relative to what lives at its start, and seconds.
+
+    Attributes:
+        keeps: bytes kept from forward to backward for one micro-batch.
+        forward_peak: most bytes beyond those of earlier layers while its forward runs.
+        backward_peak: the same while its backward runs (including what the layer keeps).
+        forward, backward: seconds of computation (recomputation in backward).
+        forward_comm, backward_comm: seconds of exposed communication.
+        flops: of the forward.
+        recompute: seconds of `backward` that repeat forward work.
+    """
+
+    keeps: float = 0.0
+    forward_peak: float = 0.0
+    backward_peak: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    forward_comm: float = 0.0
+    backward_comm: float = 0.0
+    flops: float = 0.0
+    recompute: float = 0.0
+
+
+def walk(operations: list[Operation], residual: float) -> Layer:
+    """Sum up a layer: the forward in order, then the backward in reverse.
+
+    Args:
+        residual: bytes of the residual stream, whose gradient lives during the whole backward.
+    """
+    live = peak = 0.0
+    forward = backward = forward_comm = backward_comm = flops = again = 0.0
+    for op in operations:
+        need = live + op.forward_needs
+        peak = max(peak, need)
+        live += op.keeps
+        forward += op.forward
+        backward += op.backward
+        forward_comm += op.forward_comm
+        backward_comm += op.backward_comm
+        flops += op.flops
+        if op.rerun:
+            again += op.forward
+            backward_comm += op.forward_comm
+    keeps, back_peak = live, live
+    live += residual
+    for op in reversed(operations):
+        live += op.restored
+        back_peak = max(back_peak, live + op.backward_needs)
+        live -= op.keeps + op.frees
+    return Layer(
+        keeps=keeps,
+        forward_peak=max(peak, keeps),
+        backward_peak=back_peak,
+        forward=forward,
+        backward=backward + again,
+        forward_comm=forward_comm,
+        backward_comm=backward_comm,
+        flops=flops,
+        recompute=again,
+    )
+
+
+def checkpointed(operations: list[Operation], residual: float, saved: float, group: int) -> Layer:
+    """Return a layer whose whole forward runs again in the backward.
+
+    Args:
+        saved: bytes of the layer's input as it is kept.
+        group: layers that share one kept input (method uniform); the last of the group holds the others' tensors.
+    """
+    plain = walk(operations, residual)
+    transient = max(op.forward_needs for op in operations) + residual
+    repeated = max(plain.forward_peak, plain.backward_peak) + (group - 1) * plain.keeps
+    return Layer(
+        keeps=saved / group,
+        forward_peak=saved / group + transient,
+        backward_peak=saved / group + repeated,
+        backward=plain.backward + plain.forward,
+        backward_comm=plain.backward_comm + plain.forward_comm,
+        forward=plain.forward,
+        forward_comm=plain.forward_comm,
+        flops=plain.flops,
+        recompute=plain.forward + plain.forward_comm,
+    )
+
+
+# Modules of selective recomputation that drop everything between their input and their output.
+_WHOLE = {"mlp": ("mlp",), "moe": ("moe", "shared"), "shared_experts": ("shared",), "core_attn": ("core",)}
+# Recompute module, the operations that run again, and the operations whose kept input is dropped for it.
+_DISCARDED: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("moe_act", ("expert activation",), ("expert down",)),
+    ("activation", ("expert activation",), ("expert down",)),
+    ("activation", ("activation",), ("down",)),
+    ("activation", ("shared activation",), ("shared down",)),
+    ("layernorm", ("separate input norm",), ("qkv", "q down", "q", "kv down")),
+    ("layernorm", ("separate feed-forward norm",), ("router", "up", "shared up")),
+    ("mla_up_proj", ("q norm", "q up"), ("q up",)),
+    ("mla_up_proj", ("kv norm", "kv up", "rope"), ("kv up", "core attention")),
+)
+
+
+def recomputed(operations: list[Operation], sizes: Sizes) -> list[Operation]:
+    """Return the operations of a layer with the job's selective recomputation applied.
+
+    A module that runs again keeps only its input; a discarded output (normalisation, activation, MLA's up projection)
+    is not kept by the operation that reads it, and comes back right before that one's backward.
+    """
+    chosen = set(sizes.recompute_modules)
+    result = operations
+    for name, members in _WHOLE.items():
+        if name in chosen:
+            result = _segment(result, members, sizes.skip_last)
+    for name, makers, readers in _DISCARDED:
+        if name in chosen:
+            result = _discard(result, makers, readers)
+    return result
+
+
+def _segment(operations: list[Operation], members: tuple[str, ...], skip_last: bool) -> list[Operation]:
+    inside = [index for index, op in enumerate(operations) if op.module in members]
+    if not inside:
+        return operations
+    result, dropped = list(operations), 0.0
+    for index in inside:
+        op = operations[index]
+        if index == inside[0]:
+            result[index] = replace(op, rerun=True)
+            continue
+        dropped += op.keeps
+        again = not (skip_last and index == inside[-1])
+        result[index] = replace(op, keeps=0.0, frees=op.frees + op.keeps, rerun=again)
+    last = result[inside[-1]]
+    result[inside[-1]] = replace(last, restored=last.restored + dropped)
+    return result
+
+
+def _discard(operations: list[Operation], makers: tuple[str, ...], readers: tuple[str, ...]) -> list[Operation]:
+    if not any(op.name in makers for op in operations):
+        return operations
+    result = []
+    for op in operations:
+        if op.name in makers:
+            op = replace(op, rerun=True)
+        if op.name in readers and op.keeps:
+            op = replace(op, keeps=0.0, restored=op.restored + op.keeps, frees=op.frees + op.keeps)
+        result.append(op)
+    return result

@@ -1,0 +1,180 @@
+"""How many parameters lie where: equal to what megatron-core's GPTModel allocates with the same arguments."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from launcher.estimate.placement import Chunk
+from launcher.estimate.sizes import Sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Numbers of parameters.
+
+    Attributes:
+        dense: on one rank, sharded or repeated over data parallel ranks.
+        expert: on one rank, of routed experts, which have their own data parallel group.
+        total: of the whole module, each weight once.
+        active: of `total`, those that one token passes.
+        matmul: weights of `dense` and `expert` on a rank that FP8 keeps in one byte.
+    """
+
+    dense: int = 0
+    expert: int = 0
+    total: int = 0
+    active: int = 0
+    matmul: int = 0
+
+    @property
+    def rank(self) -> int:
+        """Parameters on one rank."""
+        return self.dense + self.expert
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            dense=self.dense + other.dense,
+            expert=self.expert + other.expert,
+            total=self.total + other.total,
+            active=self.active + other.active,
+            matmul=self.matmul + other.matmul,
+        )
+
+    def __mul__(self, times: int) -> "Counts":
+        return Counts(
+            dense=self.dense * times,
+            expert=self.expert * times,
+            total=self.total * times,
+            active=self.active * times,
+            matmul=self.matmul * times,
+        )
+
+
+def _whole(number: int) -> Counts:
+    return Counts(dense=number, total=number, active=number)
+
+
+def _split(number: int, parts: int) -> Counts:
+    return Counts(dense=number // parts, total=number, active=number, matmul=number // parts)
+
+
+def norm_parameters(sizes: Sizes, width: int) -> int:
+    """Return the parameters of one normalisation: a scale, and a shift for LayerNorm."""
+    return width * (2 if sizes.layer_norm else 1)
+
+
+def _attention(s: Sizes) -> Counts:
+    if s.mla:
+        return _latent_attention(s)
+    query, key_value = s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim
+    counts = _split(s.hidden * (query + key_value), s.tp) + _split(query * s.hidden, s.tp)
+    if s.qkv_bias:
+        counts += _split(query + key_value, s.tp)
+    if s.linear_bias:
+        counts += _whole(s.hidden)
+    if s.qk_norm:
+        counts += _whole(2 * norm_parameters(s, s.head_dim))
+    return counts
+
+
+def _latent_attention(s: Sizes) -> Counts:
+    """Count MLA: the down projections are repeated over tp with Transformer Engine, split with local layers."""
+    down_parts = 1 if s.duplicated_mla else s.tp
+    head = s.nope_dim + s.rope_dim
+    if s.q_rank is not None:
+        counts = _split(s.hidden * s.q_rank, down_parts) + _split(s.q_rank * s.heads * head, s.tp)
+        if s.qk_norm:
+            counts += _whole(norm_parameters(s, s.q_rank))
+    else:
+        counts = _split(s.hidden * s.heads * head, s.tp)
+    counts += _split(s.hidden * (s.kv_rank + s.rope_dim), down_parts)
+    counts += _split(s.kv_rank * s.heads * (s.nope_dim + s.v_dim), s.tp)
+    if s.qk_norm:
+        counts += _whole(norm_parameters(s, s.kv_rank))
+    counts += _split(s.heads * s.v_dim * s.hidden, s.tp)
+    if s.linear_bias:
+        counts += _whole(s.hidden)
+    return counts
+
+
+def _mlp(s: Sizes, ffn: int) -> Counts:
+    width = ffn * (2 if s.gated else 1)
+    counts = _split(s.hidden * width, s.tp) + _split(ffn * s.hidden, s.tp)
+    if s.linear_bias:
+        counts += _split(width, s.tp) + _whole(s.hidden)
+    return counts
+
+
+def _moe(s: Sizes) -> Counts:
+    one = s.hidden * s.moe_ffn * (3 if s.gated else 2)
+    local = s.experts // s.ep
+    share = local * one // s.etp
+    total, active = s.experts * one, s.topk * one
+    if s.linear_bias:
+        bias = s.moe_ffn * (2 if s.gated else 1)
+        share += local * (bias // s.etp + s.hidden)
+        total += s.experts * (bias + s.hidden)
+        active += s.topk * (bias + s.hidden)
+    counts = Counts(expert=share, total=total, active=active, matmul=share) + _whole(s.experts * s.hidden)
+    if s.shared_ffn:
+        counts += _mlp(s, s.shared_ffn)
+        if s.shared_gate:
+            counts += _whole(s.hidden)
+    return counts
+
+
+@lru_cache(maxsize=512)
+def layer_parameters(sizes: Sizes, moe: bool) -> Counts:
+    """Return the parameters of one transformer layer, with or without experts."""
+    norms = _whole(2 * norm_parameters(sizes, sizes.hidden))
+    return _attention(sizes) + (_moe(sizes) if moe else _mlp(sizes, sizes.ffn)) + norms
+
+
+def embedding_parameters(sizes: Sizes) -> Counts:
+    """Return the parameters of the token embedding, with learned positions where the model has them."""
+    counts = Counts(
+        dense=sizes.vocab * sizes.hidden // sizes.tp,
+        total=sizes.vocab * sizes.hidden,
+        active=sizes.vocab * sizes.hidden,
+    )
+    return counts + _whole(sizes.positions * sizes.hidden) if sizes.learned_positions else counts
+
+
+@lru_cache(maxsize=512)
+def mtp_parameters(sizes: Sizes) -> Counts:
+    """Return the parameters of one multi-token-prediction layer: two norms, a projection, a layer, a norm."""
+    moe = sizes.is_moe_layer(sizes.layers - 1)
+    projection = _split(2 * sizes.hidden * sizes.hidden, sizes.tp)
+    return layer_parameters(sizes, moe) + projection + _whole(3 * norm_parameters(sizes, sizes.hidden))
+
+
+def chunk_parameters(sizes: Sizes, chunk: Chunk) -> Counts:
+    """Return the parameters of one model chunk.
+
+    The last stage holds a copy of the embedding where it is tied to the output layer or where MTP layers need it;
+    the copy counts on the rank, not in the total.
+    """
+    experts = sum(chunk.kinds)
+    counts = layer_parameters(sizes, False) * (len(chunk.kinds) - experts) if len(chunk.kinds) > experts else Counts()
+    if experts:
+        counts += layer_parameters(sizes, True) * experts
+    embedding = embedding_parameters(sizes)
+    if chunk.embedding:
+        counts += embedding
+    elif chunk.mtp:
+        counts += Counts(dense=embedding.dense)
+    if chunk.mtp:
+        counts += mtp_parameters(sizes) * chunk.mtp
+    if chunk.norm:
+        counts += _whole(norm_parameters(sizes, sizes.hidden))
+    if chunk.head:
+        counts += _head(sizes, chunk)
+    return counts
+
+
+def _head(sizes: Sizes, chunk: Chunk) -> Counts:
+    weight = sizes.vocab * sizes.hidden
+    if not sizes.tied:
+        return Counts(dense=weight // sizes.tp, total=weight, active=weight)
+    if chunk.embedding:
+        return Counts()
+    return Counts(dense=weight // sizes.tp)

@@ -1,0 +1,94 @@
+"""What an estimate says: typed records, and their JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from launcher.estimate.schedule import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMemory:
+    """Memory of one pipeline stage on its fullest rank, in bytes."""
+
+    stage: int
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    workspace: int
+    peak_allocated: int
+    peak_reserved: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """One optimizer step, in seconds; the parts are those of the slowest stage and add up to `step_s`."""
+
+    step_s: float
+    forward_s: float
+    backward_s: float
+    bubble_s: float
+    exposed_comm_s: float
+    optimizer_s: float
+    recompute_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of the job that makes it fit, with what it costs."""
+
+    overrides: tuple[str, ...]
+    peak_reserved: int
+    step_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """Memory, time and parameters of a job.
+
+    Attributes:
+        fits: the fullest stage's reserved memory and what lies outside are within the device's memory; None where the memory is not known.
+        capacity: bytes of one device; None where the hardware file does not say.
+        outside: bytes of it that the framework's allocator never gets (context, communication buffers).
+        time, mfu, tokens_per_s_per_device: None where the hardware's peak is not known.
+        cost_per_billion_tokens: in the unit of `hardware.price`.
+        parameters: total, active, and per stage on one rank.
+        changes: the cheapest computed changes that make the job fit, where it does not.
+        missing: every figure that had to be assumed.
+        timeline: steps of all stages, where asked for.
+    """
+
+    fits: bool | None
+    stages: tuple[StageMemory, ...]
+    capacity: int | None
+    outside: int
+    time: StepTime | None
+    mfu: float | None
+    tokens_per_s_per_device: float | None
+    tflops_per_device: float | None
+    cost_per_billion_tokens: float | None
+    parameters: Mapping[str, Any]
+    missing: tuple[str, ...]
+    changes: tuple[Change, ...] = ()
+    timeline: tuple[Event, ...] = ()
+
+    @property
+    def fullest(self) -> StageMemory:
+        """The stage with the highest peak."""
+        return max(self.stages, key=lambda stage: stage.peak_reserved)
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the estimate as plain data (the contract of DESIGN)."""
+        return {
+            "fits": self.fits,
+            "memory": {"per_stage": [asdict(stage) for stage in self.stages], "capacity": self.capacity, "outside": self.outside},
+            "time": asdict(self.time) if self.time else None,
+            "mfu": self.mfu,
+            "tflops_per_device": self.tflops_per_device,
+            "tokens_per_s_per_device": self.tokens_per_s_per_device,
+            "cost_per_billion_tokens": self.cost_per_billion_tokens,
+            "parameters": dict(self.parameters),
+            "changes": [asdict(change) for change in self.changes],
+            "missing": list(self.missing),
+        }

@@ -1,0 +1,82 @@
+"""An estimate on one screen."""
+
+from launcher.estimate.memory import GIB
+from launcher.estimate.result import Estimate
+from launcher.job import Job
+
+_PARTS = ("weights", "gradients", "optimizer", "activations", "workspace", "peak_allocated", "peak_reserved")
+_SHOWN = 12
+
+
+def screen(job: Job, answer: Estimate) -> str:
+    """Return the answer as text: verdict, memory per stage, time, changes, assumptions."""
+    lines = [_verdict(job, answer), "", *_memory(answer)]
+    if answer.time is not None:
+        lines += ["", *_time(job, answer)]
+    if answer.changes:
+        lines += ["", "makes it fit, the fastest first:"]
+        for change in answer.changes:
+            seconds = f", {change.step_s:.3g} s/step" if change.step_s is not None else ""
+            lines.append(f"  {' '.join(change.overrides)}  ({change.peak_reserved / GIB:.1f} GiB{seconds})")
+    elif answer.fits is False:
+        lines += ["", "no single change or pair of changes of recomputation, layout, precision or offload makes it fit"]
+    if answer.missing:
+        lines += ["", "assumed:"] + [f"  {line}" for line in _grouped(answer.missing)]
+    return "\n".join(lines)
+
+
+def _verdict(job: Job, answer: Estimate) -> str:
+    fullest = answer.fullest
+    used = (fullest.peak_reserved + answer.outside) / GIB
+    where = f"stage {fullest.stage}" if len(answer.stages) > 1 else "every device"
+    devices = f"{job.cluster.world_size} × {job.hardware.name or 'device'}"
+    total, active = answer.parameters["total"], answer.parameters["active"]
+    model = f"{total / 1e9:.2f} B parameters" + (f", {active / 1e9:.2f} B active" if active != total else "")
+    if answer.capacity is None:
+        verdict = f"needs {used:.1f} GiB on {where}"
+    else:
+        verdict = f"{'fits' if answer.fits else 'does not fit'}: {used:.1f} of {answer.capacity / GIB:g} GiB on {where}"
+    return f"{job.name or 'job'} on {devices}: {model}\n{verdict}"
+
+
+def _memory(answer: Estimate) -> list[str]:
+    header = "GiB      " + "".join(part.replace("peak_", "").rjust(13) for part in _PARTS)
+    rows = [header]
+    stages = list(answer.stages)
+    cut = len(stages) > _SHOWN
+    if cut:
+        stages = [*stages[: _SHOWN // 2], *stages[-_SHOWN // 2 :]]
+    for stage in stages:
+        figures = "".join(f"{getattr(stage, part) / GIB:13.2f}" for part in _PARTS)
+        rows.append(f"stage {stage.stage:<3}{figures}")
+    if cut:
+        rows.insert(1 + _SHOWN // 2, f"  … {len(answer.stages) - _SHOWN} more …")
+    rows.append(f"outside the framework's allocator on each device: {answer.outside / GIB:.2f} GiB")
+    return rows
+
+
+def _time(job: Job, answer: Estimate) -> list[str]:
+    time = answer.time
+    assert time is not None
+    share = 100 / time.step_s
+    lines = [
+        f"step {time.step_s:.4g} s: forward {time.forward_s * share:.0f} %, backward {time.backward_s * share:.0f} %"
+        f" (recomputation {time.recompute_s * share:.0f} %), bubble {time.bubble_s * share:.0f} %,"
+        f" exposed communication {time.exposed_comm_s * share:.0f} %, optimizer {time.optimizer_s * share:.0f} %"
+    ]
+    speed = answer.tokens_per_s_per_device or 0.0
+    rate = f"{speed:,.0f} tokens/s per device, {answer.tflops_per_device:.0f} TFLOP/s, MFU {100 * (answer.mfu or 0):.1f} %"
+    if answer.cost_per_billion_tokens is not None:
+        rate += f", {answer.cost_per_billion_tokens:,.0f} for a billion tokens (hardware.price {job.hardware.price:g})"
+    return [*lines, rate]
+
+
+def _grouped(missing: tuple[str, ...]) -> list[str]:
+    """Put the figures of the hardware that nobody measured on one line; `--json` names each with its value."""
+    unmeasured = [line for line in missing if line.endswith("(nobody measured it)")]
+    rest = [line for line in missing if line not in unmeasured]
+    if unmeasured:
+        names = ", ".join(line.split(":")[0].removeprefix("hardware.") for line in unmeasured[:4])
+        more = f" and {len(unmeasured) - 4} more" if len(unmeasured) > 4 else ""
+        rest.append(f"hardware: {len(unmeasured)} figures that nobody measured on it ({names}{more}; --json has all)")
+    return rest

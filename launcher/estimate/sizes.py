@@ -1,0 +1,324 @@
+"""Everything the estimate needs from a job as plain resolved numbers, and what had to be assumed for it."""
+
+from dataclasses import dataclass
+
+from launcher.job import Job
+
+# Bytes of an element.
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+_TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sizes:
+    """A job's architecture, layout and switches, every default filled in.
+
+    Two are equal only if they are the same object: the caches of layers look them up often, by identity.
+    """
+
+    # -- architecture
+    layers: int
+    hidden: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+    vocab_unpadded: int
+    positions: int
+    gated: bool
+    layer_norm: bool
+    qk_norm: bool
+    qkv_bias: bool
+    linear_bias: bool
+    tied: bool
+    learned_positions: bool
+    dropout: bool
+    window: int | None
+    mla: bool
+    q_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    v_dim: int
+    experts: int
+    topk: int
+    moe_ffn: int
+    shared_ffn: int
+    shared_gate: bool
+    dense_first: int
+    moe_every: int
+    mtp: int
+    # -- layout
+    world: int
+    node: int
+    tp: int
+    pp: int
+    vpp: int
+    cp: int
+    ep: int
+    etp: int
+    dp: int
+    edp: int
+    sp: bool
+    cp_algorithm: str
+    ulysses: int
+    microbatch_group: int
+    noop: int
+    # -- batch
+    mbs: int
+    micro_batches: int
+    seq: int
+    # -- numbers
+    dtype: int
+    fp8: bool
+    fp8_weights: bool
+    grad_bytes: int
+    zero: int
+    master_bytes: int
+    state_bytes: int
+    optimizer_fraction: float
+    # -- memory switches
+    recompute: str
+    recompute_modules: tuple[str, ...]
+    recompute_layers: int
+    per_stage: bool
+    saved_over_tp: bool
+    swap_attention: bool
+    offload_layers: int
+    # -- kernels
+    flash: bool
+    fused_activation: bool
+    fused_ce: bool
+    te_ce: bool
+    fused_wgrad: bool
+    separate_norm: bool
+    duplicated_mla: bool
+    fused_permute: bool
+    grouped: bool
+    # -- experts
+    dispatcher: str
+    capacity: float | None
+    probs: bool
+    # -- overlap
+    overlap_grad: bool
+    overlap_param: bool
+    overlap_tp: bool
+    overlap_moe: bool
+    overlap_shared: bool
+    overlap_p2p: bool
+    # -- options
+    sparsity: float
+    skip_last: bool
+    lora: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one micro-batch on one rank before tensor parallelism."""
+        return self.mbs * self.seq // self.cp
+
+    @property
+    def local_tokens(self) -> int:
+        """Tokens per rank outside tensor-parallel layers: split once more with sequence parallelism."""
+        return self.tokens // self.tp if self.sp else self.tokens
+
+    @property
+    def act(self) -> int:
+        """Bytes of an activation element."""
+        return self.dtype
+
+    def is_moe_layer(self, index: int) -> bool:
+        """Tell whether layer `index` (from 0) has experts: Hugging Face's rule for first_k_dense and frequency."""
+        return self.experts > 0 and index >= self.dense_first and index % self.moe_every == 0
+
+
+def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
+    """Resolve a job; assumes that the rules of `launcher.estimate.check` found no error.
+
+    Returns:
+        The sizes, and a list of what was assumed because the job leaves it to the backend.
+    """
+    assumed: list[str] = []
+    model, parallel, batch, moe = job.model, job.parallel, job.batch, job.moe
+    tp, pp, cp, ep = parallel.tp, parallel.pp, parallel.cp, parallel.ep
+    world = job.cluster.world_size
+    dp = max(1, world // (tp * pp * cp))
+    is_moe = model.is_moe
+    etp = (parallel.etp if parallel.etp is not None else tp) if is_moe else 1
+    ep = ep if is_moe else 1
+    if is_moe and parallel.etp is None and tp > 1:
+        assumed.append(f"parallel.etp: {tp}, the same as tp (Megatron-core's default)")
+    hidden, heads = model.hidden_size or 0, model.num_attention_heads or 1
+    seq, mbs = batch.seq_length or 1, batch.micro_batch_size
+    global_batch = batch.global_batch_size or mbs * dp
+    micro_batches = max(1, global_batch // (mbs * dp))
+    precision, optimizer, kernels = job.precision, job.optimizer, job.kernels
+    dtype = BYTES[precision.dtype]
+    grad_fp32 = precision.grad_reduce_in_fp32
+    if grad_fp32 is None:
+        grad_fp32 = precision.dtype == "bf16"
+        if precision.dtype == "bf16":
+            assumed.append("precision.grad_reduce_in_fp32: true (Megatron-LM's default for bf16)")
+    zero = parallel.zero_stage if parallel.zero_stage is not None else (1 if parallel.distributed_optimizer else 0)
+    if parallel.distributed_optimizer is None and parallel.zero_stage is None:
+        assumed.append("parallel.distributed_optimizer: false (Megatron-core's default)")
+    master, state = _optimizer_bytes(job, dtype, grad_fp32, zero)
+    algorithm = parallel.cp_algorithm or "megatron"
+    if cp > 1 and parallel.cp_algorithm is None:
+        assumed.append("parallel.cp_algorithm: megatron (ring)")
+    recompute, modules = _recompute(job)
+    attention = kernels.attention_backend
+    flash = attention not in ("unfused", "local") and not (attention is None and kernels.transformer_impl == "local")
+    if attention is None:
+        assumed.append(f"kernels.attention_backend: {'flash' if flash else 'unfused'}")
+    fused_ce = bool(kernels.cross_entropy_fusion)
+    if kernels.cross_entropy_fusion is None:
+        assumed.append("kernels.cross_entropy_fusion: false (Megatron-core's default)")
+    fp8 = precision.fp8_format is not None or precision.fp8_recipe is not None
+    if is_moe and moe.capacity_factor is None:
+        assumed.append("routing: every expert gets the same number of tokens")
+    sizes = Sizes(
+        layers=model.num_hidden_layers or 0,
+        hidden=hidden,
+        ffn=model.intermediate_size or 0,
+        heads=heads,
+        kv_heads=model.num_key_value_heads or heads,
+        head_dim=model.head_size or 1,
+        vocab=padded_vocabulary(job),
+        vocab_unpadded=model.vocab_size or 0,
+        positions=model.max_position_embeddings or seq,
+        gated=model.hidden_act == "silu",
+        layer_norm=model.normalization == "LayerNorm",
+        qk_norm=model.qk_layernorm,
+        qkv_bias=model.attention_bias or model.linear_bias,
+        linear_bias=model.linear_bias,
+        tied=model.tie_word_embeddings,
+        learned_positions=model.position_embedding == "learned_absolute",
+        dropout=model.hidden_dropout > 0 or model.attention_dropout > 0,
+        window=model.sliding_window,
+        mla=model.is_mla,
+        q_rank=model.q_lora_rank,
+        kv_rank=model.kv_lora_rank or 0,
+        nope_dim=model.qk_nope_head_dim or 0,
+        rope_dim=model.qk_rope_head_dim or 0,
+        v_dim=model.v_head_dim or 0,
+        experts=model.num_experts or 0,
+        topk=(model.num_experts_per_tok or 1) if is_moe else 0,
+        moe_ffn=(model.moe_intermediate_size or model.intermediate_size or 0) if is_moe else 0,
+        shared_ffn=model.shared_expert_intermediate_size or 0,
+        shared_gate=model.shared_expert_gate,
+        dense_first=model.first_k_dense_replace,
+        moe_every=model.moe_layer_freq,
+        mtp=model.num_nextn_predict_layers,
+        world=world,
+        node=job.cluster.devices_per_node,
+        tp=tp,
+        pp=pp,
+        vpp=_chunks_per_stage(job),
+        cp=cp,
+        ep=ep,
+        etp=etp,
+        dp=dp,
+        edp=max(1, world // (pp * ep * etp)) if is_moe else dp * cp,
+        sp=bool(parallel.sequence_parallel) and tp > 1,
+        cp_algorithm=algorithm,
+        ulysses=parallel.ulysses_degree or (cp if algorithm == "ulysses" else 1),
+        microbatch_group=parallel.microbatch_group_size or pp,
+        noop=len(parallel.noop_layers),
+        mbs=mbs,
+        micro_batches=micro_batches,
+        seq=seq,
+        dtype=dtype,
+        fp8=fp8,
+        fp8_weights=fp8 and bool(precision.fp8_param_gather),
+        grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
+        zero=zero,
+        master_bytes=master,
+        state_bytes=state,
+        optimizer_fraction=_resident_optimizer(job),
+        recompute=recompute,
+        recompute_modules=modules,
+        recompute_layers=job.recompute.num_layers or 1,
+        per_stage=bool(job.recompute.per_pp_rank),
+        saved_over_tp=bool(job.recompute.distribute_saved_activations),
+        swap_attention=bool(job.offload.attention),
+        offload_layers=job.offload.activation_layers or 0,
+        flash=flash,
+        fused_activation=kernels.bias_activation_fusion is not False,
+        fused_ce=fused_ce,
+        te_ce=fused_ce and kernels.cross_entropy_fusion_impl == "te",
+        fused_wgrad=kernels.gradient_accumulation_fusion is not False,
+        separate_norm=kernels.transformer_impl == "local",
+        duplicated_mla=kernels.transformer_impl != "local",
+        fused_permute=bool(moe.permute_fusion),
+        grouped=moe.grouped_gemm is not False,
+        dispatcher=moe.token_dispatcher_type,
+        capacity=moe.capacity_factor if moe.pad_to_capacity or moe.capacity_factor else None,
+        probs=job.estimate.dispatch_probs,
+        overlap_grad=bool(job.overlap.grad_reduce),
+        overlap_param=bool(job.overlap.param_gather),
+        overlap_tp=bool(job.overlap.tp_comm),
+        overlap_moe=bool(moe.dispatch_overlap or moe.batch_overlap),
+        overlap_shared=bool(moe.shared_expert_overlap),
+        overlap_p2p=job.overlap.p2p is not False and _chunks_per_stage(job) > 1,
+        sparsity=job.estimate.attention_sparsity,
+        skip_last=job.estimate.discard_last_output,
+        lora=job.lora.rank or 0,
+    )
+    return sizes, assumed
+
+
+def _chunks_per_stage(job: Job) -> int:
+    """Return the virtual pipeline size: given, or what an explicit layout has."""
+    parallel = job.parallel
+    if parallel.pp == 1:
+        return 1
+    if parallel.layout:
+        from launcher.estimate.placement import parse_layout
+
+        return max(1, len(parse_layout(parallel.layout)) // parallel.pp)
+    return parallel.vpp or 1
+
+
+def padded_vocabulary(job: Job) -> int:
+    """Return the vocabulary as the embedding holds it: a multiple of `make_vocab_size_divisible_by` times tp."""
+    if job.tokenizer.padded_vocab_size is not None:
+        return job.tokenizer.padded_vocab_size
+    multiple = (job.tokenizer.make_vocab_size_divisible_by or _TOKEN_MULTIPLE) * job.parallel.tp
+    return -(-(job.model.vocab_size or 1) // multiple) * multiple
+
+
+def _optimizer_bytes(job: Job, dtype: int, grad_fp32: bool, zero: int) -> tuple[int, int]:
+    """Return bytes per parameter of the main weights, and of the optimizer's states."""
+    optimizer = job.optimizer
+    moments = {"adam": 2, "sgd": 1, "muon": 1}[optimizer.type]
+    master = 0 if dtype == 4 else 4
+    if not optimizer.precision_aware:
+        return master, 4 * moments
+    if optimizer.main_params_dtype == "fp16":
+        master = 2
+    first = BYTES[optimizer.exp_avg_dtype or "fp32"]
+    second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
+    return master, first + second
+
+
+def _resident_optimizer(job: Job) -> float:
+    offload = job.offload
+    if not offload.optimizer:
+        return 1.0
+    return 1.0 - (offload.optimizer_fraction if offload.optimizer_fraction is not None else 1.0)
+
+
+def _recompute(job: Job) -> tuple[str, tuple[str, ...]]:
+    """Return the kind (none, full, block, selective) and the modules that are recomputed or discarded."""
+    recompute = job.recompute
+    modules = set(recompute.modules)
+    if recompute.activation:
+        modules.add("activation")
+    if recompute.norm:
+        modules.add("layernorm")
+    if recompute.granularity == "full":
+        return ("block" if recompute.method == "block" else "full"), tuple(sorted(modules))
+    if recompute.granularity == "selective" and not recompute.modules:
+        modules.add("core_attn")
+    return ("selective" if modules else "none"), tuple(sorted(modules))

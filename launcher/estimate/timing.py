@@ -1,0 +1,120 @@
+"""Time of one optimizer step: the pipeline, what follows it on each stage, and the model's own arithmetic."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.estimate import network
+from launcher.estimate.machine import Machine
+from launcher.estimate.parameters import Counts
+from launcher.estimate.result import StepTime
+from launcher.estimate.schedule import Event, Pipeline, finish, warm_up
+from launcher.estimate.sizes import Sizes
+from launcher.estimate.stages import ChunkCost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """Seconds after the last backward of a stage: reduction and gathering that nothing hides, and the optimizer."""
+
+    comm: float
+    optimizer: float
+
+
+def tail(sizes: Sizes, machine: Machine, counts: Counts, trained: int, hidden_by: float) -> Tail:
+    """Return what follows the pipeline on one stage.
+
+    Args:
+        trained: parameters of the rank that are trained (adapters with LoRA).
+        hidden_by: seconds of the last micro-batch's backward, behind which overlapped reductions run.
+    """
+    dense, expert = (trained, 0) if sizes.lora else (counts.dense, counts.expert)
+    group, expert_group = sizes.dp * sizes.cp, sizes.edp
+    stride, expert_stride = sizes.tp, sizes.ep * sizes.etp
+    reduce = gather = 0.0
+    for number, members, step in ((dense, group, stride), (expert, expert_group, expert_stride)):
+        if members <= 1 or not number:
+            continue
+        size = number * float(sizes.grad_bytes)
+        if sizes.zero >= 1:
+            reduce += network.reduce_scatter(machine, size, members, step)
+            weight = number * (1.0 if sizes.fp8_weights else float(sizes.dtype))
+            gather += network.all_gather(machine, weight, members, step)
+        else:
+            reduce += network.all_reduce(machine, size, members, step)
+    if sizes.overlap_grad:
+        reduce = max(0.1 * reduce, reduce - hidden_by)
+    if sizes.overlap_param:
+        gather = max(0.1 * gather, gather - hidden_by / 2)
+    if sizes.zero >= 3:
+        gather *= 2 * sizes.micro_batches
+    return Tail(comm=reduce + gather, optimizer=_optimizer(sizes, machine, dense, expert))
+
+
+def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float:
+    """Return seconds of zeroing and scaling gradients, their norm, and the update of the rank's share."""
+    total = dense + expert
+    owned = float(total)
+    if sizes.zero >= 1:
+        owned = dense / (sizes.dp * sizes.cp) + expert / sizes.edp
+    scaling = 2 if sizes.dp * sizes.cp > 1 else 0
+    moved = total * sizes.grad_bytes * (1 + scaling)
+    moved += owned * (2 * sizes.grad_bytes + 2 * (sizes.master_bytes + sizes.state_bytes) + 2 * sizes.dtype)
+    seconds = moved / machine.memory + 50 * machine.latency
+    swapped = owned * (sizes.master_bytes + sizes.state_bytes) * (1 - sizes.optimizer_fraction)
+    return seconds + 2 * swapped / machine.host
+
+
+def pipeline_of(sizes: Sizes, machine: Machine, costs: Sequence[Sequence[ChunkCost]]) -> Pipeline:
+    """Return the pipeline of a job, ready to be simulated."""
+    size = sizes.local_tokens * sizes.hidden * float(sizes.act)
+    transfer = network.send(machine, size, sizes.world // sizes.pp) if sizes.pp > 1 else 0.0
+    return Pipeline(
+        forward=tuple(tuple(chunk.forward_total for chunk in stage) for stage in costs),
+        backward=tuple(tuple(chunk.backward_total for chunk in stage) for stage in costs),
+        transfer=transfer,
+        blocking=not sizes.overlap_p2p,
+        micro_batches=sizes.micro_batches,
+        group=sizes.microbatch_group,
+    )
+
+
+def step_time(
+    sizes: Sizes,
+    machine: Machine,
+    costs: Sequence[Sequence[ChunkCost]],
+    tails: Sequence[Tail],
+    events: list[Event] | None,
+) -> StepTime:
+    """Return the time of one step; its parts are those of the stage that works longest."""
+    pipeline = pipeline_of(sizes, machine, costs)
+    total = finish(pipeline, events)
+    slowest = max(range(sizes.pp), key=lambda stage: sum(c.forward_total + c.backward_total for c in costs[stage]))
+    last = max(tails, key=lambda item: item.comm + item.optimizer)
+    count = sizes.micro_batches
+    forward = count * sum(chunk.forward for chunk in costs[slowest])
+    backward = count * sum(chunk.backward for chunk in costs[slowest])
+    comm = count * sum(chunk.forward_comm + chunk.backward_comm for chunk in costs[slowest])
+    return StepTime(
+        step_s=total + last.comm + last.optimizer,
+        forward_s=forward,
+        backward_s=backward,
+        bubble_s=max(0.0, total - forward - backward - comm),
+        exposed_comm_s=comm + last.comm,
+        optimizer_s=last.optimizer,
+        recompute_s=count * sum(chunk.recompute for chunk in costs[slowest]),
+    )
+
+
+def model_flops(sizes: Sizes, active_matmul: float) -> float:
+    """Return the floating-point operations that one token costs in training, without recomputation.
+
+    Forward and backward are three times the forward; attention counts the causal half (or the window), routed experts
+    count as often as a token visits them, the embedding look-up counts nothing, the output layer counts in full.
+    """
+    head = (sizes.nope_dim + sizes.rope_dim + sizes.v_dim) if sizes.mla else 2 * sizes.head_dim
+    length = min(sizes.seq / 2, sizes.window) if sizes.window else sizes.seq / 2
+    attention = 2.0 * sizes.heads * head * length * (sizes.layers + sizes.mtp)
+    return 3 * (2 * active_matmul + attention)
+
+
+__all__ = ["Tail", "model_flops", "pipeline_of", "step_time", "tail", "warm_up"]

@@ -1,0 +1,219 @@
+"""Imports every command line of the corpus, writes it back, and prints how many come back the same, and how fast.
+
+    python -m tools.bench.corpus --facts DIR [--backend B] [--failures] [--json]
+
+DIR holds corpus_*.jsonl: real command lines and files of the backends' own examples, one JSON object a line.
+Exit code 1 if a goal is missed: every command imports, 98 % come back the same, 85 % of uses reach a canonical field.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.importing.config import Configuration, words_of
+from launcher.importing.imported import Imported
+from launcher.importing.invocation import Invocation
+from launcher.importing.notes import ImportRefused
+from launcher.importing.read_argv import read_argv
+from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.roundtrip import Difference, canonical_share, differences
+
+# File of the corpus, backend, and what its names of versions are called in the catalogues.
+_CORPORA = {
+    "corpus_megatron_swift.jsonl": (
+        "megatron",
+        {"main": "4.6.0", "v3.12.6": "3.12.6", "v3.6.4": "3.6.4", "v3.5.3": "3.5.3"},
+    ),
+    "corpus_mindspeed.jsonl": ("mindspeed", {}),
+    "corpus_mindformers.jsonl": ("mindformers", {}),
+}
+_GOALS = {"imported": 1.0, "identical": 0.98, "canonical": 0.85}
+_SECONDS = 20.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one record: not of this backend (why), refused (why), crashed, or imported with differences."""
+
+    path: str
+    outside: str = ""
+    refused: str = ""
+    """Why the backend's own parser does not take it; what can be read is imported all the same (`--partial`)."""
+    crashed: str = ""
+    imported: Imported | None = None
+    differences: list[Difference] = field(default_factory=list)
+
+
+def outcomes(file: Path, backend: str, versions: Mapping[str, str]) -> Iterator[Outcome]:
+    """Import every record of a corpus file and compare what comes back."""
+    for line in file.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        yield _outcome(record, backend, versions)
+
+
+def _outcome(record: Mapping[str, Any], backend: str, versions: Mapping[str, str]) -> Outcome:
+    outcome = Outcome(path=f"{record.get('version') or record.get('source') or ''} {record['path']}".strip())
+    outcome.outside = _outside(record, backend)
+    if outcome.outside:
+        return outcome
+    try:
+        outcome.imported = _imported(record, backend, versions)
+        outcome.differences = differences(outcome.imported)
+        outcome.refused = "; ".join(str(note) for note in outcome.imported.problems)
+    except ImportRefused as error:
+        outcome.refused = "; ".join(str(note) for note in error.notes)
+    except Exception as error:  # a crash is a result here, the one that must not happen
+        outcome.crashed = f"{type(error).__name__}: {error}"
+    return outcome
+
+
+def _outside(record: Mapping[str, Any], backend: str) -> str:
+    """Return why a record is no training command of the backend; empty if it is one."""
+    if "yaml" in record and "argv" not in record:
+        kinds = {"pynative": "pynative TrainConfig, another program", "other": "no training configuration"}
+        if record.get("run_mode") in ("predict", "eval"):
+            return f"run_mode {record['run_mode']}: no training"
+        return kinds.get(str(record.get("kind")), "")
+    command = record.get("command") or record.get("entry") or ""
+    if command.startswith("swift "):
+        return f"{command}: not the Megatron program"
+    return "train_fsdp2.py: another program, YAML of its own" if command == "train_fsdp2.py" else ""
+
+
+def _imported(record: Mapping[str, Any], backend: str, versions: Mapping[str, str]) -> Imported:
+    version = versions.get(str(record.get("version")))
+    if "argv" not in record:
+        settings = Configuration(tree=record["yaml"])
+        invocation = Invocation(
+            program=record["path"], backends=(backend,), cluster=_world(record), where=record["path"]
+        )
+        return read_command(invocation, Wanted(backend=backend, partial=True), settings)
+    words = [*(record.get("command") or "").split(), *record["argv"]]
+    if record.get("entry"):
+        launcher = record.get("launcher") or {}
+        options = [word for key, value in (launcher.get("opts") or {}).items() for word in (f"--{key}", str(value))]
+        words = [*str(launcher.get("cmd", "torchrun")).split(), *options, record["entry"], *record["argv"]]
+    if record.get("config_args"):
+        rest = [word for word in record["argv"] if word != "--config" and not word.endswith(".yaml")]
+        words = [*record["command"].split(), *words_of(record["config_args"]), *rest]
+    env = {**(record.get("config_env") or {}), **(record.get("env") or {})}
+    return read_argv(words, backend=backend, version=version, env=env, partial=True)
+
+
+def _world(record: Mapping[str, Any]) -> dict[str, str]:
+    size = record.get("world_size")
+    return {"total": str(size), "per_node": str(min(size, 8))} if isinstance(size, int) else {"per_node": "8"}
+
+
+def summary(results: list[Outcome], seconds: float) -> dict[str, Any]:
+    """Return the figures of one backend."""
+    tried = [each for each in results if not each.outside]
+    imported = [each for each in tried if each.imported is not None and not each.crashed]
+    same = [each for each in imported if not each.differences]
+    mapped, uses = canonical_share(each.imported for each in imported if each.imported)
+    return {
+        "records": len(results),
+        "outside": dict(Counter(each.outside for each in results if each.outside)),
+        "tried": len(tried),
+        "imported": len(imported),
+        "in_part": sum(bool(each.refused) for each in imported),
+        "crashed": sum(bool(each.crashed) for each in results),
+        "identical": len(same),
+        "repaired": sum(bool(each.imported and each.imported.exact) for each in same),
+        "implied_uses": sum(use.implied for each in imported if each.imported for use in each.imported.became),
+        "canonical_uses": mapped,
+        "uses": uses,
+        "seconds": round(seconds, 2),
+    }
+
+
+def main() -> int:
+    """Run the corpus and print the figures; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.corpus", description=__doc__.split("\n")[0])
+    parser.add_argument("--facts", type=Path, required=True, metavar="DIR", help="folder with corpus_*.jsonl")
+    parser.add_argument("--backend", help="only this one")
+    parser.add_argument("--failures", action="store_true", help="also every single failure, not only the grouped ones")
+    parser.add_argument("--pass-through", action="store_true", help="also the most used arguments without a field")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    report: dict[str, Any] = {}
+    total = 0.0
+    for name, (backend, versions) in _CORPORA.items():
+        if options.backend not in (None, backend):
+            continue
+        start = time.perf_counter()
+        results = list(outcomes(options.facts / name, backend, versions))
+        seconds = time.perf_counter() - start
+        total += seconds
+        report[backend] = summary(results, seconds)
+        if not options.json:
+            _print(backend, report[backend], results, options)
+    if options.json:
+        print(json.dumps({"backends": report, "seconds": round(total, 2)}, indent=2))
+    else:
+        print(f"all: {total:.1f} s (goal {_SECONDS:.0f})")
+    return 0 if total <= _SECONDS and all(_reached(figures) for figures in report.values()) else 1
+
+
+def _reached(figures: Mapping[str, Any]) -> bool:
+    return bool(
+        figures["imported"] >= _GOALS["imported"] * figures["tried"]
+        and figures["identical"] >= _GOALS["identical"] * figures["tried"]
+        and figures["canonical_uses"] >= _GOALS["canonical"] * figures["uses"]
+    )
+
+
+def _print(backend: str, figures: Mapping[str, Any], results: list[Outcome], options: argparse.Namespace) -> None:
+    print(f"{backend}: {figures['records']} records, {figures['seconds']} s")
+    for why, count in figures["outside"].items():
+        print(f"  outside            {count:5}  {why}")
+    print(f"  imported           {_of(figures['imported'], figures['tried'])}")
+    print(f"  of these in part   {figures['in_part']:5}  (the backend's own parser refuses them)")
+    print(f"  identical          {_of(figures['identical'], figures['tried'])}")
+    print(
+        f"  of these repaired  {figures['repaired']:5}  (a pass-through argument beside a field that says it otherwise)"
+    )
+    print(f"  implied uses       {_of(figures['implied_uses'], figures['uses'])}")
+    print(f"  canonical uses     {_of(figures['canonical_uses'], figures['uses'])}")
+    for each in results:
+        if each.crashed or each.refused:
+            print(f"  {'CRASHED' if each.crashed else 'refused'}  {each.path}: {each.crashed or each.refused}")
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for each in results:
+        for difference in each.differences:
+            key = (difference.flag, _short(difference.before), _short(difference.after))
+            groups.setdefault(key, []).append(each.path)
+    for (flag, before, after), paths in sorted(groups.items(), key=lambda item: -len(item[1])):
+        print(f"  differs  {len(paths):4}  {flag}: {before} -> {after}   {paths[0]}")
+        for path in paths[1:] if options.failures else ():
+            print(f"                 {path}")
+    if options.pass_through:
+        counts = Counter(
+            use.flag
+            for each in results
+            if each.imported
+            for use in each.imported.became
+            if not use.fields and not use.implied
+        )
+        repairs = Counter(flag for each in results if each.imported for flag in each.imported.exact)
+        print("  repaired: " + ", ".join(f"{flag} {count}" for flag, count in repairs.most_common(40)))
+        print("  pass-through: " + ", ".join(f"{flag} {count}" for flag, count in counts.most_common(60)))
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part:5} of {whole} ({part / whole:.1%})" if whole else "    0"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+if __name__ == "__main__":
+    sys.exit(main())
