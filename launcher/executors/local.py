@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, references
 
 # After the first Ctrl-C ranks finish their step and save; a rank that does not end by then is killed.
 _GRACE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +127,12 @@ def _show(process: "subprocess.Popen[bytes]", log: Path, quiet: bool) -> None:
 
 def _wait(process: "subprocess.Popen[bytes]", log: Path) -> Ended:
     received: list[int] = []
+    deadline = 0.0
 
     def forward(number: int, _frame: object) -> None:
+        nonlocal deadline
         received.append(number)
+        deadline = time.monotonic() + _GRACE_SECONDS
         if len(received) > 1:
             _kill(process)
         else:
@@ -138,11 +143,11 @@ def _wait(process: "subprocess.Popen[bytes]", log: Path) -> Ended:
     try:
         while True:
             try:
-                code = process.wait(timeout=_GRACE_SECONDS if received else 0.5)
+                code = process.wait(timeout=_LOOK_SECONDS)
                 break
             except subprocess.TimeoutExpired:
                 below = descendants(process.pid)
-                if received:
+                if received and time.monotonic() > deadline:
                     _kill(process)
     finally:
         for number, handler in before.items():

@@ -99,7 +99,7 @@ print("ended", ended.code, ended.interrupted, flush=True)
 """
 SAVES = """
 import signal, sys, time
-signal.signal(signal.SIGINT, lambda *a: (print("saved", flush=True), sys.exit(0)))
+signal.signal(signal.SIGINT, lambda *a: (time.sleep(2), print("saved", flush=True), sys.exit(0)))
 time.sleep(60)
 """
 DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
