@@ -2,18 +2,18 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 
-from launcher.job import Job, Origin, Value, fields, output_dir, value_at, with_values
+from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.rehearse.adapt import REHEARSED, adapted
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
-from launcher.rehearse.shrink import shrink
 from launcher.rules.finding import Finding
 from launcher.translate.backend import get_backend
 from launcher.translate.engine import translate
@@ -24,7 +24,11 @@ _TASKS = ("pretrain", "sft")
 # Fields that the rehearsal takes care of itself, so that the dialect's translation need not express them.
 _OWN_FIELDS = (
     "task.type",
-    "model.pretrained",
+    "data.paths",
+    "data.validation_paths",
+    "data.cache_path",
+    "batch.packing",
+    "batch.padding_free",
     "model.path",
     "model.hub_id",
     "tokenizer.path",
@@ -32,7 +36,6 @@ _OWN_FIELDS = (
     "checkpoint.save_safetensors",
     "fault_tolerance.max_restarts",
 )
-_REHEARSED = Origin(kind="derived", where="rehearsal")
 
 
 def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
@@ -41,39 +44,17 @@ def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
     Raises:
         RehearsalRefused: the rehearsal would train something else than the job.
     """
-    job, notes = _sized(outcome.job)
+    job, notes = adapted(outcome.job, os.cpu_count() or 1)
     if job.rehearse.entry == "native":
         return _native(dataclasses.replace(outcome, job=job), notes)
     return _core(job, outcome, notes)
-
-
-def _sized(job: Job) -> tuple[Job, tuple[str, ...]]:
-    """Return the job as it is rehearsed here: one node, shrunk if asked for."""
-    if job.rehearse.shrink or job.rehearse.fake_world:
-        # A fake world keeps the whole layout: one process plays its ranks, so only sizes must shrink.
-        small = shrink(job, cores=None if job.rehearse.fake_world else os.cpu_count() or 1)
-        return small.job, tuple(f"shrunk: {line}" for line in small.report)
-    if job.cluster.nodes > 1:
-        raise RehearsalRefused(
-            [
-                Finding(
-                    rule="REHEARSE-NODES",
-                    severity="error",
-                    message=f"{job.cluster.nodes} nodes cannot be rehearsed on one machine as they are: "
-                    "rehearse.shrink=true scales the job down, rehearse.fake_world=true plays single ranks of all",
-                    fields=("cluster.nodes",),
-                    source="launch",
-                )
-            ]
-        )
-    return job, ()
 
 
 def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     folder = output_dir(job)
     if job.task.type not in _TASKS:
         raise RehearsalRefused([_refusal("task.type", job, f"it trains {' and '.join(_TASKS)}")])
-    argv, dropped = core_argv(job, folder)
+    argv, dropped = core_argv(job, outcome.backend.name)
     options = trainer_options(job, folder)
     path = f"{folder}/rehearsal.json"
     ranks = job.cluster.world_size
@@ -117,29 +98,45 @@ def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
     return tuple(f"not honoured: {row.flag} ({row.why})" for row in judged.not_honoured)
 
 
-def core_argv(job: Job, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the Megatron-LM command line of a job, and notes on what the rehearsal does in another way.
+
+    Args:
+        native: name of the job's backend; only the dialect's own pass-through arguments are understood.
 
     Raises:
         RehearsalRefused: a value that changes training has no Megatron-LM form.
     """
     dialect = get_backend(DIALECT)
-    plain = with_values(job, dict(_plain_values(job, folder)), _REHEARSED)
-    plain = dataclasses.replace(plain, backend=dataclasses.replace(plain.backend, args={}))
+    values = dict(_plain_values(job))
+    plain = with_values(job, values, REHEARSED)
+    passed = job.backend.args if native == DIALECT else {}
+    plain = dataclasses.replace(plain, backend=dataclasses.replace(plain.backend, args=passed))
     translation = translate(dialect.prepare(plain, DIALECT_VERSION), dialect, DIALECT_VERSION)
     errors = [finding for finding in translation.findings if finding.severity == "error" and _trains(finding)]
     if errors:
         raise RehearsalRefused(errors)
     notes = [f"not rehearsed: {finding.message}" for finding in translation.findings if finding not in errors]
-    if job.backend.args:
-        notes.append("not rehearsed: backend.args " + ", ".join(job.backend.args))
-    if job.model.pretrained or (job.model.pretrained is None and (job.model.path or job.model.hub_id)):
-        notes.append("random weights: pretrained weights are not loaded in a rehearsal")
+    notes += _told(job, values, passed)
     argv = dialect.argv(translation.native)
-    if job.checkpoint.load is not None and not job.checkpoint.finetune:
+    if job.checkpoint.load is not None:
         # The job says how long training is: without this a resumed run that goes on longer is refused.
         argv.append("--override-opt_param-scheduler")
     return tuple(argv), tuple(notes)
+
+
+def _told(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -> Iterator[str]:
+    """Say what the rehearsal leaves out."""
+    if job.backend.args and not passed:
+        yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
+    if job.model.pretrained or (job.model.pretrained is None and (job.model.path or job.model.hub_id)):
+        yield "random weights: pretrained weights are not loaded in a rehearsal"
+    quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
+    left_out = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
+    if left_out:
+        yield "not rehearsed: " + ", ".join(f"{path}={value_at(job, path)}" for path in left_out)
+    if _data_kind(job) == "sample" and job.data.format not in (None, "sample", "mock"):
+        yield f"data: the shipped text instead of {job.data.format} data ({', '.join(job.data.paths) or 'no paths'})"
 
 
 def _trains(finding: Finding) -> bool:
@@ -148,35 +145,29 @@ def _trains(finding: Finding) -> bool:
     )
 
 
-def _plain_values(job: Job, folder: str) -> Iterator[tuple[str, Value]]:
-    for path in _OWN_FIELDS:
-        if path != "model.pretrained" and value_at(job, path) != fields()[path].default:
+def _plain_values(job: Job) -> Iterator[tuple[str, Value]]:
+    """Values that the dialect need not express: the rehearsal has its own data, tokenizer and random weights."""
+    table = get_backend(DIALECT).table(DIALECT_VERSION)
+    foreign = [path for path in (*table.unsupported, *table.irrelevant) if path.startswith("data.")]
+    for path in (*_OWN_FIELDS, *foreign):
+        if value_at(job, path) != fields()[path].default:
             yield path, fields()[path].default
     yield "model.pretrained", False
-    for path in fields():
-        if path.startswith("data.") and value_at(job, path) != fields()[path].default:
-            yield path, fields()[path].default
     yield "data.format", "mock"
 
 
-def trainer_options(job: Job, folder: str) -> TrainerOptions:
-    """Return what our trainer must know beside Megatron-LM's arguments.
+def _data_kind(job: Job) -> str:
+    """Return the kind of data that is trained on here: the job's own where it lies on this machine, else the sample."""
+    own = job.data.format in ("text", "messages", "megatron") and job.data.paths
+    return job.data.format if own and job.data.format is not None else "sample"
 
-    Raises:
-        RehearsalRefused: the data cannot be read without the backend.
-    """
-    kind = job.data.format or "sample"
-    if kind == "mock":
-        kind = "sample"
-    if kind == "hub" or (kind == "megatron" and not job.data.paths):
-        # The job's own data is not here: what a rehearsal shows does not depend on it.
-        kind = "sample"
-    if kind not in ("sample", "text", "messages", "megatron"):
-        raise RehearsalRefused([_refusal("data.format", job, "it reads sample, text, messages and megatron data")])
-    shown = kind != "sample"
+
+def trainer_options(job: Job, folder: str) -> TrainerOptions:
+    """Return what our trainer must know beside Megatron-LM's arguments."""
+    kind = _data_kind(job)
     data = DataOptions(
         kind=kind,  # type: ignore[arg-type]
-        paths=job.data.paths if shown else (),
+        paths=job.data.paths if kind != "sample" else (),
         tokenizer=(job.tokenizer.path or job.model.path) if kind in ("text", "messages") else None,
     )
     fake = None
@@ -246,7 +237,7 @@ def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]
         "text": {"data.paths": (f"{folder}/{TEXT}",), "tokenizer.path": job.tokenizer.path or tokenizer_directory()},
     }
     for form, values in forms.items():
-        changed = with_values(job, {"data.format": form, **values}, _REHEARSED)
+        changed = with_values(job, {"data.format": form, **values}, REHEARSED)
         findings = translate(
             outcome.backend.prepare(changed, outcome.version), outcome.backend, outcome.version
         ).findings

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from launcher.compose import compose
+from launcher.compose.places import shipped
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
@@ -97,6 +98,51 @@ def test_a_large_job_that_cannot_run_is_refused_with_what_to_do(launch):
     assert done.code == 1
     assert "rehearse.shrink=true" in done.err
     assert "dry-run" in done.err
+
+
+def test_a_rehearsal_never_writes_into_a_production_folder():
+    job = ("+recipe=qwen3_8b", "backend=megatron", "rehearse.shrink=true", "checkpoint.save=/prod/ckpt")
+    plan = plan_of(*job, "logging.tensorboard_dir=/prod/tb")
+    assert "/prod" not in " ".join(plan.nodes[0].argv)
+    assert any("/prod/ckpt" in note for note in plan.notes)
+
+
+def test_a_run_of_the_same_model_saves_where_the_command_line_says():
+    plan = plan_of(*TINY, "runtime=rehearsal", "checkpoint.save=/mine")
+    assert "--save /mine" in " ".join(plan.nodes[0].argv)
+
+
+def test_converted_weights_of_the_full_model_are_not_loaded_into_a_shrunken_one():
+    plan = plan_of("+recipe=qwen2_5_7b_sft", "backend=megatron", "rehearse.shrink=true")
+    assert "--load" not in plan.nodes[0].argv
+    assert any(note.startswith("checkpoint.load") for note in plan.notes)
+    assert any("shipped text instead of hub data" in note for note in plan.notes)
+    assert any("task.type=sft" in note for note in plan.notes)
+
+
+def test_data_switches_that_the_trainer_honours_reach_it():
+    switches = ("data.eod_mask_loss=true", "data.reset_attention_mask=true", "data.reset_position_ids=true")
+    words = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", *switches).nodes[0].argv
+    assert {"--eod-mask-loss", "--reset-attention-mask", "--reset-position-ids"} <= set(words)
+
+
+def test_pass_through_arguments_of_the_dialect_reach_the_trainer():
+    plan = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "backend.args.end-weight-decay=0.5")
+    assert "--end-weight-decay" in plan.nodes[0].argv
+
+
+REHEARSED = sorted(path.stem for path in shipped("recipes").glob("*.yaml"))
+REFUSED = {"qwen3_8b_dpo": "task.type=dpo", "qwen3_8b_lora": "lora.rank"}
+
+
+@pytest.mark.parametrize("recipe", REHEARSED)
+def test_every_recipe_can_be_rehearsed_or_says_why_not(recipe):
+    words = (f"+recipe={recipe}", "backend=megatron", "rehearse.shrink=true")
+    if recipe in REFUSED:
+        with pytest.raises(RehearsalRefused, match=REFUSED[recipe]):
+            plan_of(*words)
+    else:
+        assert plan_of(*words).nodes
 
 
 def test_native_entry_names_what_is_missing(monkeypatch):

@@ -1,0 +1,61 @@
+"""What a rehearsal changes about a job before anything is translated, and the notes that say so."""
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from launcher.job import Job, Origin, Value, output_dir, value_at, with_values
+from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rehearse.shrink import shrink
+from launcher.rules.finding import Finding
+
+REHEARSED = Origin(kind="derived", where="rehearsal")
+# Directories that a rehearsal must not fill with what it makes: a shrunken model in a production folder is a trap.
+_WRITTEN = {"checkpoint.save": "checkpoints", "logging.tensorboard_dir": "tensorboard", "profiler.path": "profile"}
+
+
+def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
+    """Return the job as it is rehearsed on this machine, and a note for everything that differs.
+
+    Args:
+        cores: processor cores of this machine.
+
+    Raises:
+        RehearsalRefused: the job has several nodes, and nothing says how to rehearse them here.
+    """
+    notes: tuple[str, ...] = ()
+    if job.rehearse.shrink or job.rehearse.fake_world:
+        # A fake world keeps the whole layout: one process plays its ranks, so only sizes must shrink.
+        small = shrink(job, cores=None if job.rehearse.fake_world else cores)
+        job, notes = small.job, tuple(f"shrunk: {line}" for line in small.report)
+    elif job.cluster.nodes > 1:
+        raise RehearsalRefused([_several_nodes(job)])
+    changes = dict(_kept_apart(job))
+    changed = {path: value for path, value in changes.items() if value != value_at(job, path)}
+    told = tuple(f"{path} {value_at(job, path)} → {value or 'not loaded'}" for path, value in changed.items())
+    return with_values(job, changed, REHEARSED), (*notes, *told)
+
+
+def _kept_apart(job: Job) -> Iterator[tuple[str, Value]]:
+    """Keep the job's own directories out of a rehearsal, except those that the command line names for this very run."""
+    smaller = job.rehearse.shrink or job.rehearse.fake_world
+    folder = PurePosixPath(output_dir(job))
+    for path, name in _WRITTEN.items():
+        value = value_at(job, path)
+        if value is None or PurePosixPath(value).is_relative_to(folder):
+            continue
+        if smaller or job.origin(path).kind != "override":
+            yield path, str(folder / name)
+    load = job.checkpoint.load
+    if load is not None and (smaller or job.checkpoint.finetune):
+        yield "checkpoint.load", None
+
+
+def _several_nodes(job: Job) -> Finding:
+    return Finding(
+        rule="REHEARSE-NODES",
+        severity="error",
+        message=f"{job.cluster.nodes} nodes cannot be rehearsed on one machine as they are: "
+        "rehearse.shrink=true scales the job down, rehearse.fake_world=true plays single ranks of all",
+        fields=("cluster.nodes",),
+        source="launch",
+    )
