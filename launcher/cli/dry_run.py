@@ -8,7 +8,7 @@ from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.shell import one_line, script
 from launcher.report.findings import print_findings
-from launcher.runtime import planned
+from launcher.runtime import choose, planned
 
 FORMATS = ("text", "shell", "argv", "yaml", "json")
 
@@ -38,6 +38,14 @@ def main(words: list[str]) -> int:
     return guarded(body, as_json=form == "json")
 
 
+def here(outcome: Outcome) -> str:
+    """Return what `run` would do on this machine, in words; a dry run shows the cluster's command."""
+    choice = choose(outcome.job, outcome.backend)
+    if choice.runtime is None:
+        return f"cannot run on this machine ({choice.reason}); rehearse.shrink=true rehearses it here"
+    return f"run starts the {choice.runtime} runtime on this machine ({choice.reason})"
+
+
 def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
     """Return the dry run as plain data (the contract of DESIGN: backend, job, args, findings, plan)."""
     return {
@@ -49,11 +57,13 @@ def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
         ],
         "findings": [finding.as_tree() for finding in outcome.findings],
         "plan": plan.as_tree(),
+        "here": here(outcome),
     }
 
 
 def _text(outcome: Outcome, plan: LaunchPlan) -> None:
     print(f"# {outcome.job.name or 'job'}: {plan.what}")
+    print(f"# {here(outcome)}")
     rows = [(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native]
     widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
     for row in rows:

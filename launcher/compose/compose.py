@@ -27,10 +27,28 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     overrides = _parsed(words, places)
     tree, files = _composed(overrides, places)
     origins = _origins(files, overrides)
+    _forget_foreign_version(tree, overrides, origins)
     job, problems = build(tree, origins)
     if problems:
         raise ComposeError([_mistake(problem, origins) for problem in problems])
     return resolve(job, _model_file(files), _default_name(overrides))
+
+
+def _forget_foreign_version(tree: dict[str, Any], overrides: Sequence[Override], origins: Mapping[str, Origin]) -> None:
+    """Drop the version that a job file pins for its own backend where the command line chose another backend."""
+    chosen = any(override.is_group and override.key == "backend" for override in overrides)
+    origin = origins.get("backend.version")
+    section = tree.get("backend")
+    if not chosen or origin is None or origin.kind != "recipe" or not isinstance(section, dict):
+        return
+    from launcher.translate.backend import UnknownBackend, UnknownVersion, get_backend
+
+    try:
+        get_backend(str(section.get("name"))).version(section.get("version"))
+    except UnknownVersion:
+        section["version"] = None
+    except UnknownBackend:
+        return
 
 
 def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[str]]:

@@ -2,15 +2,34 @@
 
 import dataclasses
 import json
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.lines import shown
-from launcher.job import Job, Origin, build, derive
+from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
 from launcher.models import determined_fields
+
+# Fields that hold paths of this machine's file system.
+PATHS = (
+    "output_dir",
+    "model.path",
+    "tokenizer.path",
+    "task.reference_model",
+    "lora.load",
+    "data.paths",
+    "data.validation_paths",
+    "data.cache_path",
+    "checkpoint.save",
+    "checkpoint.load",
+    "logging.tensorboard_dir",
+    "profiler.path",
+)
+SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 
 
 def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
@@ -19,6 +38,7 @@ def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
     Raises:
         ComposeError: model.path or its config.json cannot be used.
     """
+    job = _without_secrets(_at_home(job))
     if job.model.path is not None:
         job = _with_config(job, Path(job.model.path).expanduser(), preset)
     elif job.model.hub_id is not None:
@@ -26,6 +46,29 @@ def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
     if job.name is None:
         job = _named(job, default_name or job.model.model_type)
     return derive(job)
+
+
+def _at_home(job: Job) -> Job:
+    """Expand a leading `~`: inside quotes no shell does, and a directory called `~` is a trap."""
+    values: dict[str, Any] = {}
+    for path in PATHS:
+        value = value_at(job, path)
+        if isinstance(value, tuple) and any(item.startswith("~") for item in value):
+            values[path] = tuple(os.path.expanduser(item) for item in value)
+        elif isinstance(value, str) and value.startswith("~"):
+            values[path] = os.path.expanduser(value)
+    return with_values(job, values) if values else job
+
+
+def _without_secrets(job: Job) -> Job:
+    """Replace secrets in `backend.env` by references to the environment, so that no plan, file or screen shows them."""
+    env = dict(job.backend.env)
+    origins = dict(job.origins)
+    for name in env:
+        if SECRET.search(name):
+            env[name] = f"${{{name}}}"
+            origins[f"backend.env.{name}"] = Origin(kind="override", where=f"backend.env.{name}=…")
+    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=env), origins=origins)
 
 
 def _named(job: Job, name: str | None) -> Job:

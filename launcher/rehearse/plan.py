@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 
+from backends import REHEARSAL_DIALECT
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
@@ -18,8 +19,7 @@ from launcher.rules.finding import Finding
 from launcher.translate.backend import get_backend
 from launcher.translate.engine import translate
 
-# The dialect that our trainer on megatron-core reads, and the version whose arguments it knows.
-DIALECT, DIALECT_VERSION = "megatron_lm", "0.16.1"
+DIALECT, DIALECT_VERSION = REHEARSAL_DIALECT
 _TASKS = ("pretrain", "sft")
 # Fields that the rehearsal takes care of itself, so that the dialect's translation need not express them.
 _OWN_FIELDS = (

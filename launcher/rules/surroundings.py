@@ -29,6 +29,17 @@ def master_address_is_known(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@rule("ENV-SECRET", source="launch: secrets by reference only", severity="warning")
+def secrets_are_references(facts: Facts) -> Iterator[Fault]:
+    """A secret is never written into a plan, a file or a log: it is taken from the environment when the job starts."""
+    for name, value in facts.job.backend.env.items():
+        if value == f"${{{name}}}":
+            yield Fault(
+                message=f"{name} is taken from the environment when the job starts: export it there",
+                fields=(f"backend.env.{name}",),
+            )
+
+
 @rule("CKPT-INTERVAL", source="launch", severity="warning")
 def checkpoints_are_written(facts: Facts) -> Iterator[Fault]:
     """A checkpoint interval beyond the end of training writes only the last one, or none."""
@@ -44,7 +55,8 @@ def checkpoints_are_written(facts: Facts) -> Iterator[Fault]:
 def saving_has_interval(facts: Facts) -> Iterator[Fault]:
     """A directory for checkpoints needs an interval."""
     checkpoint = facts.job.checkpoint
-    if checkpoint.save is not None and checkpoint.save_interval is None:
+    usual = facts.catalogue is not None and facts.catalogue.style != "argparse"  # its parser has a default
+    if checkpoint.save is not None and checkpoint.save_interval is None and not usual:
         yield Fault(message="checkpoint.save needs checkpoint.save_interval", fields=("checkpoint.save_interval",))
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from backends import BUILT_IN
 from launcher.job import Job
 from launcher.plan.plan import LaunchPlan
 from launcher.translate.catalogue import Catalogue
@@ -14,13 +15,6 @@ from launcher.translate.native import NativeArgs
 from launcher.translate.rows import Table
 
 ENTRY_POINTS = "launch.backends"
-# Looked up without importlib.metadata, whose scan of all installed packages costs more than the whole translation.
-_BUILT_IN = {
-    "megatron": "backends.megatron",
-    "megatron_lm": "backends.megatron_lm",
-    "mindspeed": "backends.mindspeed",
-    "mindformers": "backends.mindformers",
-}
 
 
 class UnknownBackend(LookupError):
@@ -46,8 +40,9 @@ class Entry:
         options: options of the entry script that set a key of the configuration (`epochs` -> `runner_config.epochs`).
         pairs: options followed by `key=value` words that set keys of the configuration.
         flatten: nested configuration to arguments; None: its keys are the arguments.
+        only: arguments whose value tells training from other uses of the same program, with the values that train.
         environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
-        arguments_section: top-level key of a YAML file that holds `--flag: value` pairs, and the one of the environment.
+        arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
         signs: beginnings of variable names and paths that are found only where this backend runs.
         renames: file that says what became of arguments between versions.
         effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
@@ -64,6 +59,7 @@ class Entry:
     options: Mapping[str, str] = field(default_factory=dict)
     pairs: tuple[str, ...] = ()
     flatten: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     environment_cluster: bool = False
     arguments_section: tuple[str, str] | None = None
     signs: tuple[str, ...] = ()
@@ -86,10 +82,10 @@ class Backend:
         prepare: changes that the backend's conventions make to a job before it is translated (derived defaults).
         argv: native arguments as the words of a command line, in the backend's own style.
         rules: modules that declare the backend's rules.
-        requires: what must be importable (`module:name`) or named by an environment variable (`env:NAME`) for a native run.
+        requires: what must be importable (`module:name`) or named by the environment (`env:NAME`) for a native run.
         install_hint: how to get it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
-        native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU (rehearse.entry=native); None: it cannot.
+        native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU; None: it cannot.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         entry: how its commands look, for `launch import`.
     """
@@ -126,12 +122,13 @@ class Backend:
         raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
 
 
+@cache
 def backend_names() -> tuple[str, ...]:
     """Return the names of all installed backends, built-in ones first."""
     from importlib.metadata import entry_points
 
-    others = sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in _BUILT_IN)
-    return (*_BUILT_IN, *others)
+    others = sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in BUILT_IN)
+    return (*BUILT_IN, *others)
 
 
 @cache
@@ -141,8 +138,8 @@ def get_backend(name: str) -> Backend:
     Raises:
         UnknownBackend: none is installed under that name.
     """
-    if name in _BUILT_IN:
-        found = import_module(_BUILT_IN[name]).BACKEND
+    if name in BUILT_IN:
+        found = import_module(f"backends.{name}").BACKEND
     else:
         from importlib.metadata import entry_points
 

@@ -175,6 +175,19 @@ def test_config_that_is_not_json_is_refused(model_dir: Path):
     assert "is not JSON" in caught.value.mistakes[0].what
 
 
+def test_a_tilde_is_the_home_directory(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    job = compose(["checkpoint.save=~/ck", "checkpoint.save_interval=1", "data.paths=~/a,b"])
+    assert job.checkpoint.save == "/home/me/ck"
+    assert job.data.paths == ("/home/me/a", "b")
+
+
+def test_a_secret_is_kept_nowhere():
+    job = compose(["backend.env.WANDB_API_KEY=s3cr3t", "backend.env.HF_HOME=/x"])
+    assert job.backend.env == {"WANDB_API_KEY": "${WANDB_API_KEY}", "HF_HOME": "/x"}
+    assert "s3cr3t" not in repr(job) + repr(job.origins)
+
+
 def test_sweep_makes_every_combination():
     jobs = sweep(["+recipe=tiny_qwen3", "parallel.tp=1,2", "batch.micro_batch_size=1,2", "data.split='99,1,0'"])
     assert len(jobs) == 4

@@ -67,6 +67,7 @@ PAIRS = {
     ),
     "DATA-MISSING": ({"data": {"format": "text"}}, {"data": {"format": "text", "paths": ["a"]}}),
     "NET-MASTER": ({"cluster": {"nodes": 2}}, {"cluster": {"nodes": 2, "master_addr": "10.0.0.1"}}),
+    "ENV-SECRET": ({"backend": {"env": {"HF_TOKEN": "${HF_TOKEN}"}}}, {"backend": {"env": {"HF_HOME": "/hf"}}}),
     "CKPT-INTERVAL": ({"checkpoint": {"save_interval": 101}}, {"checkpoint": {"save_interval": 100}}),
     "CKPT-NO-INTERVAL": ({"checkpoint": {"save": "x"}}, {"checkpoint": {"save": "x", "save_interval": 5}}),
     "LORA-COMPLETE": ({"lora": {"alpha": 16}}, {"lora": {"alpha": 16, "rank": 8}}),
