@@ -1,11 +1,14 @@
 """The stable Python API for notebooks and services: typed, without side effects."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 
 from launcher import pipeline
 from launcher.compose import ComposeError
 from launcher.compose import compose as _compose
+from launcher.estimate import CannotEstimate, Estimate
+from launcher.estimate import estimate as _estimate
+from launcher.estimate import estimate_many as _estimate_many
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused
 from launcher.job import Job
@@ -16,7 +19,9 @@ from launcher.translate.native import NativeArgs
 
 __all__ = [
     "Backend",
+    "CannotEstimate",
     "ComposeError",
+    "Estimate",
     "Finding",
     "ImportRefused",
     "Imported",
@@ -26,6 +31,8 @@ __all__ = [
     "backend_names",
     "check",
     "compose",
+    "estimate",
+    "estimate_many",
     "get_backend",
     "import_argv",
     "import_file",
@@ -128,6 +135,20 @@ def import_file(
 
     wanted = Wanted(backend=backend, version=version, partial=partial, world_size=world_size)
     return read_file(str(path), wanted, variables=variables)[0]
+
+
+def estimate(job: Job) -> Estimate:
+    """Return memory, time and parameters of one optimizer step, and whether the job fits its devices.
+
+    Raises:
+        CannotEstimate: the job contradicts itself or lacks a size; holds a finding for each mistake.
+    """
+    return _estimate(job)
+
+
+def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
+    """Return estimates of many jobs, thousands a second; a job that cannot run gives its `CannotEstimate`."""
+    return _estimate_many(jobs)
 
 
 def _for(job: Job, backend: str | None, version: str | None) -> Job:

@@ -77,17 +77,19 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
     load(backend.rules)
     translation, findings = _judged(job, backend, version)
     if fixes:
-        findings = with_fixes(findings, job, lambda changed: _judged(changed, backend, version)[1])
+        findings = with_fixes(findings, job, lambda changed: _judged(changed, backend, version, errors_only=True)[1])
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
 
 
-def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list[Finding]]:
+def _judged(
+    job: Job, backend: Backend, version: str, *, errors_only: bool = False
+) -> tuple[Translation, list[Finding]]:
     local, notes = _with_local_model(job, backend)
     prepared = backend.prepare(local, version)
     translation = translate(prepared, backend, version)
     facts = facts_of(prepared, backend, version, translation.native)
-    return translation, ordered([*run(facts), *notes, *translation.findings])
+    return translation, ordered([*run(facts, errors_only=errors_only), *notes, *translation.findings])
 
 
 def _with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:

@@ -7,12 +7,16 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the precision said in one way.
+    """Return the arguments with the precision said in one way, and the loss per token as swift chooses it.
 
     Without --torch_dtype swift takes the one of config.json (swift/arguments/base_args/model_args.py:120), which is
     bfloat16 for every model of its examples; --bf16 and --fp16 set it, too (megatron_args.py:1103-1114 @4.6.0).
+    The loss of a language model is one per token unless this is RLHF (megatron_args.py:758 @4.6.0).
     """
     found = {flag: value for flag, value in values.items() if flag not in _DTYPES}
     said = next((dtype for flag, dtype in _DTYPES.items() if values.get(flag)), "bfloat16")
     found.setdefault("torch_dtype", said)
+    if found.get("calculate_per_token_loss") is None:
+        causal = values.get("task_type") in (None, "causal_lm")
+        found["calculate_per_token_loss"] = causal and values.get("rlhf_type") is None
     return found

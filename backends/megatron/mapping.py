@@ -6,7 +6,7 @@ from backends.megatron import mapping_gaps, mapping_parallel, mapping_surroundin
 from backends.megatron.mapping_extra import argument_row, key_row
 from backends.megatron.mapping_model import model_rows, rope_scaling_row
 from backends.megatron.mapping_rows import FOUR
-from backends.megatron.mapping_shape import option_rows
+from backends.megatron.mapping_shape import option_rows, weights_row
 from launcher.translate.rows import Row, Table, same
 from launcher.translate.versions import in_range
 
@@ -48,6 +48,7 @@ def _architecture_rows(version: str) -> tuple[Row, ...]:
     changes = (key_row(version),) if in_range(version, FOUR, None) else (*option_rows(version), argument_row(version))
     return (
         *changes,
+        weights_row(),
         rope_scaling_row(version),
         *mapping_gaps.config_rows(version),
         mapping_gaps.layers_row(),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from backends.megatron.mapping_model import is_random, overridden
 from backends.megatron.mapping_rows import THREE, mapping_of, may_be_moe
-from backends.megatron.mapping_shape import SHAPES, as_keys, as_megatron, dense_layers, layer_pattern, take_keys
+from backends.megatron.mapping_shape import SHAPES, as_keys, as_megatron, expert_places, layer_pattern, take_keys
 from launcher.job import Job, Value, value_at
 from launcher.translate.rows import NativeView, Row, Unsupported
 from launcher.translate.versions import in_range
@@ -128,10 +128,10 @@ def key_row(version: str) -> Row:
 
     def take(given: dict[str, Value]) -> dict[str, Value]:
         found = take_keys(given) | _take(KEYS, given)
-        dense = dense_layers(given.get("moe_layer_freq"))
-        if dense is not None and {"model.num_experts", "model.num_hidden_layers"} <= set(found):
+        places = expert_places(given.get("moe_layer_freq"), found.get("model.num_hidden_layers"))
+        if places is not None and {"model.num_experts", "model.num_hidden_layers"} <= set(found):
             del given["moe_layer_freq"]
-            found["model.first_k_dense_replace"] = dense
+            found["model.first_k_dense_replace"], found["model.moe_layer_freq"] = places
             found["model.overridden"] = (*found.get("model.overridden", ()), "first_k_dense_replace")
         if given.get("cpu_offloading") is True and "cpu_offloading_num_layers" in given:
             del given["cpu_offloading"]

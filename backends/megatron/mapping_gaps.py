@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from backends.megatron.mapping_extra import padded_vocabulary
 from backends.megatron.mapping_model import BRIDGED, overridden
 from backends.megatron.mapping_rows import FOUR, THREE, only
-from backends.megatron.mapping_shape import SHAPES, dense_layers, layer_pattern
+from backends.megatron.mapping_shape import SHAPES, expert_places, layer_pattern
 from launcher.job import Job, Value, field_paths
 from launcher.translate.rows import Gap, NativeView, Row, Unsupported
 from launcher.translate.versions import in_range
@@ -200,11 +200,11 @@ def layers_row() -> Row:
             yield "moe_layer_freq", pattern
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        dense = dense_layers(view.peek("moe_layer_freq"))
-        if dense is None or view.peek("num_experts") is None or view.peek("num_layers") is None:
+        places = expert_places(view.peek("moe_layer_freq"), view.peek("num_layers"))
+        if places is None or view.peek("num_experts") is None or view.peek("num_layers") is None:
             return {}
         view.take("moe_layer_freq")
-        return {"model.first_k_dense_replace": dense}
+        return {"model.first_k_dense_replace": places[0], "model.moe_layer_freq": places[1]}
 
     return Row(
         fields=("model.first_k_dense_replace", "model.moe_layer_freq"),

@@ -9,7 +9,19 @@ from launcher.translate.rows import Unsupported
 from launcher.translate.versions import in_range
 
 
+# The first version that has expert_tensor_parallel_size, whose default is 1; before, experts were split like the rest.
+_EXPERT_TENSOR_PARALLEL = "3.7"
+
+
 def prepare(job: Job, version: str) -> Job:
+    """Return the job with what this backend takes for granted written out, and a user's own extra arguments joined."""
+    wanted = job.model.is_moe and job.parallel.tp > 1 and job.parallel.etp is None
+    if wanted and in_range(version, _EXPERT_TENSOR_PARALLEL, None):
+        job = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, etp=1))
+    return _with_own_keys(job, version)
+
+
+def _with_own_keys(job: Job, version: str) -> Job:
     """Return the job with `backend.args.megatron_extra_kwargs` completed by what the launcher writes into it.
 
     A key that both set differently is left alone: the translation then reports the contradiction.

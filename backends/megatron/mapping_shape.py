@@ -1,6 +1,5 @@
 """Architecture fields that differ from the model's config.json: options up to 3.x, ModelConfig keys since 4.3."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from backends.megatron.mapping_model import overridden
 from backends.megatron.mapping_rows import THREE
 from launcher.job import Job, Value
+from launcher.models.layer_pattern import describe, expand, pattern
 from launcher.translate.rows import NativeView, Row, Unsupported
 from launcher.translate.versions import in_range
 
@@ -140,6 +140,25 @@ def option_rows(version: str) -> tuple[Row, ...]:
     return (*(_option(shape, version) for shape in shapes), _given(shapes))
 
 
+def weights_row() -> Row:
+    """Return the row that refuses weights of the chosen experts that Megatron-core does not compute.
+
+    Sigmoid scores of several experts are divided by their sum, that of a single one is not, whatever
+    moe_router_pre_softmax says (megatron/core/transformer/moe/moe_utils.py:724 @core_v0.16.1).
+    """
+    path = "model.norm_topk_prob"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        single = job.model.num_experts_per_tok == 1
+        if job.model.scoring_func == "sigmoid" and job.model.norm_topk_prob == single:
+            why = "sigmoid scores of several experts are always normalised to one, that of a single expert never"
+            raise Unsupported(path, why, (f"{path}={str(not single).lower()}",))
+        return ()
+
+    fields = (path, "model.scoring_func", "model.num_experts_per_tok")
+    return Row(fields=fields, flags=(), emit=emit, when=lambda job: job.model.is_moe)
+
+
 def _has_option(shape: Shape, version: str) -> bool:
     return in_range(version, shape.since, THREE)
 
@@ -203,18 +222,18 @@ def layer_pattern(job: Job) -> str | None:
     if not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1):
         return None
     layers, dense = model.num_hidden_layers, model.first_k_dense_replace
-    if layers is None:
-        raise Unsupported("model.first_k_dense_replace", "the number of layers is not known")
-    if model.moe_layer_freq == 1:
-        return f"[0]*{dense}+[1]*{layers - dense}"
-    kinds = [0] * dense + [int(index % model.moe_layer_freq == 0) for index in range(layers - dense)]
-    return "[" + ",".join(str(kind) for kind in kinds) + "]"
+    if layers is None or dense >= layers:
+        raise Unsupported("model.first_k_dense_replace", "the pattern of layers needs more layers than dense ones")
+    return pattern(layers, dense, model.moe_layer_freq)
 
 
-_PATTERN = re.compile(r"\[0\]\*(\d+)\+\[1\]\*(\d+)")
+def expert_places(given: Value, layers: Value) -> tuple[int, int] | None:
+    """Return (dense layers at the start, MoE layer every n) of what --moe_layer_freq says; None for other patterns.
 
-
-def dense_layers(pattern: Value) -> int | None:
-    """Return the number of dense layers before the experts that a pattern describes; None for other patterns."""
-    found = _PATTERN.fullmatch(str(pattern).replace(" ", "").strip("()"))
-    return int(found.group(1)) if found else None
+    A value that means every layer is left as it was typed: what config.json says would stand in its place.
+    """
+    text = str(given)
+    found = (0, int(text)) if text.isdigit() and int(text) else describe(expand(text) or [])
+    if found in (None, (0, 1)) or (not text.isdigit() and len(expand(text) or ()) != layers):
+        return None
+    return found

@@ -1,10 +1,12 @@
 """Rows for what is trained and how: task, LoRA, batch, schedule, optimizer, precision."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from backends.megatron.mapping_model import DTYPES
 from backends.megatron.mapping_rows import FOUR, SEED, THREE, explicit, listed, one_of, only, single, spell_out
-from launcher.job import Job, Value
+from launcher.job import Job, Value, value_at
+from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, mapped, same
 from launcher.translate.versions import in_range
 
@@ -88,9 +90,9 @@ def lora_rows() -> tuple[Row, ...]:
         only("lora.rank", (), why, ("backend.version=4.6.0",), until="3.6.99"),
         _lora("train_type", since="3.7", until=THREE),
         _lora("tuner_type", since=FOUR),
-        mapped("lora.alpha", "lora_alpha", _whole_alpha, float, since="3.7", until="4.5.99"),
-        same("lora.alpha", "lora_alpha", since="4.6"),
-        same("lora.dropout", "lora_dropout", since="3.7"),
+        _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, _whole_alpha, since="3.7", until="4.5.99"),
+        _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, since="4.6"),
+        _adapter_value("lora.dropout", "lora_dropout", LORA_DROPOUT, 0.05, since="3.7"),
         listed("lora.target_modules", "target_modules", since="3.7"),
         same("lora.rslora", "use_rslora", since="3.7"),
         same("lora.merge", "merge_lora", since="3.7"),
@@ -102,6 +104,24 @@ def _whole_alpha(alpha: float) -> int:
     if alpha != int(alpha):
         raise Unsupported("lora.alpha", "a whole number in this version", (f"lora.alpha={round(alpha)}",))
     return int(alpha)
+
+
+def _adapter_value(
+    path: str, flag: str, usual: float, own: float, forward: Callable[[float], Value] = float, **row: Any
+) -> Row:
+    """Return a row for a value of the adapters, written for each adapter; `own` is swift's default, when read."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None or job.lora.rank is not None:
+            yield flag, forward(usual if value is None else value)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        adapters = "lora" in (view.peek("train_type"), view.peek("tuner_type"))
+        return {path: float(view.take(flag, own))} if adapters or view.has(flag) else {}
+
+    note = f"written wherever there are adapters: {usual:g} unless set, swift's own default is {own:g}"
+    return computed((path,), (flag,), emit, read, note=note, **row)
 
 
 def _lora(kind: str, since: str, until: str | None = None) -> Row:
@@ -254,7 +274,27 @@ def precision_rows() -> tuple[Row, ...]:
         only("precision.grad_reduce_in_fp32", (True,), "3.x always accumulates bf16 gradients in fp32", until=THREE),
         explicit("precision.attention_softmax_in_fp32", "attention_softmax_in_fp32", True),
         same("precision.apply_query_key_layer_scaling", "apply_query_key_layer_scaling"),
-        same("precision.calculate_per_token_loss", "calculate_per_token_loss"),
+        _loss_per_token(),
+    )
+
+
+def _loss_per_token() -> Row:
+    """Written always: swift's own default is true for language models except in RLHF, Megatron's is false."""
+    path, flag = "precision.calculate_per_token_loss", "calculate_per_token_loss"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        preference = view.peek(COMMAND) == "rlhf" or view.peek("rlhf_type") is not None
+        value = view.take(flag)
+        if value is None:
+            value = not preference and view.peek("task_type", "causal_lm") == "causal_lm"
+        return {path: value}
+
+    return Row(
+        fields=(path,),
+        flags=(flag,),
+        emit=lambda job: ((flag, job.precision.calculate_per_token_loss),),
+        read=read,
+        note="swift's default is true but in RLHF (swift/megatron/arguments/megatron_args.py:758 @4.6.0)",
     )
 
 

@@ -10,6 +10,8 @@ _BASE = "ms-swift 4.6.0 arguments/base_args"
 
 def _no_model(v: View) -> bool:
     sources = ("model", "mcore_model", "load")
+    if v.use_ray:  # its roles are described in a file of their own
+        return False
     return not any(v.given(name) for name in sources) and v.perform_initialization is not True
 
 

@@ -1,9 +1,9 @@
 """What megatron-core's configuration classes refuse, as Megatron-SWIFT's options reach them."""
 
-import re
 from collections.abc import Mapping
 
 from backends.megatron.rules_view import FOUR, SwiftRule, View, declare
+from launcher.rules.common_sense import layout_chunks
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 _OLD = "0.12.1"
@@ -13,26 +13,18 @@ _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
 _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
 
-def layout_chunks(text: str) -> list[str]:
-    """Return the chunks of a pipeline layout, repetitions written out as megatron-core does (parse_str_to_list)."""
-    text = text.replace(",", "")
-    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
-        text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
-    return text.split("|")
-
-
 def _layout_fault(v: View) -> str | None:
     chunks = layout_chunks(str(v.pipeline_model_parallel_layout))
-    flat, pp, layers = "".join(chunks), v.pipeline_model_parallel_size, v.job.model.num_hidden_layers
+    flat, pp = "".join(chunks), v.pipeline_model_parallel_size
     unknown = sorted(set(flat) - set("EtmL"))
     if unknown:
         return f"unknown letters {''.join(unknown)}: E is the embedding, t a layer, m an MTP layer, L the loss"
     if len(chunks) % pp:
         return f"{len(chunks)} chunks do not spread evenly over pp {pp}"
+    if pp == 1 and len(chunks) > 1:
+        return f"{len(chunks)} chunks need pp of at least 2"
     if not flat.startswith("E") or not flat.endswith("L") or flat.count("E") != 1 or flat.count("L") != 1:
         return "it must start with the only E and end with the only L"
-    if layers is not None and flat.count("t") != layers:
-        return f"it places {flat.count('t')} layers, the model has {layers}"
     return _prediction_fault(v, chunks)
 
 
@@ -109,6 +101,18 @@ def _model_known(v: View) -> bool:
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 
 RECOMPUTE = (
+    SwiftRule(
+        id="SW-RC-DEFAULT",
+        doc="swift recomputes selectively unless told otherwise, and a method or a number of layers contradicts that.",
+        source=f"ms-swift 4.6.0 megatron_args.py:849; {_CONFIG}:1180",
+        flags=("recompute_granularity", "recompute_method", "recompute_num_layers"),
+        when=lambda v: (
+            v.job.recompute.granularity is None
+            and v.recompute_granularity == "selective"
+            and (v.recompute_method is not None or v.recompute_num_layers is not None)
+        ),
+        say="recompute.method and num_layers need granularity full: swift's own default is selective",
+    ),
     SwiftRule(
         id="SW-RC-MODULES",
         doc="Selective recompute knows these modules.",

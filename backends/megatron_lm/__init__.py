@@ -48,12 +48,10 @@ def _effective(values: "Mapping[str, Any]") -> "dict[str, Any]":
     return found
 
 
+_OTHERS = ("pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vlm.py", "pretrain_retro.py")
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": ""},
-    others={
-        script: "it trains another kind of model than this launcher describes"
-        for script in ("pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vlm.py", "pretrain_retro.py")
-    },
+    others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
     effective=_effective,
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
     signs=("NCCL_", "NVTE_", "CUDA_VISIBLE_DEVICES", "/workspace/megatron", "GPUS_PER_NODE"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import refused, single, when_given
-from backends.megatron_lm.layer_pattern import describe, expand, pattern
+from launcher.models.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value, value_at
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
@@ -229,9 +229,9 @@ def dispatch() -> tuple[Row, ...]:
         switch("moe.batch_overlap", "overlap-moe-expert-parallel-comm", when=is_moe, since="0.13"),
         switch("moe.deepep", "moe-enable-deepep", when=is_moe, until="0.15.9"),
         computed(
-            ("moe.deepep",),
+            ("moe.deepep", "moe.token_dispatcher_type"),
             ("moe-flex-dispatcher-backend",),
-            lambda job: (("moe-flex-dispatcher-backend", "deepep"),) if job.moe.deepep else (),
+            _write_deepep,
             _read_deepep,
             when=is_moe,
             since="0.16",
@@ -240,8 +240,18 @@ def dispatch() -> tuple[Row, ...]:
     )
 
 
+def _write_deepep(job: Job) -> Iterable[tuple[str, Value]]:
+    if not job.moe.deepep:
+        return
+    if job.moe.token_dispatcher_type != "flex":
+        why = f"DeepEP dispatches tokens for the flex dispatcher only, not for {job.moe.token_dispatcher_type}"
+        raise Unsupported("moe.deepep", why, ("moe.token_dispatcher_type=flex", "moe.deepep=false"))
+    yield "moe-flex-dispatcher-backend", "deepep"
+
+
 def _read_deepep(view: NativeView) -> Mapping[str, Value]:
-    if view.peek("moe-flex-dispatcher-backend") == "deepep" or view.has("moe-enable-deepep"):
+    flex = view.peek("moe-token-dispatcher-type") == "flex"
+    if flex and (view.peek("moe-flex-dispatcher-backend") == "deepep" or view.has("moe-enable-deepep")):
         view.take("moe-flex-dispatcher-backend")
         view.take("moe-enable-deepep")
         return {"moe.deepep": True}

@@ -211,13 +211,14 @@ def offload() -> tuple[Row, ...]:
 
 def _write_offload(job: Job) -> Iterable[tuple[str, Value]]:
     known = ("core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear")
-    modules = job.offload.modules or (_SWAPPED_FOR_ATTENTION if job.offload.attention else ())
+    attention = _SWAPPED_FOR_ATTENTION if job.offload.attention else ()
+    modules = tuple(dict.fromkeys((*attention, *job.offload.modules)))
     missing = [name for name in modules if name not in known]
     if missing:
         raise Unsupported("offload.modules", f"it knows {', '.join(known)}, not {', '.join(missing)}")
     if modules:
         yield "fine-grained-activation-offloading", True
-        yield "offload-modules", tuple(modules)
+        yield "offload-modules", modules
 
 
 def overlap() -> tuple[Row, ...]:

@@ -141,18 +141,18 @@ declare(
             config(807, 1388),
         ),
         says(
+            "MLM-GROUPS-NUMBER",
+            "moe-router-group-topk",
+            "moe-router-num-groups",
+            "Routing within groups needs their number.",
+            config(993, 1650),
+        ),
+        says(
             "MLM-MLA-INTERLEAVED",
             "multi-latent-attention & rotary-interleaved",
             "",
             "Latent attention has no interleaved rotary positions.",
             config(933, 1559),
-        ),
-        says(
-            "MLM-TOPK-ONE",
-            "num-experts>0 & moe-router-topk=1 & moe-router-score-function=softmax",
-            "moe-router-pre-softmax or moe-router-load-balancing-type=sinkhorn",
-            "Softmax over a single chosen expert has no gradient, so it is taken before choosing.",
-            config(984, 1641),
         ),
     ),
     backends=BACKENDS,
@@ -161,11 +161,11 @@ declare(
 declare(
     (
         says(
-            "MLM-MOE-BIAS",
-            "num-experts>0",
-            "disable-bias-linear",
-            "Experts have no bias.",
-            config(946),
+            "MLM-EXPERTS-ZERO",
+            "num-experts=0",
+            "",
+            "Zero experts are taken for an encoder, and refused: leave the argument out.",
+            "Megatron-LM core_v0.12.1 arguments.py:301",
         ),
         says(
             "MLM-FP8-MXFP8-PARAM",
@@ -202,6 +202,13 @@ declare(
 declare(
     (
         says(
+            "MLM-MOE-BIAS",
+            "num-experts>0",
+            "disable-bias-linear",
+            "Experts have no bias.",
+            config(946),
+        ),
+        says(
             "MLM-SEQ-DISPATCHER-FUSION",
             "moe-token-dispatcher-type=alltoall_seq & moe-permute-fusion",
             "",
@@ -218,4 +225,17 @@ declare(
     ),
     backends=PLAIN,
     until=ONLY_12["megatron_lm"][1],
+)
+# The dialect takes this check away for the time of validation (core/transformer/transformer_config.py:21 @26.1.0).
+declare(
+    (
+        says(
+            "MLM-TOPK-ONE",
+            "num-experts>0 & moe-router-topk=1 & moe-router-score-function=softmax",
+            "moe-router-pre-softmax or moe-router-load-balancing-type=sinkhorn",
+            "Softmax over a single chosen expert has no gradient, so it is taken before choosing.",
+            config(984, 1641),
+        ),
+    ),
+    backends=PLAIN,
 )

@@ -1,6 +1,6 @@
 """What only the TransformerConfig of core 0.16 refuses: overlap of expert parallelism, offloading, layouts."""
 
-from backends.megatron_lm.rules_versions import ONLY_16, PLAIN, config, says
+from backends.megatron_lm.rules_versions import ONLY_16, PLAIN, arguments, config, says
 from launcher.rules.table import declare
 
 _OVERLAP = "overlap-moe-expert-parallel-comm"
@@ -55,6 +55,48 @@ declare(
             "",
             "Offloading whole layers' activations has no pipeline.",
             config(675, 1145),
+        ),
+        says(
+            "MLM-FLEX-PAD-16",
+            "moe-token-dispatcher-type=flex & moe-pad-expert-input-to-capacity",
+            "moe-flex-dispatcher-backend!=deepep",
+            "DeepEP does not pad experts' inputs.",
+            config("", 1078),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-FULL",
+            "enable-cuda-graph & recompute-granularity=full",
+            "cuda-graph-scope=full_iteration",
+            "Full recomputation needs CUDA graphs of whole iterations.",
+            config("", 1782),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-FULL-IMPL",
+            "cuda-graph-impl!=none & recompute-granularity=full",
+            "cuda-graph-scope=full_iteration",
+            "Full recomputation needs CUDA graphs of whole iterations.",
+            config("", 1782),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-EXPERTS",
+            "enable-cuda-graph & expert-model-parallel-size>1",
+            "moe-pad-experts-for-cuda-graph-inference",
+            "Local CUDA graphs need experts' inputs of one size.",
+            arguments("", 1159),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-EXPERTS-IMPL",
+            "cuda-graph-impl=local & expert-model-parallel-size>1",
+            "moe-pad-experts-for-cuda-graph-inference",
+            "Local CUDA graphs need experts' inputs of one size.",
+            arguments("", 1159),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-TWICE",
+            "enable-cuda-graph & cuda-graph-impl!=none",
+            "",
+            "The deprecated switch and its replacement exclude each other.",
+            arguments("", 435),
         ),
         says(
             "MLM-FINE-OFFLOAD-MODULES",

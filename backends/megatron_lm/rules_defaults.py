@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules_versions import BACKENDS, EVERY, arguments
+from backends.megatron_lm.rules_versions import BACKENDS, EVERY, SINCE_12, arguments, config
 from launcher.rules.registry import Facts, Fault, lift, rule
 
 
@@ -21,8 +21,14 @@ def _has_batch(facts: Facts) -> bool:
     return facts.as_written and bool(facts.flag("micro-batch-size"))
 
 
+def _visited(facts: Facts) -> int:
+    return facts.number("moe-router-group-topk")
+
+
 for _backend in BACKENDS:
     lift("REQ-MODEL", _backend, _has_shape)
+    # Groups without a number that a token visits are not read; see MLM-GROUPS-UNUSED.
+    lift("MOE-GROUPS", _backend, lambda facts: facts.given("moe-router-num-groups") != bool(_visited(facts)))
     lift("MOE-TOPK", _backend, lambda facts: facts.number("moe-router-topk") <= facts.number("num-experts"))
 
 
@@ -57,4 +63,15 @@ def global_batch_is_one_round(facts: Facts) -> Iterator[Fault]:
             message=f"global_batch_size not set → {micro * dp} (micro_batch_size {micro} × dp {dp})",
             fields=("batch.global_batch_size",),
             flags=("global-batch-size",),
+        )
+
+
+@rule("MLM-GROUPS-UNUSED", source=config(986, 1643), severity="warning", backends=BACKENDS, versions=SINCE_12)
+def groups_are_visited(facts: Facts) -> Iterator[Fault]:
+    """Groups of experts are read only with the number of groups that a token visits."""
+    if facts.given("moe-router-num-groups") and not _visited(facts):
+        yield Fault(
+            message="n_group without topk_group has no effect: tokens visit all groups",
+            fields=("model.n_group", "model.topk_group"),
+            flags=("moe-router-num-groups", "moe-router-group-topk"),
         )

@@ -9,6 +9,7 @@ from launcher.job import Value
 from launcher.rules.registry import Facts, Fault, rule
 
 _CHUNK = "num-layers-per-virtual-pipeline-stage"
+_STAGES = "pipeline-model-parallel-size"
 _CHUNKS = "num-virtual-stages-per-pipeline-rank"
 _CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe")
@@ -42,15 +43,31 @@ def heads_divide_width(facts: Facts) -> Iterator[Fault]:
         )
 
 
-@rule("MLM-VPP-ONE-STAGE", source=arguments(434, 575), backends=BACKENDS, versions=EVERY)
+@rule("MLM-VPP-ONE-STAGE", source=arguments(434), backends=BACKENDS, versions=UNTIL_12)
 def chunk_flag_needs_stages(facts: Facts) -> Iterator[Fault]:
-    """Chunks are refused with one pipeline stage, even where they would be one."""
+    """Up to core 0.12, chunks are refused with one pipeline stage, even where they would be one."""
     given = facts.flag(_CHUNK) or facts.flag(_CHUNKS)
     # More than one chunk on one stage is refused on every backend (PAR-VPP-PP).
-    if given and facts.number("pipeline-model-parallel-size", 1) == 1 and (facts.job.parallel.vpp or 1) == 1:
+    if given and facts.number(_STAGES, 1) == 1 and (facts.job.parallel.vpp or 1) == 1:
         yield Fault(
             message=f"--{_CHUNK if facts.flag(_CHUNK) else _CHUNKS} {given} needs pp of at least 2",
-            flags=(_CHUNK, _CHUNKS, "pipeline-model-parallel-size"),
+            flags=(_CHUNK, _CHUNKS, _STAGES),
+        )
+
+
+@rule(
+    "MLM-LAYOUT-ONE-STAGE",
+    source=arguments("", 575),
+    backends=BACKENDS,
+    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1.0", None)},
+)
+def layout_needs_stages(facts: Facts) -> Iterator[Fault]:
+    """A layout of several chunks is an interleaved schedule, which needs at least two pipeline stages."""
+    layout = facts.flag("pipeline-model-parallel-layout")
+    if isinstance(layout, str) and facts.number(_STAGES, 1) == 1 and stages_of(layout) > 1:
+        yield Fault(
+            message=f"a layout of {stages_of(layout)} stages needs pp of at least 2",
+            flags=("pipeline-model-parallel-layout", _STAGES),
         )
 
 
@@ -177,6 +194,15 @@ def experts_are_positive(facts: Facts) -> Iterator[Fault]:
         yield Fault(message=f"num_experts {facts.number('num-experts')} is negative", flags=("num-experts",))
 
 
+@rule("MLM-MICRO-BATCH", source=arguments("419-420", "495-496"), backends=BACKENDS, versions=EVERY)
+def micro_batch_is_written(facts: Facts) -> Iterator[Fault]:
+    """A command line without a micro-batch size is refused; it has no default."""
+    if facts.as_written and facts.number("micro-batch-size") < 1:
+        yield Fault(
+            message="--micro-batch-size is not set", fields=("batch.micro_batch_size",), flags=("micro-batch-size",)
+        )
+
+
 @rule("MLM-CONNECTIONS", source=arguments(779, 951), backends=BACKENDS, versions=EVERY)
 def connections_are_one(facts: Facts) -> Iterator[Fault]:
     """Tensor and context parallelism overlap communication only if kernels are queued on one connection."""
@@ -246,4 +272,16 @@ def balances_have_coefficients(facts: Facts) -> Iterator[Fault]:
         yield Fault(
             message=f"{len(kinds)} balancing losses have {len(weights)} coefficients",
             flags=("moe-router-load-balancing-type", "moe-aux-loss-coeff"),
+        )
+
+
+@rule("MLM-DETERMINISTIC-NCCL", source=arguments(881, 1078), severity="warning", backends=BACKENDS)
+def reductions_are_fixed(facts: Facts) -> Iterator[Fault]:
+    """Deterministic training needs one algorithm of reduction, which the environment names."""
+    known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
+    if facts.flag("deterministic-mode") and facts.job.backend.env.get("NCCL_ALGO") not in known:
+        yield Fault(
+            message=f"--deterministic-mode needs NCCL_ALGO in the environment, one of {', '.join(known)}",
+            fields=("kernels.deterministic", "backend.env.NCCL_ALGO"),
+            flags=("deterministic-mode",),
         )

@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from backends.mindformers.effective import effective
 from backends.mindformers.launch import argv, launch
 from backends.mindformers.mapping import table
 from backends.mindformers.yaml_file import flatten
@@ -52,6 +53,8 @@ ENTRY = Entry(
     },
     pairs=("options",),
     flatten=flatten,
+    effective=effective,
+    only={"run_mode": ("train", "finetune")},
     signs=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),
 )
 

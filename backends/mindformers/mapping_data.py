@@ -261,7 +261,8 @@ def mask_rows() -> tuple[Row, ...]:
         why = "masks within documents exist only in its flash attention"
         on = uses_flash(job)
         require(on or not job.data.reset_attention_mask, "data.reset_attention_mask", why)
-        if job.kernels.attention_backend is not None:
+        # With context parallelism its checks read the file itself, not the default (tools/check_rules.py:189 @2.1.0).
+        if job.kernels.attention_backend is not None or job.parallel.cp > 1:
             yield flash, on
         mask = _mask(job)
         if mask != "full":
@@ -470,7 +471,8 @@ def _seeds() -> Row:
         return {}
 
     note = "the order of samples has its own seeds (default 1234), which are the job's"
-    return Row(fields=("seed",), flags=flags, emit=emit, read=read, derived=True, note=note)
+    # Two fields: a file with other seeds for its data than for training passes them through without contradiction.
+    return Row(fields=("seed", "data.shuffle"), flags=flags, emit=emit, read=read, derived=True, note=note)
 
 
 def data_rows(version: str) -> tuple[Row, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.mindformers.mapping_dims import global_batch, steps_of
 from backends.mindformers.mapping_support import KIND, drop, frozen, key, model_kind, require
 from launcher.job import Job, Value
+from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
 from launcher.translate.rows import NativeView, Row, Unsupported, choice, fixed, mapped, same
 
 _MODES = {"pretrain": "train", "sft": "finetune"}
@@ -361,13 +362,12 @@ def _lora() -> Row:
         if lora.rank is None:
             return
         names = _lora_targets(job)
-        settings: dict[str, Value] = {"pet_type": "lora", "lora_rank": lora.rank}
-        if lora.alpha is not None:
-            why = "it takes a whole number (pet/pet_config.py: LoraConfig)"
-            near = f"lora.alpha={round(lora.alpha)}"
-            require(lora.alpha == int(lora.alpha), "lora.alpha", why, near)
-            settings["lora_alpha"] = int(lora.alpha)
-        settings |= {"lora_dropout": lora.dropout or 0.0, "lora_a_init": "normal", "lora_b_init": "zeros"}
+        alpha = LORA_ALPHA if lora.alpha is None else lora.alpha
+        dropout = LORA_DROPOUT if lora.dropout is None else lora.dropout
+        why = "it takes a whole number (pet/pet_config.py: LoraConfig)"
+        require(alpha == int(alpha), "lora.alpha", why, f"lora.alpha={round(alpha)}")
+        settings: dict[str, Value] = {"pet_type": "lora", "lora_rank": lora.rank, "lora_alpha": int(alpha)}
+        settings |= {"lora_dropout": dropout, "lora_a_init": "normal", "lora_b_init": "zeros"}
         yield _LORA, {**settings, "target_modules": "|".join(f".*{name}" for name in names)}
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -379,11 +379,11 @@ def _lora() -> Row:
         if not set(targets) <= {*_TARGETS, *_MLA_TARGETS}:
             return {}
         view.take(_LORA)
-        alpha = written.get("lora_alpha")
+        alpha = float(written.get("lora_alpha", 16))
         found = {fields[0]: written.get("lora_rank", 8), fields[2]: float(written.get("lora_dropout", 0.01))}
-        return {**found, fields[1]: None if alpha is None else float(alpha), fields[3]: targets}
+        return {**found, fields[1]: alpha, fields[3]: targets}
 
-    note = "LoRA on the parallel linear layers (pet/tuners/lora_adapter.py); its dropout would default to 0.01"
+    note = "LoRA on the parallel linear layers (pet/tuners/lora_adapter.py); its own defaults are alpha 16 and dropout 0.01"
     return Row(fields=fields, flags=(_LORA,), emit=emit, read=read, note=note)
 
 

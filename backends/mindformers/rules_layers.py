@@ -9,6 +9,7 @@ from backends.mindformers.rules_view import (
     INTERLEAVE,
     MICRO,
     MODE,
+    OLD,
     PP,
     RECOMPUTE,
     SELECT,
@@ -32,8 +33,13 @@ def _stages(v: View) -> int:
     return v.size(PP) * v.chunks
 
 
+def _is_ignored(v: View) -> bool:
+    """Tell whether offset means nothing: with one stage and one chunk, since 2.0 without a check."""
+    return _stages(v) <= 1 and v.version != OLD
+
+
 def _shape(v: View) -> Any:
-    if v.offset is None or _stages(v) <= 1:
+    if v.offset is None or _is_ignored(v):
         return None
     pp, rows = v.size(PP), v.offset
     wrong = next((len(row) for row in rows if len(row) != pp), None)
@@ -44,7 +50,7 @@ def _shape(v: View) -> Any:
 
 
 def _sum(v: View) -> Any:
-    if v.layers is None or _stages(v) <= 1 or _shape(v):
+    if v.layers is None or _is_ignored(v) or _shape(v):
         return None
     value = v.model("offset")
     total = sum(map(sum, v.offset)) if v.offset is not None else value if whole(value) else 0
@@ -114,6 +120,9 @@ def _clamped(v: View) -> Any:
 def _longer(key: str) -> Any:
     def when(v: View) -> Any:
         value, pp = v[key], v.size(PP)
+        rows = [row for row in value if isinstance(row, (list, tuple))] if isinstance(value, (list, tuple)) else []
+        if rows and not v[SWAP] and (len(rows) > v.chunks or any(len(row) > pp for row in rows)):
+            return f"{key} has counts for {len(rows)} chunks of {len(rows[0])} stages: there are {v.chunks} of {pp}"
         flat = isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value)
         return not v[SWAP] and flat and len(value) > pp and f"{key} has {len(value)} counts, pp is {pp}"
 
@@ -176,7 +185,7 @@ LAYERS = (
         source=f"{_UTILS}:572",
         keys=(OFFSET, PP),
         fields=("parallel.pp",),
-        when=lambda v: v.offset is not None and _stages(v) <= 1 and any(_numbers(v.offset)),
+        when=lambda v: v.offset is not None and _is_ignored(v) and any(_numbers(v.offset)),
         say="offset is ignored: there is one stage and one chunk",
         severity="warning",
     ),
@@ -307,6 +316,7 @@ MEMORY = (
         when=lambda v: v["recompute_config.recompute_slice_activation"] is True,
         say="recompute_slice_activation is not supported by the mcore graph",
         since="2.0",
+        dialects=("mcore",),
     ),
     MindRule(
         id="MF-PREFETCH",

@@ -120,6 +120,15 @@ PARALLEL = (
         say="cp above 1 needs flash attention",
     ),
     MindRule(
+        id="MF-CP-FLASH-WRITTEN",
+        doc="With context parallelism the file must say use_flash_attention: a check reads the file, not the default.",
+        source=f"{_CHECKS}:189, called by trainer/base_trainer.py:951 @1.6.0 before the model is built",
+        keys=(CP, MODEL + "use_flash_attention"),
+        fields=("kernels.attention_backend", "parallel.cp"),
+        when=lambda v: v.size(CP) > 1 and not v.given(MODEL + "use_flash_attention"),
+        say="cp above 1 needs model_config.use_flash_attention: True written in the file",
+    ),
+    MindRule(
         id="MF-CP-ALGORITHM",
         doc="Context parallelism has these algorithms.",
         source="mindformers 1.6.0 modules/transformer/op_parallel_config.py (ContextParallelAlgo)",
@@ -385,7 +394,8 @@ EXPERTS = (
 
 def _twice(v: View) -> Any:
     for names in _SYNONYMS:
-        given = [name for name in names if MODEL + name in v.written]
+        # The launcher's own spelling gives way to one that is passed through.
+        given = [name for name in names if v.passed(MODEL + name)]
         if len(given) > 1:
             return f"{' and '.join(given)} name one setting of model_config: keep one"
     return None
@@ -475,4 +485,4 @@ STRUCTURE = (
     ),
 )
 
-declare(*PARALLEL, *EXPERTS, *STRUCTURE)
+declare(*PARALLEL, *EXPERTS, *STRUCTURE, dialects=("mcore",))

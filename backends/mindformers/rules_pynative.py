@@ -1,6 +1,5 @@
 """What the pynative trainer of MindFormers 2.x refuses; the launcher writes the static graph, files may hold either."""
 
-from collections.abc import Callable
 from typing import Any
 
 from backends.mindformers.rules_view import MindRule, View, declare, whole
@@ -83,7 +82,7 @@ def _layers_of(part: Any) -> list[int]:
 def _schedule(v: View) -> Any:
     name, chunks = v[_P + "pipeline_parallel_schedule"], _size(v, "pipeline_parallel_interleave_num")
     wanted = "interleaved_1f1b" if chunks > 1 else "1f1b"
-    known = name in (None, "1f1b", "interleaved_1f1b")
+    known = name in (None, "1f1b", "interleaved_1f1b") and _size(v, "pipeline_parallel") > 1
     return known and (name or "1f1b") != wanted and f"schedule {name or '1f1b'} with {chunks} chunks: use {wanted}"
 
 
@@ -111,17 +110,13 @@ def _recompute(v: View) -> Any:
     return numbers != sorted(set(numbers)) and "full_recompute_layer must ascend"
 
 
-def _here(when: Callable[[View], Any]) -> Callable[[View], Any]:
-    return lambda v: not v.graph and when(v)
-
-
 def _pynative(id: str, doc: str, source: str, keys: tuple[str, ...], when: Any, say: str = "", **row: Any) -> MindRule:
     return MindRule(
         id=id,
         doc=doc,
         source=source,
         keys=keys,
-        when=_here(when),
+        when=when,
         say=say,
         since="2.0",
         fields=("backend.args",),
@@ -231,4 +226,4 @@ PYNATIVE = (
     ),
 )
 
-declare(*PYNATIVE)
+declare(*PYNATIVE, dialects=("pynative",))

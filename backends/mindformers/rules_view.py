@@ -1,7 +1,7 @@
 """What rules of MindFormers look at: the value that each key of the file will have, and one row for each rule."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -53,6 +53,7 @@ class View:
         self.version: str = facts.version
         self.written: dict[str, NativeArg] = {arg.flag: arg for arg in facts.native}
         self._defaults = _defaults(facts.version)
+        self._pynative = any(key.startswith("parallelism.") for key in self.written)
 
     def __getitem__(self, key: str) -> Any:
         arg = self.written.get(key)
@@ -61,6 +62,10 @@ class View:
     def given(self, key: str) -> bool:
         """Tell whether the key is written, with a value."""
         return key in self.written and self.written[key].value is not None
+
+    def passed(self, key: str) -> bool:
+        """Tell whether the user wrote the key itself, in `backend.args`."""
+        return key in self.job.backend.args
 
     def size(self, key: str) -> int:
         """Return a size; 1 where it is not set or not a number."""
@@ -79,7 +84,8 @@ class View:
         value = self.job.model.num_hidden_layers if value is None else value
         if not isinstance(value, int):
             return None
-        return value + (self.job.model.num_nextn_predict_layers if self.version == OLD else 0)
+        more = self.model("mtp_depth") or self.job.model.num_nextn_predict_layers
+        return value + (more if self.version == OLD or self.dialect == "legacy" else 0)
 
     @property
     def declared_chunks(self) -> int:
@@ -112,9 +118,11 @@ class View:
         return self.model("use_flash_attention") is not False
 
     @property
-    def graph(self) -> bool:
-        """Tell whether the file is for the static graph, not for the pynative trainer of 2.x."""
-        return not any(key.startswith("parallelism.") for key in self.written)
+    def dialect(self) -> str:
+        """Return the kind of file: `mcore` (what the launcher writes), `legacy` (older models) or `pynative` (2.x)."""
+        if self._pynative:
+            return "pynative"
+        return "mcore" if self["use_legacy"] is False else "legacy"
 
 
 _last: tuple[object, View] | None = None
@@ -138,6 +146,7 @@ class MindRule:
         when: returns what is wrong: a message, or True where `say` is the message; false where nothing is.
         say: message.
         fields: canonical fields, where they do not follow from the keys.
+        dialects: kinds of file that it holds for.
     """
 
     id: str
@@ -150,11 +159,12 @@ class MindRule:
     since: str | None = None
     until: str | None = None
     fields: tuple[str, ...] = ()
+    dialects: tuple[str, ...] = ("mcore", "legacy")
 
 
-def declare(*rules: MindRule) -> None:
-    """Declare rows as rules."""
-    for row in rules:
+def declare(*rules: MindRule, dialects: tuple[str, ...] | None = None) -> None:
+    """Declare rows as rules, for other kinds of file than the rows say if `dialects` are given."""
+    for row in (replace(row, dialects=dialects) for row in rules) if dialects else rules:
         rule(
             row.id,
             source=row.source,
@@ -169,8 +179,11 @@ def _check(row: MindRule) -> Check:
     def check(facts: Facts) -> Iterator[Fault]:
         if facts.native is None or facts.version is None:
             return
+        view = view_of(facts)
+        if view.dialect not in row.dialects:
+            return
         try:
-            broken = row.when(view_of(facts))
+            broken = row.when(view)
         except (TypeError, AttributeError, IndexError):  # a value of the wrong type; the catalogue's check says so
             return
         if broken:

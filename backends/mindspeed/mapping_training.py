@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import chosen, many, reworded, when_given
 from launcher.job import Job, Value
+from launcher.job.training import LORA_ALPHA
 from launcher.translate.rows import NativeView, Row, Unsupported, computed
 
 # Arguments beside --stage that the trainer of that stage needs. Source: docs/zh/pytorch/training @26.1.0.
@@ -119,9 +120,7 @@ def lora() -> tuple[Row, ...]:
 
 
 def _write_alpha(job: Job) -> Iterable[tuple[str, Value]]:
-    alpha = job.lora.alpha
-    if alpha is None:
-        return
+    alpha = LORA_ALPHA if job.lora.alpha is None else job.lora.alpha
     if alpha != int(alpha):
         raise Unsupported("lora.alpha", "--lora-alpha takes whole numbers", (f"lora.alpha={round(alpha)}",))
     yield "lora-alpha", int(alpha)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from backends.mindspeed.rules_tables import FEATURES, LLM, MINDSPEED, SINCE, changes
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import Facts, Fault, lift, rule
 from launcher.rules.table import Says, declare
 
 # Older names that other rules speak of, or that mean something else than the newer one.
@@ -46,13 +46,6 @@ declare(
             "shared_expert_intermediate_size not set → {n-shared-experts} × the width of one expert",
             "The number of shared experts becomes a width.",
             f"{LLM}/moe/shared_expert.py:16",
-        ),
-        changes(
-            "MS-EXPERT-WIDTH-TWICE",
-            "moe-intermediate-size? & moe-ffn-hidden-size?",
-            "moe_ffn_hidden_size → {moe-intermediate-size}: the deprecated --moe-intermediate-size wins",
-            "Of two widths of an expert the deprecated one wins.",
-            f"{LLM}/arguments/deprecated_args.py:75",
         ),
         changes(
             "MS-SLICES",
@@ -110,6 +103,16 @@ declare(
             "Megatron-LM refuses multi-token prediction under context parallelism; the check is bypassed",
             "Multi-token prediction under context parallelism is let through, though Megatron-core refuses it.",
             f"{LLM}/transformer/mtp.py:53",
+            "warning",
+        ),
+        changes(
+            "MS-TOPK-ONE",
+            "num-experts>0 & moe-router-topk=1 & moe-router-score-function=softmax & !moe-router-pre-softmax & "
+            "moe-router-load-balancing-type!=sinkhorn",
+            "softmax over one chosen expert is always one, so the router does not learn: add --moe-router-pre-softmax "
+            "(Megatron-LM refuses this; the check is bypassed)",
+            "Softmax over a single chosen expert has no gradient, and the check for it is bypassed.",
+            "MindSpeed-LLM 26.1.0 core/transformer/transformer_config.py:21-30",
             "warning",
         ),
         changes(
@@ -185,6 +188,10 @@ declare(
 )
 
 
+# The check is bypassed: biases are learned for other scores too (transformer_config.py:46, moe_router.py:79).
+lift("MOE-BIAS-SIGMOID", "mindspeed", lambda facts: facts.version != "2.1.0")
+
+
 @rule("MS-OLD-NAME", source=f"{LLM}/arguments/deprecated_args.py", severity="change", backends=MINDSPEED, since=SINCE)
 def old_names_are_copied(facts: Facts) -> Iterator[Fault]:
     """Deprecated names are copied to the names that replaced them, with a warning."""
@@ -201,11 +208,18 @@ def old_names_are_copied(facts: Facts) -> Iterator[Fault]:
         )
 
 
-@rule("MS-NOOP-SET", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:52", severity="change", backends=MINDSPEED)
-def list_gives_way_to_empty_layers(facts: Facts) -> Iterator[Fault]:
-    """Where layers are both listed per stage and empty, the list is dropped."""
-    if facts.flag("num-layer-list") and facts.flag("noop-layers") and facts.version != "2.1.0":
-        yield Fault(
-            message=f"num_layer_list {facts.flag('num-layer-list')} → none: --noop-layers switches it off",
-            flags=("num-layer-list", "noop-layers"),
-        )
+@rule(
+    "MS-EXPERT-WIDTH-TWICE",
+    source=f"{LLM}/arguments/deprecated_args.py:75",
+    severity="change",
+    backends=MINDSPEED,
+    since=SINCE,
+)
+def older_expert_width_wins(facts: Facts) -> Iterator[Fault]:
+    """Of two widths of an expert the deprecated one wins."""
+    names = ("moe-ffn-hidden-size", "moe-intermediate-size")
+    if facts.native is None or not all(facts.native.has(name) for name in names):
+        return
+    now, old = (facts.native.get(name) for name in names)
+    if now != old:
+        yield Fault(message=f"moe_ffn_hidden_size {now} → {old}: the deprecated --{names[1]} wins", flags=names)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from backends.mindspeed.rules_tables import MINDSPEED, OLD, OLD_ARGUMENTS, says
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import Facts, Fault, lift, rule
 from launcher.rules.table import declare
 
 declare(
@@ -21,6 +21,27 @@ declare(
             "position-embedding-type=rope|none",
             "Multi-token prediction shifts positions, which only rotary (or no) embeddings allow.",
             f"{OLD_ARGUMENTS}:1482",
+        ),
+        says(
+            "MS-MOE-CAPACITY-OLD",
+            "moe-expert-capacity-factor?",
+            "moe-token-dispatcher-type=alltoall & moe-router-load-balancing-type=aux_loss|none",
+            "Tokens are dropped by the all-to-all dispatcher, under aux_loss or no balancing.",
+            "Megatron-LM core_r0.8.0 transformer_config.py __post_init__",
+        ),
+        says(
+            "MS-EXTENDED-TP-OLD",
+            "moe-extended-tp",
+            "moe-token-dispatcher-type=allgather",
+            "Splitting experts over tensor- and expert-parallel ranks works with the allgather dispatcher.",
+            "Megatron-LM core_r0.8.0 transformer_config.py __post_init__",
+        ),
+        says(
+            "MS-TP-PP-DP-OLD",
+            "use-tp-pp-dp-mapping & context-parallel-size>1",
+            "",
+            "This order of ranks has no context parallelism.",
+            "Megatron-LM core_r0.8.0 arguments.py validate_args",
         ),
         says(
             "MS-NEAT-PACK-OLD",
@@ -140,6 +161,11 @@ declare(
 )
 
 
+# Mock data is switched off before Megatron's checks (training/arguments.py:1280).
+for _id in ("MLM-DATA-ONE-SOURCE", "MLM-DATA-ONE-SOURCE-MOCK"):
+    lift(_id, "mindspeed", lambda facts: facts.version == OLD)
+
+
 @rule("MS-SLICES-VOCABULARY-OLD", source=f"{OLD_ARGUMENTS}:1176-1178", backends=MINDSPEED, until=OLD)
 def slices_divide_vocabulary(facts: Facts) -> Iterator[Fault]:
     """The slices of the output layer divide the vocabulary."""
@@ -160,12 +186,13 @@ def yarn_factor_is_the_ratio(facts: Facts) -> Iterator[Fault]:
         facts.number("max-position-embeddings"),
     )
     factor = facts.flag("rope-scaling-factor")
-    if facts.flag("rope-scaling-type") == "yarn" and original and longest and factor is not None:
-        if longest / original != float(factor):
-            yield Fault(
-                message=f"rope_scaling.factor {factor} is not max_position_embeddings {longest} / {original}",
-                flags=("rope-scaling-factor", "max-position-embeddings"),
-            )
+    if facts.flag("rope-scaling-type") != "yarn" or not original or not longest or factor is None:
+        return
+    if longest / original != float(factor):
+        yield Fault(
+            message=f"rope_scaling.factor {factor} is not max_position_embeddings {longest} / {original}",
+            flags=("rope-scaling-factor", "max-position-embeddings"),
+        )
 
 
 @rule("MS-PAD-MULTIPLE-OLD", source=f"{OLD_ARGUMENTS}:1037", backends=MINDSPEED, until=OLD)

@@ -17,6 +17,15 @@ lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(facts.flag("num-layer-list
 lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(facts.flag("pipeline-num-transformer-layers")))
 
 
+def _hidden_from_megatron(facts: Facts) -> bool:
+    """Tell whether the chunks are taken out before Megatron's checks, as with two stages (training_basic.py:72)."""
+    return facts.number(_STAGES, 1) == 2
+
+
+for _id in ("MLM-VPP-UNEVEN", "MLM-VPP-UNEVEN-LAST", "MS-LAYOUT-NUM-LAYERS-PER-VIRTUAL-PIPELINE-STAGE"):
+    lift(_id, "mindspeed", _hidden_from_megatron)
+
+
 def _stages(facts: Facts) -> int:
     return max(1, facts.number(_STAGES, 1))
 

@@ -1,31 +1,92 @@
 """`launch check`: every rule, before a single process starts."""
 
+import argparse
 import sys
+from pathlib import Path
 
 from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.job import Job
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
+from launcher.rules.finding import Finding
 
 
 def main(words: list[str]) -> int:
-    """Check a job; exit 0 without errors, 1 with errors, 2 for a wrong command line."""
+    """Check a job, or a file somebody already has; exit 0 without errors, 1 with errors, 2 for a wrong command line."""
     made = parser(
         "check",
-        "Apply every rule to a job and show all findings at once.",
-        "launch check +recipe=qwen3_moe backend=mindspeed",
+        "Apply every rule to a job, or to a script or YAML that exists already, and show all findings at once.",
+        "launch check +recipe=qwen3_moe backend=mindspeed\n  launch check train.sh",
     )
+    made.add_argument("--fix", action="store_true", help="show the overrides with which the job passes")
+    made.add_argument("-o", "--output", metavar="FILE", help="with --fix: write them to a file, for +strategy=FILE")
     options = parse(made, words)
+    if options.output and not options.fix:
+        print("launch check: -o writes fixes; works: launch check --fix -o fixes.yaml …", file=sys.stderr)
+        return 2
+    return guarded(lambda: _existing(options) if _file(options) else _composed(options), as_json=options.json)
 
-    def body() -> int:
-        job = composed(options)
-        outcome = judge(job)
-        if options.json:
-            print_json({"ok": outcome.ok, "findings": [finding.as_tree() for finding in outcome.findings]})
-        else:
-            print_findings(outcome.findings, outcome.job, sys.stdout)
-            errors = sum(finding.severity == "error" for finding in outcome.findings)
-            verdict = f"{errors} error{'s' if errors != 1 else ''}" if errors else "ok"
-            print(f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}: {verdict}")
-        return 0 if outcome.ok else 1
 
-    return guarded(body, as_json=options.json)
+def _file(options: argparse.Namespace) -> str | None:
+    """Return the file that is to be judged, if the only word is one."""
+    words = options.overrides
+    return words[0] if len(words) == 1 and "=" not in words[0] and Path(words[0]).is_file() else None
+
+
+def _composed(options: argparse.Namespace) -> int:
+    job = composed(options)
+    outcome = judge(job)
+    label = f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}"
+    return _show(options, list(outcome.findings), outcome.job, label, job if options.fix else None)
+
+
+def _existing(options: argparse.Namespace) -> int:
+    from launcher.api import import_file
+    from launcher.importing.judge import judge_existing
+    from launcher.importing.notes import ImportRefused
+    from launcher.translate.backend import get_backend
+
+    path = options.overrides[0]
+    try:
+        imported = import_file(path)
+    except ImportRefused as error:
+        print(f"launch check: {error}", file=sys.stderr)
+        return 1
+    backend = get_backend(imported.backend)
+    label = f"{path} for {backend.title} {imported.version}"
+    return _show(options, judge_existing(imported), imported.job, label, imported.job if options.fix else None)
+
+
+def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> int:
+    errors = sum(finding.severity == "error" for finding in findings)
+    tree: dict[str, object] = {"ok": not errors, "findings": [finding.as_tree() for finding in findings]}
+    if not options.json:
+        print_findings(findings, job, sys.stdout)
+        print(f"{label}: {f'{errors} error' + 's' * (errors != 1) if errors else 'ok'}")
+    if broken is not None:
+        tree["fixed"] = _fix(broken, options)
+    if options.json:
+        print_json(tree)
+    return 1 if errors else 0
+
+
+def _fix(job: Job, options: argparse.Namespace) -> dict[str, object]:
+    from launcher.rules.repair import repair
+
+    found = repair(job, lambda changed: list(judge(changed).findings))
+    if options.output:
+        _write(Path(options.output), found.as_tree())
+    if not options.json:
+        print(f"fixes: {' '.join(found.overrides)}" if found.overrides else "fixes: none found")
+        if options.output:
+            print(f"written: {options.output} (give +strategy={options.output} instead of the words it changes)")
+        for finding in found.left:
+            print(f"  not fixed: {finding.rule}: {finding.message}")
+    return {"overrides": list(found.overrides), "left": [finding.as_tree() for finding in found.left]}
+
+
+def _write(path: Path, tree: dict[str, object]) -> None:
+    import yaml
+
+    body = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True) if tree else ""
+    path.write_text(f"# @package _global_\n# What `launch check --fix` changed.\n{body}", encoding="utf-8")

@@ -30,7 +30,9 @@ def main(words: list[str]) -> int:
         if form == "json":
             print_json(as_json(outcome, plan))
             return 0 if outcome.ok else 1
-        _SHOW[form](outcome, plan)
+        if outcome.ok or form in ("text", "yaml"):
+            # A refused job has no script: whoever pipes it into a file must not get one that runs.
+            _SHOW[form](outcome, plan)
         sys.stdout.flush()
         print_findings(outcome.findings, outcome.job)
         return 0 if outcome.ok else 1
@@ -94,7 +96,13 @@ def _shell(outcome: Outcome, plan: LaunchPlan) -> None:
 def _yaml(outcome: Outcome, plan: LaunchPlan) -> None:
     import yaml
 
-    print(yaml.safe_dump(as_tree(outcome.job), sort_keys=False, allow_unicode=True), end="")
+    tree = as_tree(outcome.job)
+    for path in ("parallel.dp", "checkpoint.save", "backend.version"):
+        # What follows from other values is left open, so that the file can be changed.
+        if outcome.job.origin(path).kind in ("derived", "default"):
+            section, name = path.split(".")
+            tree[section][name] = None
+    print(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), end="")
 
 
 _SHOW = {"text": _text, "argv": _argv, "shell": _shell, "yaml": _yaml}

@@ -1,11 +1,15 @@
 """`launch estimate`: will it fit, how fast will it be, computed from the job that would be started."""
 
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.compose import ComposeError
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.job import Job
+from launcher.rules.finding import Finding, Fix
 
 
 def main(words: list[str]) -> int:
@@ -20,7 +24,13 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
 
     def body() -> int:
-        job = composed(options)
+        try:
+            job = composed(options)
+        except ComposeError as error:
+            findings = _impossible(error)
+            if findings is None:
+                raise
+            return _refuse(findings, None, as_json=options.json)
         wrong = _wrong_file(options.plot, options.trace)
         if wrong:
             print(f"launch estimate: {wrong}", file=sys.stderr)
@@ -28,7 +38,7 @@ def main(words: list[str]) -> int:
         try:
             answer = estimate(job, timeline=bool(options.plot or options.trace))
         except CannotEstimate as error:
-            return _refuse(error, job, as_json=options.json)
+            return _refuse(error.findings, job, as_json=options.json)
         if options.json:
             print_json(answer.as_tree())
         else:
@@ -62,11 +72,30 @@ def _wrong_file(plot: str | None, trace: str | None) -> str | None:
     return None
 
 
-def _refuse(error: CannotEstimate, job: Job, *, as_json: bool) -> int:
+def _impossible(error: ComposeError) -> list[Finding] | None:
+    """Return findings where all mistakes are about values that no job can have; None where a word is wrong."""
+    findings = []
+    for mistake in error.mistakes:
+        value = re.fullmatch(r"(\S+) (\S+ is (?:below|not a number) .*)", mistake.what)
+        if value:
+            rule, field, message = "EST-VALUE", value[1], value[2]
+        elif mistake.what.startswith("no hardware named"):
+            rule, field, message = "EST-HARDWARE-NAME", "hardware", mistake.what
+        else:
+            return None
+        fixes = tuple(Fix(overrides=(f"{field}={works}",)) for works in mistake.works)
+        message = f"{message} ({mistake.where})" if mistake.where else message
+        findings.append(
+            Finding(rule=rule, severity="error", message=message, fields=(field,), fixes=fixes, source="launch")
+        )
+    return findings
+
+
+def _refuse(findings: Sequence[Finding], job: Job | None, *, as_json: bool) -> int:
     if as_json:
-        print_json({"ok": False, "findings": [finding.as_tree() for finding in error.findings]})
+        print_json({"ok": False, "findings": [finding.as_tree() for finding in findings]})
         return 1
     from launcher.report.findings import print_findings
 
-    print_findings(error.findings, job)
+    print_findings(findings, job)
     return 1

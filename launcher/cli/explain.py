@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from launcher.cli.options import guarded, parse, parser, print_json
 from launcher.job import field_at, fields, suggest_field
 from launcher.rules.engine import load
-from launcher.rules.registry import RULES
+from launcher.rules.mentions import fields_of, rules_of
+from launcher.rules.registry import RULES, Rule
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.engine import active_rows
 
@@ -73,8 +74,13 @@ def _field(name: str, backends: list[Backend]) -> dict[str, object] | None:
         "backends": [
             each for backend in backends for version in backend.versions for each in _mapping(name, backend, version)
         ],
-        "rules": [rule.id for rule in RULES.values() if name.rpartition(".")[2] in rule.doc or name in rule.doc],
+        "rules": [{"rule": rule.id, "severity": rule.severity, "says": rule.doc} for rule in _rules(name, backends)],
     }
+
+
+def _rules(name: str, backends: list[Backend]) -> list[Rule]:
+    wanted = {backend.name for backend in backends}
+    return [rule for rule in rules_of(name) if not rule.backends or wanted & set(rule.backends)]
 
 
 def _mapping(name: str, backend: Backend, version: str) -> Iterator[dict[str, str]]:
@@ -97,8 +103,14 @@ def _rule(name: str) -> dict[str, object] | None:
         "meaning": rule.doc,
         "severity": rule.severity,
         "backends": list(rule.backends) or ["all"],
+        "versions": " to ".join(version or "…" for version in (rule.since, rule.until)) if _is_bounded(rule) else "",
+        "fields": list(fields_of(rule.id)),
         "source": rule.source,
     }
+
+
+def _is_bounded(rule: Rule) -> bool:
+    return rule.since is not None or rule.until is not None
 
 
 def _flag(name: str, backends: list[Backend]) -> dict[str, object] | None:

@@ -36,7 +36,7 @@ def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | N
     trees = []
     for number, (imported, ported) in enumerate(pairs):
         path = _numbered(output, number, len(pairs))
-        left_out = [Note(message=f"--{each.flag} is left out: {each.why}", works=each.works) for each in ported.missing]
+        left_out = [Note(message=f"--{each.flag}: {each.why}", works=each.works) for each in ported.missing]
         if path is not None:
             _write(path, _ported_yaml(imported, ported, source, left_out))
         trees.append(_port_tree(imported, ported))
@@ -88,9 +88,11 @@ def _ported_yaml(imported: Imported, ported: Ported, source: str, left_out: list
         version=ported.job.backend.version or "",
         job=ported.job,
         warnings=(*imported.warnings, *left_out),
+        exact={},
     )
     origin = get_backend(imported.backend)
-    return job_yaml(text, f"{source}, written for {origin.title} {imported.version}", with_version=False)
+    is_newest = text.version == get_backend(text.backend).versions[0]
+    return job_yaml(text, f"{source}, written for {origin.title} {imported.version}", with_version=not is_newest)
 
 
 def _numbered(output: str | None, number: int, count: int) -> str | None:
@@ -128,6 +130,8 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
     print(
         f"# {len(imported.became)} arguments: {mapped} became fields, {implied} are implied, {rest} are passed through"
     )
+    if imported.exact:
+        print(f"# passed through beside fields, so that the same comes out again: {', '.join(imported.exact)}")
     if output is not None:
         print(f"# written: {output}   next: launch dry-run +job={output}")
     sys.stdout.flush()

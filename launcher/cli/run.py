@@ -4,15 +4,54 @@ import dataclasses
 import json
 import sys
 from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from launcher.cli.options import guarded, parse, parser, print_json
-from launcher.compose import compose, sweep
+from launcher.cli.options import guarded, parse, parser, print_json, show_mistakes
+from launcher.compose import ComposeError, compose, sweep
 from launcher.executors.failure import CannotStart
 from launcher.job import Job, Origin, output_dir, with_values
-from launcher.pipeline import Outcome, judge
+from launcher.pipeline import Outcome, Refused, judge
+from launcher.plan import LaunchPlan
 from launcher.report.findings import print_findings
-from launcher.runtime import choose, planned
+from launcher.rules.finding import Finding
+from launcher.runtime import choose, missing_requirements, planned
+from launcher.translate.backend import Backend
+
+_DATA_MISSING = "DATA-MISSING"
+# Exit codes that say more than "failed": stopped by a hang-up, Ctrl-C or SIGTERM.
+_STOPPED = (129, 130, 143)
+
+
+class _NotStarted(Exception):
+    """A job that is not started: one sentence, and the findings that say why."""
+
+    def __init__(self, job: Job, message: str, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(message)
+        self.job = job
+        self.findings = tuple(findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ready:
+    """A job that is judged and planned; nothing has been started or written."""
+
+    outcome: Outcome
+    plan: LaunchPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finished:
+    """A job that was started: exit code of this program, whether a signal ended it, and what --json tells."""
+
+    code: int
+    interrupted: bool
+    tree: dict[str, Any]
+
+
+_Failure = ComposeError | Refused | _NotStarted
 
 
 def main(words: list[str]) -> int:
@@ -20,82 +59,239 @@ def main(words: list[str]) -> int:
     made = parser("run", "Check a job and start it.", "launch +recipe=tiny_qwen3_moe backend=megatron parallel.tp=2")
     made.add_argument("-m", "--multirun", action="store_true", help="sweep: one job for each combination (a=1,2 b=3,4)")
     options = parse(made, words)
-
-    def body() -> int:
-        jobs = sweep(options.overrides, options.config_dir) if options.multirun else [options.overrides]
-        codes = []
-        for number, job_words in enumerate(jobs, start=1):
-            if len(jobs) > 1:
-                print(f"# job {number} of {len(jobs)}: {' '.join(job_words)}", file=sys.stderr)
-            codes.append(_one(job_words, options))
-            if codes[-1] == 130:
-                break
-        return next((code for code in codes if code), 0)
-
-    return guarded(body, as_json=options.json)
+    return guarded(lambda: (_sweep if options.multirun else _single)(options), as_json=options.json)
 
 
-def _one(words: list[str], options: Namespace) -> int:
-    job = _with_output_dir(compose(words, options.config_dir))
-    outcome = judge(job)
-    choice = choose(job, outcome.backend)
+def _single(options: Namespace) -> int:
+    (job,) = _with_output_dirs([compose(options.overrides, options.config_dir)])
+    try:
+        finished = _start(_ready(job), options)
+    except _NotStarted as failure:
+        if options.json:
+            print_json(_failure_tree(failure))
+        else:
+            _show(failure)
+        return 1
+    if options.json:
+        print_json(finished.tree)
+    return finished.code
+
+
+def _sweep(options: Namespace) -> int:
+    """Compose, judge and plan every job first: a sweep that cannot end as meant does not begin."""
+    try:
+        combinations = sweep(options.overrides, options.config_dir)
+    except ComposeError as error:
+        if not options.json:
+            raise
+        print_json([_failure_tree(error)])
+        return 2
+    jobs = list(_all_ready(combinations, options))
+    if any(not isinstance(job, _Ready) for job in jobs):
+        return _refuse_together(combinations, jobs, options)
+    trees: list[dict[str, Any]] = []
+    codes: list[int] = []
+    stopped = 0
+    for number, (words, ready) in enumerate(zip(combinations, jobs, strict=True), start=1):
+        assert isinstance(ready, _Ready)
+        if stopped:
+            trees.append({**_head(number, words), "ok": False, "message": "not started: the sweep was interrupted"})
+            continue
+        finished = _start_one_of(number, words, ready, len(jobs), options)
+        trees.append({**_head(number, words), **finished.tree})
+        codes.append(finished.code)
+        stopped = finished.code if finished.interrupted else 0
+    if options.json:
+        print_json(trees)
+    elif stopped and len(codes) < len(jobs):
+        print(f"launch: interrupted; {len(jobs) - len(codes)} of {len(jobs)} jobs not started", file=sys.stderr)
+    return stopped or next((code for code in codes if code), 0)
+
+
+def _start_one_of(number: int, words: list[str], ready: _Ready, count: int, options: Namespace) -> _Finished:
     if not options.json:
-        print_findings(outcome.findings, job)
-    if not outcome.ok:
-        return _refused(job, [finding.as_tree() for finding in outcome.findings], "the job is refused", options)
-    if choice.runtime is None:
-        message = (
-            f"{outcome.backend.title} {outcome.version} cannot run here: {choice.reason}\n"
-            f"  works: {outcome.backend.install_hint or 'install it'} · launch dry-run … · "
-            "runtime=rehearsal rehearse.shrink=true (the same job, scaled down to this machine)"
-        )
-        return _refused(job, [], message, options)
-    job = dataclasses.replace(outcome.job, runtime=choice.runtime)
-    return _start(dataclasses.replace(outcome, job=job), options)
+        _print_head(number, words, count)
+    try:
+        return _start(ready, options)
+    except _NotStarted as failure:
+        if not options.json:
+            _show(failure)
+        return _Finished(code=1, interrupted=False, tree=_failure_tree(failure))
 
 
-def _start(outcome: Outcome, options: Namespace) -> int:
-    from launcher.executors.local import run
+def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterator[_Ready | _Failure]:
+    """Yield every job of a sweep as planned, or why it cannot be."""
+    composed: list[Job | ComposeError] = []
+    for words in combinations:
+        try:
+            composed.append(compose(words, options.config_dir))
+        except ComposeError as error:
+            composed.append(error)
+    placed = iter(_with_output_dirs([job for job in composed if isinstance(job, Job)]))
+    for job in composed:
+        try:
+            yield _ready(next(placed)) if isinstance(job, Job) else job
+        except (Refused, _NotStarted) as failure:
+            yield failure
+
+
+def _ready(job: Job) -> _Ready:
+    """Judge and plan a job, and look for what would keep it from starting here.
+
+    Raises:
+        Refused: there is no such backend or version.
+        _NotStarted: the job is refused, or cannot run here.
+    """
+    from launcher.executors.local import check
     from launcher.rehearse.refusal import RehearsalRefused
 
+    outcome = judge(job)
+    if not outcome.ok:
+        raise _NotStarted(job, "the job is refused", outcome.findings)
+    choice = choose(job, outcome.backend)
+    if choice.runtime is None:
+        raise _NotStarted(job, _cannot_run(outcome, choice.reason), outcome.findings)
+    if choice.runtime == "native":
+        _check_native(job, outcome)
+    outcome = dataclasses.replace(outcome, job=dataclasses.replace(outcome.job, runtime=choice.runtime))
     try:
         plan = planned(outcome)
-        if not options.json:
-            for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), f"output: {plan.output_dir}"):
-                print(line, flush=True)
-        ended = run(plan, quiet=options.json)
+        check(plan)
     except RehearsalRefused as error:
-        if not options.json:
-            print_findings(error.findings, outcome.job)
-        return _refused(outcome.job, [finding.as_tree() for finding in error.findings], "cannot be rehearsed", options)
+        raise _NotStarted(job, "cannot be rehearsed", [*outcome.findings, *error.findings]) from None
     except CannotStart as error:
-        return _refused(outcome.job, [], str(error), options)
-    result = _result(Path(plan.output_dir))
-    if options.json:
-        print_json({"ok": ended.code == 0, "exit_code": ended.code, "log": str(ended.log), "result": result})
-    elif ended.code:
+        raise _NotStarted(job, str(error), outcome.findings) from None
+    return _Ready(outcome=outcome, plan=plan)
+
+
+def _check_native(job: Job, outcome: Outcome) -> None:
+    """Refuse what the backend's own stack would only find out after start-up: no data, no backend."""
+    missing_data = [finding for finding in outcome.findings if finding.rule == _DATA_MISSING]
+    if missing_data:
+        raise _NotStarted(job, missing_data[0].message, outcome.findings)
+    missing = missing_requirements(_judged_here(outcome.backend, job))
+    if missing:
+        reason = "; ".join(f"{name} is missing" for name in missing)
+        raise _NotStarted(job, _cannot_run(outcome, reason), outcome.findings)
+
+
+def _judged_here(backend: Backend, job: Job) -> Backend:
+    """Return the backend without the requirements that only another Python, which the job names, could tell."""
+    if "/" not in (job.cluster.python or "") or job.cluster.python == sys.executable:
+        return backend
+    own = tuple(requirement for requirement in backend.requires if not requirement.startswith("module:"))
+    return dataclasses.replace(backend, requires=own)
+
+
+def _cannot_run(outcome: Outcome, reason: str) -> str:
+    return (
+        f"{outcome.backend.title} {outcome.version} cannot run here: {reason}\n"
+        f"  works: {outcome.backend.install_hint or 'install it'} · launch dry-run … · "
+        "runtime=rehearsal rehearse.shrink=true (the same job, scaled down to this machine)"
+    )
+
+
+def _start(ready: _Ready, options: Namespace) -> _Finished:
+    """Start a job and wait for its end.
+
+    Raises:
+        _NotStarted: a file or a process cannot be made.
+    """
+    from launcher.executors.local import run
+
+    plan, job = ready.plan, ready.outcome.job
+    if not options.json:
+        print_findings(ready.outcome.findings, job)
+        for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), f"output: {plan.output_dir}"):
+            print(line, flush=True)
+    try:
+        ended = run(plan, quiet=options.json)
+    except CannotStart as error:
+        raise _NotStarted(job, str(error)) from None
+    tree: dict[str, Any] = {"ok": ended.code == 0, "exit_code": ended.code, "log": str(ended.log)}
+    if ended.log_problem:
+        tree["log_problem"] = ended.log_problem
+        print(f"launch: the log {ended.log} is not complete: {ended.log_problem}", file=sys.stderr)
+    if ended.code and not options.json:
         print(f"launch: ended with exit code {ended.code}; log: {ended.log}", file=sys.stderr)
-    return ended.code if ended.code in (0, 130, 143) else 1
+    code = ended.code if ended.code in (0, *_STOPPED) else 1
+    return _Finished(code=code, interrupted=ended.interrupted, tree={**tree, "result": _result(Path(plan.output_dir))})
 
 
-def _refused(job: Job, findings: list[dict[str, object]], message: str, options: Namespace) -> int:
+def _refuse_together(combinations: list[list[str]], jobs: Sequence[_Ready | _Failure], options: Namespace) -> int:
+    """Say of every refused job why, start none, and return the exit code."""
+    failures = [job for job in jobs if not isinstance(job, _Ready)]
+    trees = []
+    for number, (words, job) in enumerate(zip(combinations, jobs, strict=True), start=1):
+        if isinstance(job, _Ready):
+            tree = {"ok": False, "message": "not started: other jobs of the sweep are refused"}
+        else:
+            tree = _failure_tree(job)
+            if not options.json:
+                _print_head(number, words, len(jobs))
+                _show(job)
+        trees.append({**_head(number, words), **tree})
     if options.json:
-        print_json({"ok": False, "message": message, "findings": findings})
+        print_json(trees)
     else:
-        print(f"launch: {job.name or 'job'} not started: {message}", file=sys.stderr)
-    return 1
+        print(f"launch: {len(failures)} of {len(jobs)} jobs refused; none was started", file=sys.stderr)
+    return 1 if all(isinstance(failure, _NotStarted) for failure in failures) else 2
 
 
-def _with_output_dir(job: Job) -> Job:
-    """Give a run without `output_dir` a folder of its own: nothing of an earlier run is touched."""
-    if job.output_dir is not None:
-        return job
-    first = Path(output_dir(job))
+def _head(number: int, words: list[str]) -> dict[str, Any]:
+    return {"job": number, "overrides": words}
+
+
+def _print_head(number: int, words: list[str], count: int) -> None:
+    print(f"# job {number} of {count}: {' '.join(words)}", file=sys.stderr)
+
+
+def _failure_tree(failure: _Failure) -> dict[str, Any]:
+    if isinstance(failure, ComposeError):
+        mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in failure.mistakes]
+        return {"ok": False, "mistakes": mistakes}
+    if isinstance(failure, Refused):
+        return {"ok": False, "findings": [failure.finding.as_tree()]}
+    findings = [finding.as_tree() for finding in failure.findings]
+    return {"ok": False, "message": str(failure), "findings": findings}
+
+
+def _show(failure: _Failure) -> None:
+    if isinstance(failure, ComposeError):
+        show_mistakes(failure, as_json=False)
+    elif isinstance(failure, Refused):
+        print_findings([failure.finding])
+    else:
+        print_findings(failure.findings, failure.job)
+        print(f"launch: {failure.job.name or 'job'} not started: {failure}", file=sys.stderr)
+
+
+def _with_output_dirs(jobs: Sequence[Job]) -> list[Job]:
+    """Give every job a folder of its own: nothing of an earlier run, or of another job, is touched.
+
+    A folder that was given is kept; where several jobs share one, each gets a numbered folder below it.
+    """
+    given = [job.output_dir for job in jobs if job.output_dir is not None]
+    shared = len(set(given)) < len(given)
+    taken: set[str] = set()
+    placed = []
+    for number, job in enumerate(jobs, start=1):
+        if job.output_dir is None:
+            folder = _free_folder(Path(output_dir(job)), taken)
+        else:
+            folder = f"{job.output_dir}/{number}" if shared else job.output_dir
+        taken.add(folder)
+        changed = folder != job.output_dir
+        placed.append(with_values(job, {"output_dir": folder}, Origin(kind="derived")) if changed else job)
+    return placed
+
+
+def _free_folder(first: Path, taken: set[str]) -> str:
     folder, number = first, 1
-    while folder.exists():
+    while folder.exists() or str(folder) in taken:
         number += 1
         folder = first.with_name(f"{first.name}-{number}")
-    return with_values(job, {"output_dir": str(folder)}, Origin(kind="derived"))
+    return str(folder)
 
 
 def _result(folder: Path) -> object:

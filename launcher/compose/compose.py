@@ -8,7 +8,7 @@ from typing import Any
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, parse
-from launcher.compose.places import SearchPath, search_path, shipped
+from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.resolve import resolve
 from launcher.job import Job, Origin, Problem, build
 
@@ -99,7 +99,10 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
 
     register()
     words, aliases = for_hydra(overrides)
-    paths = [f"{SCHEME}://{alias.group}/{alias.alias}={alias.path}" for alias in aliases]
+    chosen = "".join(f"!{section}" for section in _chosen_sections(overrides))
+    paths = [
+        f"{SCHEME}://{alias.group}/{alias.alias}{chosen if alias.group == 'job' else ''}={alias.path}" for alias in aliases
+    ]
     paths += [f"{SCHEME}://{mount.group}={mount.folder}" for mount in places.mounts]
     paths += [f"file://{root}" for root in places.roots[:-1]]
     words.append("hydra.searchpath=[" + ",".join(f"'{path}'" for path in paths) + "]")
@@ -135,14 +138,20 @@ def _files(choices: Mapping[str, Any], places: SearchPath, aliases: list[FileOpt
             yield group, path
 
 
-def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:
-    from launcher.compose.places import SECTION_GROUPS
+def _chosen_sections(overrides: list[Override]) -> list[str]:
+    """Sections whose group the command line chooses: it wins over what a job file, which has every section, says."""
+    return [override.key for override in overrides if override.key in SECTION_GROUPS]
 
+
+def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:
+    chosen = tuple(f"{section}." for section in _chosen_sections(overrides))
     origins: dict[str, Origin] = {}
     # Whole jobs are merged after sections, whatever the order of the defaults list says.
     for group, path in sorted(files, key=lambda item: item[0] not in ("", *SECTION_GROUPS)):
         prefix = f"{group}." if group in SECTION_GROUPS else ""
         for key, line in key_lines(path).items():
+            if group == "job" and f"{key}.".startswith(chosen):
+                continue
             origins[f"{prefix}{key}"] = Origin(kind="recipe", where=f"{shown(path)}:{line}")
     for override in overrides:
         if not override.is_group:
@@ -168,6 +177,11 @@ def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     from yaml import MarkedYAMLError
 
     text = _first_line(error)
+    if any(sign in text for sign in ("LexerNoViableAlt", "no viable alternative", "mismatched input", "extraneous input")):
+        guilty = [override.raw for override in overrides if override.key and f"{override.key}=" in str(error)]
+        return Mistake(
+            what="a value is not in Hydra's grammar", where=guilty[0] if guilty else "", works=("key='quoted value'", "key=[a,b]")
+        )
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         file = next((o.value for o in overrides if o.value and looks_like_file(o.value)), error.problem_mark.name)
         return Mistake(what=f"not YAML: {error.problem}", where=f"{file}:{error.problem_mark.line + 1}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 SCHEME = "launch"
 
@@ -13,14 +13,16 @@ SCHEME = "launch"
 class MountedSource(ConfigSource):
     """`launch://recipe=/folder` shows /folder/x.yaml as option x of group recipe; a file is shown under its alias.
 
-    `launch://job/alias=/folder/file.yaml` shows one file. Files without a `# @package` header are whole jobs.
+    `launch://job/alias=/folder/file.yaml` shows one file, `launch://job/alias!model!task=…` without these sections, which
+    the command line chooses anew. Files without a `# @package` header are whole jobs.
     """
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider=provider, path=path)
         name, _, target = self.path.partition("=")
         self.target = Path(target)
-        self.group, _, self.alias = name.partition("/")
+        self.group, _, alias = name.partition("/")
+        self.alias, *self.without = alias.split("!")
 
     @staticmethod
     def scheme() -> str:
@@ -42,8 +44,12 @@ class MountedSource(ConfigSource):
         text = path.read_text(encoding="utf-8")
         header = ConfigSource._get_header_dict(text[:512])
         header["package"] = header.get("package") or "_global_"
+        config = OmegaConf.create(text) if text.strip() else OmegaConf.create({})
+        if isinstance(config, DictConfig):
+            for section in self.without:
+                config.pop(section, None)
         return ConfigResult(
-            config=OmegaConf.create(text) if text.strip() else OmegaConf.create({}),
+            config=config,
             path=f"{SCHEME}://{self.path}",
             provider=self.provider,
             header=header,

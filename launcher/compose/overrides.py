@@ -56,6 +56,10 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
             hint = ("-o FILE", "--help") if word.startswith("-") else (f"+recipe={word}", "section.field=value")
             mistakes.append(Mistake(what=f"{word!r} is not of the form key=value", works=hint))
             continue
+        if match["sign"] == "~":
+            works = (f"{match['key']}=null",)
+            mistakes.append(Mistake(what=f"{word}: nothing is removed from a job; set a value instead", works=works))
+            continue
         overrides.append(Override(raw=word, sign=match["sign"] or "", key=match["key"], value=match["value"]))
     return overrides, mistakes
 

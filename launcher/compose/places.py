@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from launcher.compose.errors import ComposeError, Mistake
+
 # Groups whose files are whole or partial jobs (package `_global_`); they are added, not replaced.
 WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")
 # Groups that fill one section of the same name.
@@ -67,6 +69,9 @@ def search_path(config_dirs: Sequence[str] = ()) -> SearchPath:
     A user's folder may hold groups (`DIR/model/mine.yaml`), a `recipes` folder, and recipes directly.
     """
     own = [Path(folder).expanduser().resolve() for folder in config_dirs]
+    missing = [folder for folder in own if not folder.is_dir()]
+    if missing:
+        raise ComposeError([Mistake(what=f"--config-dir {folder} is not a directory") for folder in missing])
     mounts = [Mount(group="recipe", folder=place) for folder in own for place in (folder, folder / "recipes")]
     mounts.append(Mount(group="recipe", folder=shipped("recipes")))
     return SearchPath(roots=(*own, shipped("conf")), mounts=tuple(mount for mount in mounts if mount.folder.is_dir()))

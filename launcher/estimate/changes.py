@@ -5,7 +5,7 @@ from itertools import combinations
 
 from launcher.estimate.check import problems
 from launcher.estimate.result import Change, Estimate
-from launcher.job import Job, Value, with_values
+from launcher.job import Job, Value, value_at, with_values
 
 _MOST = 3
 
@@ -14,8 +14,9 @@ def cheapest(job: Job, before: Estimate) -> tuple[Change, ...]:
     """Return at most three changes that make the job fit, the fastest first; single ones before pairs."""
     from launcher.estimate.estimate import quick
 
-    singles = list(_candidates(job))
+    singles = [values for values in _candidates(job) if any(value_at(job, path) != new for path, new in values.items())]
     found: list[tuple[float, Change]] = []
+    enough: list[dict[str, Value]] = []
 
     def try_change(values: dict[str, Value]) -> None:
         changed = with_values(job, values)
@@ -28,11 +29,13 @@ def cheapest(job: Job, before: Estimate) -> tuple[Change, ...]:
             change = Change(overrides=_overrides(values), peak_reserved=peak, step_s=seconds)
             per_token = 1 / answer.tokens_per_s_per_device if answer.tokens_per_s_per_device else float(peak)
             found.append((per_token, change))
+            enough.append(values)
 
     for values in singles:
         try_change(values)
     if len(found) < _MOST:
-        for one, other in combinations(singles, 2):
+        rest = [values for values in singles if values not in enough]
+        for one, other in combinations(rest, 2):
             if not set(one) & set(other):
                 try_change({**one, **other})
     found.sort(key=lambda item: item[0])

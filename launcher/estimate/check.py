@@ -11,7 +11,18 @@ from launcher.rules.finding import Finding
 from launcher.rules.registry import RULES, Check, Facts, Fault, Rule
 
 # Rules that hold on every backend and decide whether the arithmetic below makes sense.
-_PREFIXES = ("PAR-", "BATCH-", "RC-FULL", "RC-SELECTIVE", "MOE-TOPK", "MOE-EP", "MLA-", "FP8-", "REQ-MODEL", "REQ-BATCH")
+_PREFIXES = (
+    "PAR-",
+    "BATCH-",
+    "RC-FULL",
+    "RC-SELECTIVE",
+    "MOE-TOPK",
+    "MOE-EP",
+    "MLA-",
+    "FP8-",
+    "REQ-MODEL",
+    "REQ-BATCH",
+)
 _POSITIVE = ("memory_gib", "bf16_tflops", "fp8_tflops", "fp32_tflops", "memory_bandwidth_gbs", "intra_node_gbs")
 _OWN: list[Rule] = []
 

@@ -13,9 +13,10 @@ from launcher.estimate.parameters import Counts, chunk_parameters, embedding_par
 from launcher.estimate.placement import CannotSplit, Chunk
 from launcher.estimate.result import Estimate, StageMemory, StepTime
 from launcher.estimate.schedule import Event
-from launcher.estimate.sizes import Sizes
+from launcher.estimate.sizes import Sizes, kernel_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.estimate.timing import Tail, model_flops, step_time, tail
+from launcher.estimate.unread import unread
 from launcher.job import Job
 from launcher.rules.finding import Finding
 
@@ -41,7 +42,7 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     found = problems(job)
     if found:
         raise CannotEstimate(found)
-    answer = quick(job, timeline=timeline)
+    answer = quick(job, exact=True, timeline=timeline)
     if answer.fits is False and changes:
         from dataclasses import replace
 
@@ -67,8 +68,17 @@ class _Stage:
     adapters: int
 
 
-def quick(job: Job, *, timeline: bool = False) -> Estimate:
-    """Estimate a job that is known to be sound (`launcher.estimate.check.problems` is empty)."""
+# Steps of all stages beyond which also a single estimate extends the schedule instead of simulating all of it.
+_MOST_EVENTS = 200_000
+
+
+def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
+    """Estimate a job that is known to be sound (`launcher.estimate.check.problems` is empty).
+
+    Args:
+        exact: simulate every micro-batch, also those in the periodic middle of a long step.
+        timeline: return every step of every stage.
+    """
     split = resolved(job)
     if isinstance(split, CannotSplit):
         raise split
@@ -81,12 +91,16 @@ def quick(job: Job, *, timeline: bool = False) -> Estimate:
         experts=sizes.experts > 0,
         nodes=job.cluster.nodes,
     )
-    stages = [_stage(sizes, machine, chunks) for chunks in placed]
+    kernels = kernel_sizes(sizes)
+    stages = [_stage(kernels, machine, chunks) for chunks in placed]
     memories = _memories(job, sizes, machine, placed, stages)
+    steps = 2 * sizes.pp * sizes.vpp * sizes.micro_batches
     events: list[Event] | None = [] if timeline else None
-    time = _time(sizes, machine, stages, events) if machine.known else None
+    whole = exact and steps <= _MOST_EVENTS
+    time = _time(sizes, machine, stages, events, whole=whole) if machine.known else None
     counts = sum((stage.counts for stage in stages), Counts())
-    return _answer(job, sizes, machine, memories, time, counts, [*assumed, *unmeasured, *_unread(job)], events, stages)
+    missing = [*assumed, *unmeasured, *_simplified(job), *unread(job)]
+    return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
 
 
 @lru_cache(maxsize=512)
@@ -122,10 +136,10 @@ def _memories(
     job: Job, sizes: Sizes, machine: Machine, placed: tuple[tuple[Chunk, ...], ...], stages: list[_Stage]
 ) -> tuple[StageMemory, ...]:
     one = job.hardware.workspace_gib if job.hardware.workspace_gib is not None else ASSUMED["workspace_gib"]
-    library = library_workspace(sizes, one * GIB)
+    library, kernels = library_workspace(sizes, one * GIB), kernel_sizes(sizes)
     memories = []
     for index, (chunks, stage) in enumerate(zip(placed, stages, strict=True)):
-        workspace = library + _workspace(sizes, machine, chunks)
+        workspace = library + _workspace(kernels, machine, chunks)
         parts = static(sizes, stage.counts, stage.adapters)
         held = activations(sizes, index, stage.costs)
         memories.append(stage_memory(index, parts, held, workspace, job.estimate.mem_factor))
@@ -138,24 +152,29 @@ def _workspace(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> flo
     return placeholders(sizes, _operations(sizes, machine, chunks))
 
 
-def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Event] | None) -> StepTime:
+def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Event] | None, *, whole: bool) -> StepTime:
     costs = [stage.costs for stage in stages]
     tails: list[Tail] = []
     for stage in {id(stage): stage for stage in stages}.values():
         hidden_by = sum(chunk.backward for chunk in stage.costs)
         tails.append(tail(sizes, machine, stage.counts, stage.adapters, hidden_by))
-    return step_time(sizes, machine, costs, tails, events)
+    return step_time(sizes, machine, costs, tails, events, whole=whole)
 
 
-def _unread(job: Job) -> list[str]:
+def _simplified(job: Job) -> list[str]:
     notes = []
     if job.task.type not in ("pretrain", "sft"):
         notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
     if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:
         notes.append("lora.target_modules: counted as every product of attention and dense networks")
-    if job.batch.packing or job.batch.variable_seq_lengths:
-        notes.append("batch: every sequence is counted at its full length")
+    if _shorter_samples(job):
+        notes.append("batch.seq_length: every sequence is counted at full length; shorter samples need less")
     return notes
+
+
+def _shorter_samples(job: Job) -> bool:
+    """Tell whether samples may be shorter than the sequence length: instruction data that is not packed."""
+    return bool(job.batch.variable_seq_lengths) or (job.task.type != "pretrain" and not job.batch.packing)
 
 
 def _answer(
@@ -229,3 +248,30 @@ def one_line(job: Job) -> str | None:
     if answer.time is not None:
         line += f" · {answer.time.step_s:.3g} s/step"
     return line
+
+
+# By how much the estimate of peak memory has been too high on real runs of models above a billion parameters.
+_OWN_ERROR = 0.03
+
+
+def refusal(job: Job) -> Finding | None:
+    """Return why a job must not start: it cannot fit by more than the estimate's own error.
+
+    None where it may fit, where nothing is known, or with `estimate.enforce=false`.
+    """
+    if not job.estimate.enforce or job.hardware.memory_gib is None or problems(job):
+        return None
+    answer = quick(job)
+    fullest, capacity = answer.fullest, answer.capacity or 0
+    # The reserve can shrink under pressure, and samples may be short: only what is sure to be needed counts.
+    tensors = fullest.peak_allocated - (fullest.activations if _shorter_samples(job) else 0)
+    if tensors * (1 - _OWN_ERROR) <= capacity:
+        return None
+    return Finding(
+        rule="EST-FITS",
+        severity="error",
+        message=f"stage {fullest.stage} needs {tensors / GIB:.1f} GiB of tensors, the device has "
+        f"{capacity / GIB:g}: launch estimate names changes that make it fit; estimate.enforce=false starts it anyway",
+        fields=("hardware.memory_gib", "estimate.enforce"),
+        source="launch estimate",
+    )

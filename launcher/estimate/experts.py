@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from launcher.estimate.layers import Builder
 
 
-# Small kernels of scores, top-k, balancing loss and token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
+# Small kernels of scores, top-k, balancing loss, token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
 _ROUTING_KERNELS = 10
 
 
@@ -43,7 +43,9 @@ def _router(builder: "Builder") -> Operation:
         forward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
         backward_needs=given + 3 * scores + 4.0 * s.hidden * s.experts,
         forward=machine.linear(flops, given + scores) + machine.moved(2 * scores) + _ROUTING_KERNELS * machine.latency,
-        backward=2 * machine.linear(flops, given + scores) + machine.moved(3 * scores) + _ROUTING_KERNELS * machine.latency,
+        backward=2 * machine.linear(flops, given + scores)
+        + machine.moved(3 * scores)
+        + _ROUTING_KERNELS * machine.latency,
         flops=flops,
     )
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from launcher.estimate import network
 from launcher.estimate.machine import Machine
-from launcher.estimate.operation import Layer, Operation, checkpointed, recomputed, walk
+from launcher.estimate.operation import Layer, Operation, bound_by_host, checkpointed, recomputed, walk
 from launcher.estimate.sizes import Sizes
 
 
@@ -63,8 +63,8 @@ class Builder:
         backward = machine.linear(flops, given + made + weight)
         backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
         forward_comm = backward_comm = 0.0
-        keeps = tokens * inner * self.gemm
-        needs, back = given + made, given + made
+        keeps = float(tokens * inner * self.gemm)
+        needs, back = float(given + made), float(given + made)
         if s.tp > 1 and split != "none":
             forward_comm, backward_comm = self._tensor_parallel(given, made, split)
             if split == "column" and s.sp:
@@ -125,8 +125,12 @@ class Builder:
             moved = self.machine.moved
             operations.append(
                 Operation(
-                    name="qk norm", module="attention", keeps=rotated, forward_needs=rotated,
-                    forward=2 * moved(rotated), backward=2 * moved(1.5 * rotated),
+                    name="qk norm",
+                    module="attention",
+                    keeps=rotated,
+                    forward_needs=rotated,
+                    forward=2 * moved(rotated),
+                    backward=2 * moved(1.5 * rotated),
                 )
             )
         operations.append(self.elementwise("rope", "attention", 2 * rotated, needs=rotated))
@@ -166,15 +170,17 @@ class Builder:
         if s.window:
             share *= min(1.0, 2.0 * s.window / length)
         flops = 2.0 * s.mbs * heads * (qk_dim + v_dim) * length * length / s.cp * share
-        blocks = s.mbs * heads * length / s.cp / 4096.0
         mla = qk_dim != v_dim
-        forward = machine.core(flops, blocks, length, latent=mla, backward=False)
-        backward = machine.core(2.5 * flops, blocks, length, latent=mla, backward=True)
-        forward_comm, backward_comm, extra_forward, extra_backward, keeps = self._context(q, k, v, out, forward, backward)
-        statistics = 4.0 * self.tokens * heads
+        forward = machine.core(flops, latent=mla, backward=False)
+        backward = machine.core(2.5 * flops, latent=mla, backward=True)
+        forward_comm, backward_comm, extra_forward, extra_backward, keeps = self._context(
+            q, k, v, out, forward, backward
+        )
+        statistics = (64.0 if s.npu else 4.0) * self.tokens * heads  # npu_fusion_attention keeps 2 x 8 fp32
         if not s.flash:
             scores = float(s.mbs) * heads * s.seq * s.seq / s.cp
-            statistics = scores * act * (1 if not s.dropout else 2) + (scores if s.dropout else 0)
+            # The softmax; with dropout also its mask and its output.
+            statistics = scores * act + (scores * (1 + act) if s.dropout else 0)
             extra_forward += scores * act
             extra_backward += 2 * scores * act
             forward += machine.moved(4 * scores * act)
@@ -213,8 +219,9 @@ class Builder:
             comm_forward += seconds + copies
             comm_backward += seconds + copies
             keeps += out
-            more_forward += q + k + v + 2 * out
-            more_backward += 2 * (q + k + v) + out
+            given = q + k + v
+            more_forward += max(4 * given, 3 * given + out, 2 * given + 4 * out) - given - out
+            more_backward += max(5 * out, 2 * given + 3 * out + q + k, 3 * out + 4 * given) - given - 3 * out
         if ring > 1:
             gather = s.cp_algorithm == "allgather"
             moved = network.send(machine, k + v, s.tp * inside) * (ring - 1)
@@ -290,7 +297,7 @@ def layer(sizes: Sizes, machine: Machine, moe: bool, recompute: str) -> Layer:
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual
         group = sizes.recompute_layers if sizes.recompute == "full" else 1
-        return checkpointed(operations, residual, saved, group)
+        return checkpointed(operations, residual, saved, group, machine.launch)
     if recompute == "selective":
         operations = recomputed(operations, sizes)
-    return walk(operations, residual)
+    return bound_by_host(walk(operations, residual), operations, machine.launch)

@@ -12,14 +12,15 @@ ASSUMED: dict[str, float] = {
     "small_matmul_gflop": 3.0,
     "grouped_matmul_efficiency": 0.55,
     "grouped_matmul_tokens": 300.0,
-    "attention_efficiency": 0.9,
-    "attention_backward_efficiency": 0.75,
-    "attention_small_heads": 4.0,
+    "attention_efficiency": 0.8,
+    "attention_backward_efficiency": 0.7,
+    "attention_overhead_us": 30.0,
     "latent_attention_share": 0.8,
     "memory_efficiency": 0.75,
     "permute_efficiency": 0.4,
     "cross_entropy_efficiency": 0.4,
     "kernel_latency_us": 15.0,
+    "host_launch_us": 40.0,
     "all_reduce_efficiency": 0.75,
     "all_gather_efficiency": 0.7,
     "reduce_scatter_efficiency": 0.7,
@@ -42,7 +43,7 @@ _EXPERTS = ("grouped_matmul_efficiency", "grouped_matmul_tokens", "permute_effic
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Machine:
-    """Figures of one device in SI units: FLOP/s, bytes/s, seconds, told apart by identity. Without a known peak, times mean nothing."""
+    """Figures of one device in SI units (FLOP/s, bytes/s, seconds); unless `known`, times mean nothing."""
 
     known: bool
     peak: float
@@ -54,12 +55,13 @@ class Machine:
     grouped_tokens: float
     attention: float
     attention_backward: float
-    small_heads: float
+    attention_overhead: float
     latent_share: float
     memory: float
     permute: float
     cross_entropy: float
     latency: float
+    launch: float
     all_reduce: float
     all_gather: float
     reduce_scatter: float
@@ -90,14 +92,13 @@ class Machine:
         """Return the seconds of an element-wise kernel that moves `size` bytes."""
         return size / self.memory + self.latency if size else 0.0
 
-    def core(self, flops: float, blocks: float, length: float, *, latent: bool, backward: bool) -> float:
-        """Return the seconds of attention; flops count every pair of `length` tokens, `blocks` = heads x length/4096."""
-        best = self.attention_backward if backward else self.attention
-        small = self.small_heads * (0.15 if backward else 1.0)
-        efficiency = best * blocks / (blocks + small) * length / (length + 512.0)
+    def core(self, flops: float, *, latent: bool, backward: bool) -> float:
+        """Return the seconds of attention; `flops` count every pair of query and key."""
+        efficiency = self.attention_backward if backward else self.attention
         if latent:
             efficiency *= self.latent_share
-        return max(flops / (self.peak_bf16 * efficiency), self.latency)
+        return flops / (self.peak_bf16 * efficiency) + self.attention_overhead
+
 
 def read_machine(
     hardware: Hardware, *, dtype: str, fp8: bool, node: int, experts: bool, nodes: int
@@ -141,12 +142,13 @@ def _read(
         grouped_tokens=figure("grouped_matmul_tokens"),
         attention=figure("attention_efficiency"),
         attention_backward=figure("attention_backward_efficiency"),
-        small_heads=figure("attention_small_heads"),
+        attention_overhead=figure("attention_overhead_us") * 1e-6,
         latent_share=figure("latent_attention_share"),
         memory=memory,
         permute=bandwidth * figure("permute_efficiency"),
         cross_entropy=bandwidth * figure("cross_entropy_efficiency"),
         latency=figure("kernel_latency_us") * 1e-6,
+        launch=figure("host_launch_us") * 1e-6,
         all_reduce=one_way * figure("all_reduce_efficiency"),
         all_gather=one_way * figure("all_gather_efficiency"),
         reduce_scatter=one_way * figure("reduce_scatter_efficiency"),

@@ -49,10 +49,14 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
 _GROUPED_STREAMS = 4
 
 
+# Tokens, masks, rotary tables, optimizer scalars: what every measured run holds beyond the terms here, 30 to 60 MiB.
+_SMALL_BUFFERS = 40 * 2**20
+
+
 def library_workspace(sizes: Sizes, one: float) -> float:
     """Return bytes of the workspaces of matrix-product libraries, of `one` bytes for each stream and library."""
     libraries = 2 + (_GROUPED_STREAMS if sizes.experts and sizes.grouped else 0)
-    return libraries * one
+    return libraries * one + _SMALL_BUFFERS
 
 
 def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:

@@ -62,4 +62,6 @@ def all_to_all(machine: Machine, size: float, group: int, stride: int) -> float:
 def send(machine: Machine, size: float, stride: int) -> float:
     """Return the seconds to send `size` bytes to a device `stride` further in the world."""
     inside = stride < machine.node
-    return size / (machine.p2p if inside else machine.inter) + (machine.intra_latency if inside else machine.inter_latency)
+    return size / (machine.p2p if inside else machine.inter) + (
+        machine.intra_latency if inside else machine.inter_latency
+    )

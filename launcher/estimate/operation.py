@@ -104,14 +104,38 @@ def walk(operations: list[Operation], residual: float) -> Layer:
     )
 
 
-def checkpointed(operations: list[Operation], residual: float, saved: float, group: int) -> Layer:
+# Kernels that the host starts for an operation's forward, where they are more than a few.
+_LAUNCHES = {"router": 40, "dispatch": 20, "combine": 12, "expert up": 10, "expert down": 10, "softmax": 0}
+_FEW = 3
+# The backward starts more, because it makes two products of one and accumulates.
+_BACKWARD_LAUNCHES = 1.7
+
+
+def bound_by_host(layer: Layer, operations: list[Operation], launch: float) -> Layer:
+    """Return a layer that takes at least as long as the host needs to start its kernels.
+
+    Args:
+        launch: seconds for one kernel.
+    """
+    forward = launch * sum(_LAUNCHES.get(op.name, _FEW) for op in operations)
+    backward = _BACKWARD_LAUNCHES * forward
+    backward += launch * sum(_LAUNCHES.get(op.name, _FEW) for op in operations if op.rerun)
+    late = max(0.0, forward - layer.forward - layer.forward_comm)
+    later = max(0.0, backward - layer.backward - layer.backward_comm)
+    if not late and not later:
+        return layer
+    return replace(layer, forward=layer.forward + late, backward=layer.backward + later)
+
+
+def checkpointed(operations: list[Operation], residual: float, saved: float, group: int, launch: float) -> Layer:
     """Return a layer whose whole forward runs again in the backward.
 
     Args:
         saved: bytes of the layer's input as it is kept.
         group: layers that share one kept input (method uniform); the last of the group holds the others' tensors.
+        launch: seconds of the host for one kernel.
     """
-    plain = walk(operations, residual)
+    plain = bound_by_host(walk(operations, residual), operations, launch)
     transient = max(op.forward_needs for op in operations) + residual
     repeated = max(plain.forward_peak, plain.backward_peak) + (group - 1) * plain.keeps
     return Layer(

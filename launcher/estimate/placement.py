@@ -45,7 +45,7 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     if job.parallel.layout:
         return _from_layout(job.parallel.layout, sizes)
     counts = _counts(job, sizes)
-    noop = {index for index in job.parallel.noop_layers}
+    noop = set(job.parallel.noop_layers)
     chunks: list[list[Chunk]] = [[] for _ in range(sizes.pp)]
     position, real = 0, 0
     total = sizes.layers + len(noop)
@@ -139,7 +139,9 @@ def _from_layout(text: str, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
             message = f"the layout has {flat.count(letter)} × {letter}, the model needs {count}"
             raise CannotSplit(message, ("parallel.layout", "model.num_hidden_layers"))
     if len(parts) % sizes.pp:
-        raise CannotSplit(f"{len(parts)} chunks cannot be shared by {sizes.pp} stages", ("parallel.layout", "parallel.pp"))
+        raise CannotSplit(
+            f"{len(parts)} chunks cannot be shared by {sizes.pp} stages", ("parallel.layout", "parallel.pp")
+        )
     stages: list[list[Chunk]] = [[] for _ in range(sizes.pp)]
     real = 0
     for index, part in enumerate(parts):

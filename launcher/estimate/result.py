@@ -48,7 +48,8 @@ class Estimate:
     """Memory, time and parameters of a job.
 
     Attributes:
-        fits: the fullest stage's reserved memory and what lies outside are within the device's memory; None where the memory is not known.
+        fits: the fullest stage's reserved memory and what lies outside are within the device's memory; None where
+            that is not known.
         capacity: bytes of one device; None where the hardware file does not say.
         outside: bytes of it that the framework's allocator never gets (context, communication buffers).
         time, mfu, tokens_per_s_per_device: None where the hardware's peak is not known.
@@ -82,7 +83,11 @@ class Estimate:
         """Return the estimate as plain data (the contract of DESIGN)."""
         return {
             "fits": self.fits,
-            "memory": {"per_stage": [asdict(stage) for stage in self.stages], "capacity": self.capacity, "outside": self.outside},
+            "memory": {
+                "per_stage": [asdict(stage) for stage in self.stages],
+                "capacity": self.capacity,
+                "outside": self.outside,
+            },
             "time": asdict(self.time) if self.time else None,
             "mfu": self.mfu,
             "tflops_per_device": self.tflops_per_device,

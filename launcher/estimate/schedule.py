@@ -1,7 +1,7 @@
 """Which micro-batch of which chunk a stage runs when: 1F1B and Megatron-core's interleaved schedule, simulated."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 # One step of a stage: backward?, micro-batch, chunk.
@@ -45,7 +45,9 @@ def order(stage: int, pp: int, vpp: int, micro_batches: int, group: int) -> tupl
     return tuple(steps + backward[len(table) - lead :])
 
 
-def most_live(steps: Sequence[Step], keeps: Sequence[float], forward: Sequence[float], backward: Sequence[float]) -> float:
+def most_live(
+    steps: Sequence[Step], keeps: Sequence[float], forward: Sequence[float], backward: Sequence[float]
+) -> float:
     """Return the most bytes of activations that a stage holds over its steps.
 
     Args:
@@ -138,23 +140,21 @@ def _event(stage: int, step: Step, start: float, end: float) -> Event:
     return Event(stage=stage, chunk=chunk, micro_batch=micro_batch, backward=is_backward, start=start, end=end)
 
 
-def finish(pipeline: Pipeline, events: list[Event] | None = None) -> float:
+def finish(pipeline: Pipeline, events: list[Event] | None = None, *, whole: bool = False) -> float:
     """Return the seconds until the last stage has finished.
 
-    Without `events`, only the first micro-batches of a long step are simulated; the rest adds the time of the slowest
-    stage for each, because the schedule is periodic once all stages are busy.
+    Unless `whole` or with `events`, only the first micro-batches of a long step are simulated; the rest adds the time
+    of the slowest stage for each, because the schedule is periodic once all stages are busy.
     """
     pp, vpp, count = pipeline.pp, pipeline.vpp, pipeline.micro_batches
-    if pp == 1:
-        if events is not None:
-            return max(simulate(pipeline, events))
-        return count * (sum(pipeline.forward[0]) + sum(pipeline.backward[0]))
-    enough = pp + 4 if vpp == 1 else 3 * pipeline.group
-    enough += (count - enough) % pipeline.group if vpp > 1 else 0
-    if events is not None or count <= enough:
+    if events is not None:
         return max(simulate(pipeline, events))
-    from dataclasses import replace
-
+    if pp == 1:
+        return count * (sum(pipeline.forward[0]) + sum(pipeline.backward[0]))
+    enough = pp + 2 if vpp == 1 else 3 * pipeline.group
+    enough += (count - enough) % pipeline.group if vpp > 1 else 0
+    if whole or count <= enough:
+        return max(simulate(pipeline, events))
     head = max(simulate(replace(pipeline, micro_batches=enough)))
     return head + (count - enough) * _period(pipeline)
 

@@ -31,12 +31,16 @@ def _verdict(job: Job, answer: Estimate) -> str:
     where = f"stage {fullest.stage}" if len(answer.stages) > 1 else "every device"
     devices = f"{job.cluster.world_size} × {job.hardware.name or 'device'}"
     total, active = answer.parameters["total"], answer.parameters["active"]
-    model = f"{total / 1e9:.2f} B parameters" + (f", {active / 1e9:.2f} B active" if active != total else "")
+    model = f"{_number(total)} parameters" + (f", {_number(active)} active" if active != total else "")
     if answer.capacity is None:
         verdict = f"needs {used:.1f} GiB on {where}"
     else:
         verdict = f"{'fits' if answer.fits else 'does not fit'}: {used:.1f} of {answer.capacity / GIB:g} GiB on {where}"
     return f"{job.name or 'job'} on {devices}: {model}\n{verdict}"
+
+
+def _number(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 1e8 else f"{count / 1e6:.2f} M"
 
 
 def _memory(answer: Estimate) -> list[str]:
@@ -65,7 +69,9 @@ def _time(job: Job, answer: Estimate) -> list[str]:
         f" exposed communication {time.exposed_comm_s * share:.0f} %, optimizer {time.optimizer_s * share:.0f} %"
     ]
     speed = answer.tokens_per_s_per_device or 0.0
-    rate = f"{speed:,.0f} tokens/s per device, {answer.tflops_per_device:.0f} TFLOP/s, MFU {100 * (answer.mfu or 0):.1f} %"
+    rate = (
+        f"{speed:,.0f} tokens/s per device, {answer.tflops_per_device:.0f} TFLOP/s, MFU {100 * (answer.mfu or 0):.1f} %"
+    )
     if answer.cost_per_billion_tokens is not None:
         rate += f", {answer.cost_per_billion_tokens:,.0f} for a billion tokens (hardware.price {job.hardware.price:g})"
     return [*lines, rate]

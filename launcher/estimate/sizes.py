@@ -1,6 +1,7 @@
 """Everything the estimate needs from a job as plain resolved numbers, and what had to be assumed for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from launcher.job import Job
 
@@ -87,6 +88,7 @@ class Sizes:
     swap_attention: bool
     offload_layers: int
     # -- kernels
+    npu: bool
     flash: bool
     fused_activation: bool
     fused_ce: bool
@@ -132,6 +134,43 @@ class Sizes:
         return self.experts > 0 and index >= self.dense_first and index % self.moe_every == 0
 
 
+# What no kernel depends on: depth of the pipeline, replicas and micro-batches, optimizer, overlap beyond a layer.
+_BEYOND_KERNELS = frozenset(
+    {
+        "world",
+        "pp",
+        "vpp",
+        "dp",
+        "edp",
+        "microbatch_group",
+        "noop",
+        "micro_batches",
+        "zero",
+        "master_bytes",
+        "state_bytes",
+        "optimizer_fraction",
+        "overlap_grad",
+        "overlap_param",
+        "overlap_p2p",
+        "vocab_unpadded",
+    }
+)
+_KERNEL_KEY = attrgetter(*(field.name for field in fields(Sizes) if field.name not in _BEYOND_KERNELS))
+_KERNELS: dict[tuple[object, ...], Sizes] = {}
+_MOST_KERNELS = 2048
+
+
+def kernel_sizes(sizes: Sizes) -> Sizes:
+    """Return the first sizes seen whose kernels are the same: jobs of a search share the costs of their layers."""
+    key = _KERNEL_KEY(sizes)
+    found = _KERNELS.get(key)
+    if found is None:
+        if len(_KERNELS) >= _MOST_KERNELS:
+            _KERNELS.clear()
+        found = _KERNELS[key] = sizes
+    return found
+
+
 def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     """Resolve a job; assumes that the rules of `launcher.estimate.check` found no error.
 
@@ -152,7 +191,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     seq, mbs = batch.seq_length or 1, batch.micro_batch_size
     global_batch = batch.global_batch_size or mbs * dp
     micro_batches = max(1, global_batch // (mbs * dp))
-    precision, optimizer, kernels = job.precision, job.optimizer, job.kernels
+    precision, kernels = job.precision, job.kernels
     dtype = BYTES[precision.dtype]
     grad_fp32 = precision.grad_reduce_in_fp32
     if grad_fp32 is None:
@@ -168,7 +207,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         assumed.append("parallel.cp_algorithm: megatron (ring)")
     recompute, modules = _recompute(job)
     attention = kernels.attention_backend
-    flash = attention not in ("unfused", "local") and not (attention is None and kernels.transformer_impl == "local")
+    plain = kernels.transformer_impl == "local" and attention in (None, "auto")
+    flash = attention not in ("unfused", "local") and not plain
     if attention is None:
         assumed.append(f"kernels.attention_backend: {'flash' if flash else 'unfused'}")
     fused_ce = bool(kernels.cross_entropy_fusion)
@@ -243,6 +283,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         saved_over_tp=bool(job.recompute.distribute_saved_activations),
         swap_attention=bool(job.offload.attention),
         offload_layers=job.offload.activation_layers or 0,
+        npu=job.hardware.device == "npu",
         flash=flash,
         fused_activation=kernels.bias_activation_fusion is not False,
         fused_ce=fused_ce,
@@ -295,8 +336,8 @@ def _optimizer_bytes(job: Job, dtype: int, grad_fp32: bool, zero: int) -> tuple[
     master = 0 if dtype == 4 else 4
     if not optimizer.precision_aware:
         return master, 4 * moments
-    if optimizer.main_params_dtype == "fp16":
-        master = 2
+    if dtype == 2 and (optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"):
+        master = 2  # fp16, or what fp32 adds to bf16 (OptimizerConfig.store_param_remainders, on by default)
     first = BYTES[optimizer.exp_avg_dtype or "fp32"]
     second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
     return master, first + second

@@ -91,25 +91,31 @@ def _head(sizes: Sizes, machine: Machine) -> list[Operation]:
     The backward of the output layer hands autograd a new tensor of the weight's shape, also where the gradient itself
     went into the main gradient (megatron-core 0.16.1 tensor_parallel/layers.py, grad_added_to_main_grad).
     """
-    builder = Builder(replace(sizes, fp8=False), machine)
-    project = builder.linear(
-        "output", "head", sizes.tokens, sizes.hidden, sizes.vocab // sizes.tp, split="column"
-    )
+    builder = Builder(replace(sizes, fp8=False) if sizes.fp8 else sizes, machine)
+    project = builder.linear("output", "head", sizes.tokens, sizes.hidden, sizes.vocab // sizes.tp, split="column")
     gradient = 0.0 if sizes.lora else sizes.vocab * sizes.hidden // sizes.tp * float(sizes.act)
     project = replace(project, backward_needs=project.backward_needs + gradient)
     return [project, _cross_entropy(sizes, machine)]
 
 
 def _cross_entropy(sizes: Sizes, machine: Machine) -> Operation:
-    """Return the loss: fp32 logits are kept unless the fused kernel overwrites the logits by their gradient."""
+    """Return the loss.
+
+    Transformer Engine's kernel overwrites the logits by their gradient. Both of Megatron-core's keep the softmax in
+    fp32; the compiled one (`native`) makes it beside the fp32 logits, the plain one in their place.
+    """
     logits = float(sizes.tokens) * sizes.vocab / sizes.tp
     reductions = (2 if sizes.fused_ce else 3) * network.all_reduce(machine, 4.0 * sizes.tokens, sizes.tp, 1)
     speed = machine.cross_entropy
     if sizes.te_ce:
         seconds = 2 * sizes.act * logits / speed + machine.latency
         return Operation(
-            name="cross entropy", module="head", keeps=sizes.act * logits,
-            forward_needs=sizes.act * logits + 16.0 * sizes.tokens, forward=seconds, backward=seconds,
+            name="cross entropy",
+            module="head",
+            keeps=sizes.act * logits,
+            forward_needs=sizes.act * logits + 16.0 * sizes.tokens,
+            forward=seconds,
+            backward=seconds,
             forward_comm=reductions,
         )
     reads, writes = (12, 8) if sizes.fused_ce else (38, 14)
@@ -117,7 +123,7 @@ def _cross_entropy(sizes: Sizes, machine: Machine) -> Operation:
         name="cross entropy",
         module="head",
         keeps=4 * logits,
-        forward_needs=(4 + sizes.act) * logits,
+        forward_needs=((8 if sizes.fused_ce else 4) + sizes.act) * logits,
         backward_needs=sizes.act * logits,
         forward=reads * logits / machine.memory + machine.latency,
         backward=writes * logits / machine.memory + machine.latency,

@@ -57,7 +57,7 @@ def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float
     if sizes.zero >= 1:
         owned = dense / (sizes.dp * sizes.cp) + expert / sizes.edp
     scaling = 2 if sizes.dp * sizes.cp > 1 else 0
-    moved = total * sizes.grad_bytes * (1 + scaling)
+    moved = float(total * sizes.grad_bytes * (1 + scaling))
     moved += owned * (2 * sizes.grad_bytes + 2 * (sizes.master_bytes + sizes.state_bytes) + 2 * sizes.dtype)
     seconds = moved / machine.memory + 50 * machine.latency
     swapped = owned * (sizes.master_bytes + sizes.state_bytes) * (1 - sizes.optimizer_fraction)
@@ -84,10 +84,17 @@ def step_time(
     costs: Sequence[Sequence[ChunkCost]],
     tails: Sequence[Tail],
     events: list[Event] | None,
+    *,
+    whole: bool = False,
 ) -> StepTime:
-    """Return the time of one step; its parts are those of the stage that works longest."""
+    """Return the time of one step; its parts are those of the stage that works longest.
+
+    Args:
+        events: list to which every step is appended.
+        whole: simulate every micro-batch, also those in the periodic middle of a long step.
+    """
     pipeline = pipeline_of(sizes, machine, costs)
-    total = finish(pipeline, events)
+    total = finish(pipeline, events, whole=whole)
     slowest = max(range(sizes.pp), key=lambda stage: sum(c.forward_total + c.backward_total for c in costs[stage]))
     last = max(tails, key=lambda item: item.comm + item.optimizer)
     count = sizes.micro_batches

@@ -1,7 +1,7 @@
 """A plan's files on disk: nothing of the user's is overwritten, nothing half-written is left under its final name."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from launcher.executors.failure import CannotStart
@@ -9,16 +9,61 @@ from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.shell import REFERENCE
 
 
-def claim(folder: Path) -> None:
+class Written:
+    """What one run has written, so that a start that fails can take it back, and nothing else."""
+
+    def __init__(self) -> None:
+        self._files: list[Path] = []
+        self._folders: list[Path] = []
+
+    def folder(self, path: Path) -> None:
+        """Create a folder and those above it that are missing."""
+        if path.is_dir():
+            return
+        if path.parent != path:
+            self.folder(path.parent)
+        path.mkdir(exist_ok=True)
+        self._folders.append(path)
+
+    def file(self, path: Path) -> None:
+        """Remember a file that is about to be written, unless it is there already and so is not of this run."""
+        if not path.exists():
+            self._files.append(path)
+
+    def undo(self) -> None:
+        """Remove the files, and the folders that are empty then."""
+        for file in reversed(self._files):
+            _try(file.unlink)
+        for folder in reversed(self._folders):
+            _try(folder.rmdir)
+
+    def remains(self, folder: Path) -> bool:
+        """Tell whether a folder still holds something, which is not of this run's own writing."""
+        return folder.is_dir() and any(folder.iterdir())
+
+
+def check_free(folder: Path) -> None:
+    """Refuse an output folder that holds something; nothing is written.
+
+    Raises:
+        CannotStart: the folder is not empty, or cannot be looked at.
+    """
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise CannotStart(f"output_dir {folder} is not empty: nothing is overwritten; choose another output_dir=…")
+    except OSError as error:
+        raise CannotStart(f"output_dir {folder} cannot be written: {error.strerror or error}") from None
+
+
+def claim(folder: Path, written: Written) -> None:
     """Create an empty output folder.
 
     Raises:
         CannotStart: the folder holds something, or cannot be written.
     """
+    check_free(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise CannotStart(f"output_dir {folder} is not empty: nothing is overwritten; choose another output_dir=…")
+        written.folder(folder)
         probe = folder / f".launch-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -26,14 +71,14 @@ def claim(folder: Path) -> None:
         raise CannotStart(f"output_dir {folder} cannot be written: {error.strerror or error}") from None
 
 
-def write(plan: LaunchPlan, environ: Mapping[str, str]) -> None:
+def write(plan: LaunchPlan, environ: Mapping[str, str], written: Written) -> None:
     """Write the plan's files with their references resolved, each beside its place and then renamed.
 
     Raises:
         CannotStart: a file cannot be written.
     """
     for file in plan.files:
-        _write(file, resolved(file.content, environ))
+        _write(file, resolved(file.content, environ), written)
 
 
 def resolved(text: str, environ: Mapping[str, str]) -> str:
@@ -41,13 +86,22 @@ def resolved(text: str, environ: Mapping[str, str]) -> str:
     return REFERENCE.sub(lambda match: environ.get(match.group(1), match.group(0)), text)
 
 
-def _write(file: PlanFile, content: str) -> None:
+def _write(file: PlanFile, content: str, written: Written) -> None:
     path = Path(file.path)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        written.folder(path.parent)
+        written.file(beside)
         beside.write_text(content, encoding="utf-8")
         beside.chmod(file.mode)
+        written.file(path)
         beside.replace(path)
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _try(remove: Callable[[], None]) -> None:
+    try:
+        remove()
+    except OSError:
+        return  # gone already, or a folder that holds what others wrote

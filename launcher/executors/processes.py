@@ -2,32 +2,59 @@
 
 import os
 import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+# Places in /proc/PID/stat after the name in parentheses, which may hold spaces; see proc_pid_stat(5), fields 4 and 22.
+_PARENT, _START = 1, 19
 
-def descendants(pid: int) -> list[int]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """One process and no other: its number, and when it started (clock ticks since boot), for numbers are reused."""
+
+    pid: int
+    start: int
+
+
+def identified(pid: int) -> Process | None:
+    """Return the process that has this number now; None if there is none, or /proc does not tell."""
+    fields = _stat(pid)
+    return None if fields is None else Process(pid=pid, start=int(fields[_START]))
+
+
+def descendants(pid: int) -> list[Process]:
     """Return the processes below `pid`, nearest first; empty where /proc does not tell."""
-    children: dict[int, list[int]] = {}
+    children: dict[int, list[Process]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            # The name in parentheses may hold spaces; the parent is the second field after it.
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(entry.name))
-    found: list[int] = []
+        number = int(entry.name)
+        fields = _stat(number)
+        if fields is not None:
+            children.setdefault(int(fields[_PARENT]), []).append(Process(pid=number, start=int(fields[_START])))
+    found: list[Process] = []
     queue = list(children.get(pid, []))
     while queue:
         process = queue.pop(0)
         found.append(process)
-        queue += children.get(process, [])
+        queue += children.get(process.pid, [])
     return found
 
 
-def kill_all(pids: list[int]) -> None:
-    """Kill processes; those that have ended already are no fault."""
-    for pid in pids:
+def kill_all(processes: Iterable[Process]) -> None:
+    """Kill processes; those that have ended are no fault, and a foreign one that got a number since is left alone."""
+    for process in processes:
+        if identified(process.pid) != process:
+            continue
         try:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields if len(fields) > _START else None

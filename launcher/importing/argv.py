@@ -1,4 +1,4 @@
-"""Command-line words to typed native values, as the backend's own parser would read them (argparse, HfArgumentParser)."""
+"""Command-line words to typed native values, as the backend's own parser (argparse, HfArgumentParser) reads them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

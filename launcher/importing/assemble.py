@@ -1,13 +1,14 @@
 """From typed native values to the job: the mapping table read backwards, what it cannot read kept as it is."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from launcher.importing.cluster import environment_of
 from launcher.importing.imported import Became, Imported
 from launcher.importing.notes import Note
-from launcher.job import Value, derive
+from launcher.job import Value, derive, fields
+from launcher.job.derive import with_values
 from launcher.job.machine import Cluster
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Catalogue
@@ -44,52 +45,82 @@ def assemble(
         kept: names that are not read but passed through, because their value is a placeholder of the wrong type.
         env: environment of the command; what belongs to launchers is left out.
     """
-    read, kept = _read(values, backend, version, command, set(kept))
+    read, kept = _read_exactly(values, backend, version, command, set(kept))
+    args = {flag: value for flag, value in values.items() if flag in kept}
+    pseudo = backend.entry.command_argument
+    rest = {arg.flag: arg.value for arg in read.unmapped if arg.flag != pseudo or pseudo in values} | args
+    without = _without_effect(rest, values, backend, version, command)
+    places = {flag: index for index, flag in enumerate(values)}
+    ordered = sorted((flag for flag in rest if flag not in without), key=lambda flag: places.get(flag, len(places)))
+    unmapped = {flag: rest[flag] for flag in ordered}
+    choice = dataclasses.replace(
+        read.job.backend,
+        args={flag: _plain(value) for flag, value in unmapped.items()},
+        env=environment_of(env or {}),
+    )
+    job = dataclasses.replace(read.job, name=name, cluster=cluster or read.job.cluster, backend=choice)
+    return Imported(
+        backend=backend.name,
+        version=version,
+        job=derive(job),
+        native=NativeArgs(backend=backend.name, version=version, args=_native(values)),
+        unmapped=_native(unmapped),
+        became=tuple(_became(values, {*unmapped}, {*without}, fields_by_flag(backend.name, version))),
+        warnings=(
+            *(_kept_note(flag, value) for flag, value in args.items() if isinstance(value, str)),
+            *([_unread_note(without)] if backend.catalogue(version).style == "yaml" and without else []),
+        ),
+    )
+
+
+def _native(values: Mapping[str, Value]) -> tuple[NativeArg, ...]:
+    return tuple(NativeArg(flag=flag, value=value) for flag, value in values.items())
+
+
+def _became(
+    values: Mapping[str, Value], unmapped: set[str], without: set[str], ties: Mapping[str, tuple[str, ...]]
+) -> Iterator[Became]:
+    for flag, value in values.items():
+        paths = () if flag in unmapped or flag in without else ties.get(flag, ())
+        yield Became(flag=flag, value=value, fields=paths, implied=flag not in unmapped and not paths)
+
+
+def _read_exactly(
+    values: Mapping[str, Value], backend: Backend, version: str, command: str | None, kept: set[str]
+) -> tuple[ReadBack, set[str]]:
+    read, kept = _read(values, backend, version, command, kept)
     if read.job.checkpoint.save_interval is not None and read.job.checkpoint.save is None:
         # An interval without a folder saves nothing; as a field it would get the launcher's own folder.
         ties = fields_by_flag(backend.name, version)
         intervals = {flag for flag in values if "checkpoint.save_interval" in ties.get(flag, ())}
         read, kept = _read(values, backend, version, command, kept | intervals)
-    args = {flag: value for flag, value in values.items() if flag in kept}
-    pseudo = backend.entry.command_argument
-    unmapped = {arg.flag: arg.value for arg in read.unmapped if arg.flag != pseudo or pseudo in values} | args
+    return read, kept
+
+
+def _without_guesses(
+    read: ReadBack, given: Mapping[str, Value], kept: set[str], ties: Mapping[str, tuple[str, ...]]
+) -> ReadBack:
+    """Reset fields that were read from the absence of an argument that was given, but is passed through."""
+    known = {path for flag in given for path in ties.get(flag, ())}
+    guessed = {path for flag in kept for path in ties.get(flag, ()) if path not in known}
+    if not guessed:
+        return read
+    defaults = {path: fields()[path].default for path in guessed}
+    return dataclasses.replace(read, job=with_values(read.job, defaults))
+
+
+def _without_effect(
+    rest: Mapping[str, Value], values: Mapping[str, Value], backend: Backend, version: str, command: str | None
+) -> tuple[str, ...]:
+    """Return arguments that need not be passed through: they say the backend's default, or nothing reads them."""
     catalogue = backend.catalogue(version)
-    if catalogue.style != "argparse":  # there, some are read before defaults exist
-        unmapped = {flag: value for flag, value in unmapped.items() if not _is_default(catalogue, flag, value, command)}
-    places = {flag: index for index, flag in enumerate(values)}
-    ordered = {flag: unmapped[flag] for flag in sorted(unmapped, key=lambda flag: places.get(flag, len(places)))}
-    job = read.job
-    job = dataclasses.replace(
-        job,
-        name=name,
-        cluster=cluster or job.cluster,
-        backend=dataclasses.replace(
-            job.backend,
-            args={flag: _plain(value) for flag, value in ordered.items()},
-            env=environment_of(env or {}),
-        ),
-    )
-    fields = fields_by_flag(backend.name, version)
-    return Imported(
-        backend=backend.name,
-        version=version,
-        job=derive(job),
-        native=NativeArgs(
-            backend=backend.name,
-            version=version,
-            args=tuple(NativeArg(flag=flag, value=value) for flag, value in values.items()),
-        ),
-        unmapped=tuple(NativeArg(flag=flag, value=value) for flag, value in ordered.items()),
-        became=tuple(
-            Became(
-                flag=flag,
-                value=value,
-                fields=() if flag in ordered else fields.get(flag, ()),
-                implied=flag not in ordered and not fields.get(flag),
-            )
-            for flag, value in values.items()
-        ),
-        warnings=tuple(_kept_note(flag, value) for flag, value in args.items() if isinstance(value, str)),
+    if catalogue.style == "argparse":  # there, some are read before defaults exist
+        return ()
+    read = backend.entry.effective(values) if catalogue.style == "yaml" else values
+    return tuple(
+        flag
+        for flag, value in rest.items()
+        if _is_default(catalogue, flag, value, command) or (flag in values and flag not in read)
     )
 
 
@@ -100,6 +131,13 @@ def _is_default(catalogue: Catalogue, flag: str, value: Value, command: str | No
         return False
     default = argument.default_for(command)
     return type(default) is type(value) and default == value
+
+
+def _unread_note(flags: tuple[str, ...]) -> Note:
+    shown = ", ".join(flags[:6]) + (", …" if len(flags) > 6 else "")
+    return Note(
+        message=f"{len(flags)} keys are left out, as they say the default or training does not read them: {shown}"
+    )
 
 
 def _kept_note(flag: str, value: Value) -> Note:
@@ -120,7 +158,7 @@ def _read(
         ties = fields_by_flag(backend.name, version)
         culprits = {flag for flag in given if flag not in kept and refused & set(ties.get(flag, ()))}
         if not culprits:
-            return read, kept
+            return _without_guesses(read, given, kept, ties), kept
         kept = kept | culprits
 
 

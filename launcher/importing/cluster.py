@@ -1,11 +1,13 @@
 """The cluster part of a job, from what launchers and the environment of a command say."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import is_open, names, shown
+from launcher.job import Job
 from launcher.job.machine import Cluster
 
 # What launchers set for the processes they start, or read instead of options: said again by the plan, not by the job.
@@ -30,6 +32,7 @@ class Found:
 
     cluster: Cluster
     warnings: list[Note] = field(default_factory=list)
+    is_said: bool = True
 
 
 def environment_of(env: Mapping[str, str]) -> dict[str, str]:
@@ -65,9 +68,9 @@ def cluster_of(
     """
     if from_environment and not said:
         said = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
-        if "per_node" not in said and world_size is None:
+        if not {"per_node", "nodes"} & set(said) and world_size is None:
             said = {**said, "per_node": "1"}
-    found = Found(cluster=Cluster())
+    found = Found(cluster=Cluster(), is_said=bool(said) or world_size is not None)
     numbers = dict(_numbers(said, where, found.warnings))
     nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(said))
     addr = said.get("addr", "")
@@ -80,6 +83,22 @@ def cluster_of(
         master_port=port if port is not None and 1024 <= port < 65536 else None,
     )
     return found
+
+
+def fitting(found: Found, job: Job, where: str) -> Found:
+    """Return the cluster that a job's layout needs, where nobody said how many devices there are."""
+    parallel = job.parallel
+    needed = (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
+    if job.model.num_experts is not None:
+        needed = math.lcm(needed, (parallel.etp or parallel.tp) * parallel.ep * parallel.pp)
+    if found.is_said or needed <= found.cluster.world_size:
+        return found
+    per_node = min(needed, _DEFAULT_PER_NODE)
+    if needed % per_node:
+        return found
+    cluster = dataclasses.replace(found.cluster, nodes=needed // per_node, devices_per_node=per_node)
+    note = Note(message=f"{needed} devices are assumed: dp·tp·pp·cp; nothing says how many there are", where=where)
+    return Found(cluster=cluster, warnings=[note])
 
 
 def _is_address(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Configuration files that a command names (`megatron sft x.yaml`, `run_mindformer.py --config x.yaml`), read as arguments."""
+"""Configuration files that a command names (`PROGRAM x.yaml`, `SCRIPT --config x.yaml`), read as its arguments."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
 
 
 def words_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return flat settings as the words of a command line, as swift/cli/main.py:parse_yaml_args @4.6.0 does."""
+    """Return flat settings as the words of a command line: lists as several, mappings as JSON."""
     words: list[str] = []
     for key, value in tree.items():
         words.append(f"--{key}")

@@ -1,4 +1,4 @@
-"""Makes an import exact: what a field would write otherwise than the input is passed through as it was given, besides."""
+"""Makes an import exact: what a field would write otherwise than the input is, besides, passed through as given."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping

@@ -39,7 +39,7 @@ class Imported:
         unmapped: arguments without a canonical field.
         became: every argument and what it became.
         warnings: what was assumed, left out or repeated.
-        program: the command that was read, such as "megatron sft".
+        program: the command that was read, program and sub-command, or script.
         where: its place, `file:line`.
         exact: pass-through arguments beside fields, so that the same arguments come out again on the same backend.
         problems: with `partial`, the reasons for which the import would have been refused.

@@ -17,7 +17,7 @@ class Invocation:
     """A training command.
 
     Attributes:
-        program: what is started, as people say it ("megatron sft", "pretrain_gpt.py").
+        program: what is started, as people say it: program and sub-command, or the name of the script.
         backends: names of the backends whose entry point it may be.
         command: sub-command; empty: none.
         argv: arguments of the entry point; open values are marked.

@@ -1,4 +1,4 @@
-"""The imported job as a YAML file that `+job=` takes: only what differs from the defaults, with notes on what became of it."""
+"""The imported job as a YAML file for `+job=`: what differs from the defaults, and notes on what became of it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -66,6 +66,8 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
         *(f"# note: {note}" for note in imported.warnings),
         *(f"# not imported: {note}" for note in imported.problems),
     ]
+    if imported.exact:
+        head.append(f"# passed through beside fields, so that the same comes out again: {', '.join(imported.exact)}")
     defaults = [{"override /backend": imported.backend}]
     if preset is not None:
         defaults.append({"override /model": preset.name})

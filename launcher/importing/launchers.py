@@ -1,5 +1,6 @@
 """What stands before a training script on a command line (torchrun, msrun, srun …) and what it says of the cluster."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -78,7 +79,7 @@ _WRAPPERS: Mapping[str, Mapping[str, str]] = {
     "mpirun": {"np": "tasks", "n": "tasks", "npernode": "tasks_per_node"},
     "mpiexec": {"np": "tasks", "n": "tasks"},
 }
-# scripts/msrun_launcher.sh of MindFormers: "ORDER" [WORKER_NUM [LOCAL_WORKER ADDR PORT RANK LOG JOIN TIMEOUT | PORT LOG …]]
+# msrun_launcher.sh: "ORDER" [WORKER_NUM [LOCAL_WORKER ADDR PORT RANK … | PORT LOG JOIN TIMEOUT]]
 _MSRUN_SCRIPT = {
     1: (),
     2: ("total",),
@@ -95,6 +96,34 @@ class Started:
     words: tuple[str, ...]
     cluster: Mapping[str, str] = field(default_factory=dict)
     module: bool = False
+
+
+_BATCH = re.compile(r"^#SBATCH\s+(.+)$", re.MULTILINE)
+_OF_BATCH = {
+    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    "per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+    "tasks_per_node": ("SLURM_NTASKS_PER_NODE",),
+    "tasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
+}
+
+
+def batch_header(text: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return what `#SBATCH` lines say of the cluster, and the variables that Slurm sets because of them."""
+    words = " ".join(line.partition(" #")[0] for line in _BATCH.findall(text)).split()
+    names = {**_WRAPPERS["srun"], "gres": "per_node", "gpus-per-task": "", "G": ""}
+    said: dict[str, str] = {}
+    for index, word in enumerate(words):
+        name, equals, value = word.lstrip("-").partition("=")
+        key = names.get(name, "") if word.startswith("-") else ""
+        value = value if equals else words[index + 1] if index + 1 < len(words) else ""
+        number = value.rpartition(":")[2]
+        if key and number.isdigit():
+            said[key] = number
+    variables = {variable: number for key, number in said.items() for variable in _OF_BATCH[key]}
+    cluster = {key: number for key, number in said.items() if key in ("nodes", "per_node")}
+    if "per_node" not in cluster and int(said.get("tasks_per_node", "1")) > 1:
+        cluster["per_node"] = said["tasks_per_node"]
+    return cluster, variables
 
 
 def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
@@ -135,7 +164,7 @@ def _has_script_after(words: Sequence[str], at: int) -> bool:
 
 
 def msrun_script(words: Sequence[str]) -> Started:
-    """Return what MindFormers' msrun_launcher.sh starts: its first word is a command line of its own."""
+    """Return what msrun_launcher.sh starts: its first word is a command line of its own."""
     import shlex
 
     arguments = list(words)

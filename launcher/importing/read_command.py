@@ -2,19 +2,21 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from launcher.importing.argv import Parsed, typed_value
 from launcher.importing.assemble import assemble
-from launcher.importing.cluster import cluster_of
+from launcher.importing.cluster import cluster_of, fitting
 from launcher.importing.config import Configuration, configuration
 from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused, Note
+from launcher.importing.shell.placeholders import INHERITED
 from launcher.importing.versions import Match, best, elsewhere, values_of_words
 from launcher.job import Value
+from launcher.job.machine import Cluster
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Catalogue
 
@@ -59,33 +61,36 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     match = _chosen(invocation, settings, wanted)
     places = Places(wanted.sources, invocation.where)
     values, problems, warnings = _values(match, places)
+    _refuse_other_uses(values, match, places)
     warnings += settings.warnings
     if problems and not wanted.partial:
         raise ImportRefused(problems)
     backend = match.backend
     env = {**settings.env, **invocation.env}
-    cluster = cluster_of(
+    said = cluster_of(
         invocation.cluster,
         env,
         from_environment=backend.entry.environment_cluster,
         where=invocation.where,
         world_size=wanted.world_size,
     )
-    open_values = {flag for flag in match.parsed.open if _misfit(values.get(flag), flag, match)}
+    command = invocation.command or None
+    kept = {flag for flag in match.parsed.open if _misfit(values.get(flag), flag, match)}
 
-    def make(kept: set[str]) -> Imported:
-        return assemble(
+    def on(cluster: Cluster) -> Callable[[set[str]], Imported]:
+        return lambda kept: assemble(
             values,
             backend,
             match.version,
-            command=invocation.command or None,
+            command=command,
             kept=kept,
-            cluster=cluster.cluster,
+            cluster=cluster,
             env=env,
             name=wanted.name,
         )
 
-    imported = exact(make, open_values)
+    cluster = said if said.is_said else fitting(said, on(said.cluster)(kept).job, invocation.where)
+    imported = exact(on(cluster.cluster), kept)
     return dataclasses.replace(
         imported,
         warnings=(*warnings, *cluster.warnings, *imported.warnings),
@@ -94,6 +99,15 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         where=invocation.where,
         problems=tuple(problems),
     )
+
+
+def _refuse_other_uses(values: Mapping[str, Value], match: Match, places: "Places") -> None:
+    for flag, training in match.backend.entry.only.items():
+        if flag in values and values[flag] not in training:
+            works = tuple(f"{flag}: {value}" for value in training)
+            raise ImportRefused(
+                [Note(message=f"{flag} {values[flag]} is no training", where=places.of(flag), works=works)]
+            )
 
 
 def _misfit(value: Value, flag: str, match: Match) -> bool:
@@ -119,7 +133,7 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
     if len(likely) == 1:
         return likely[0]
     if invocation.program and least == 0:
-        # An argument list that plain Megatron-LM takes as it is: the smallest parser that knows all of it.
+        # One backend extends the other: the smallest parser that knows all of the arguments is the plain one.
         return min(likely, key=lambda match: len(match.backend.catalogue(match.version)))
     raise ImportRefused(
         [
@@ -161,11 +175,9 @@ class Places:
         spelled = re.escape(flag).replace("_", "[-_]").replace("\\-", "[-_]")
         pattern = re.compile(rf"(?<![\w-])-{{0,2}}{spelled}(?![\w-])")
         for file, text in self.sources.items():
-            found = None
-            for found in pattern.finditer(text):
-                pass
-            if found is not None:
-                return f"{file}:{text.count(chr(10), 0, found.start()) + 1}"
+            found = [match.start() for match in pattern.finditer(text)]
+            if found:
+                return f"{file}:{text.count(chr(10), 0, found[-1]) + 1}"
         return self.default
 
 
@@ -208,8 +220,15 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
             warnings = [note for note in warnings if f"{flag} has blanks in its value" not in note.message]
             warnings.append(Note(message=message, where=places.of(flag)))
     for flag, typed in parsed.open.items():
-        warnings.append(_placeholder_note(flag, typed, places))
+        if not _inherited(typed):
+            warnings.append(_placeholder_note(flag, typed, places))
     return values, problems, warnings
+
+
+def _inherited(typed: str) -> bool:
+    """Tell whether all that a value waits for is set in every shell."""
+    found = re.findall(r"\$\{?(\w+|\()", typed)
+    return bool(found) and all(name in INHERITED for name in found)
 
 
 def _texts(value: Value) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from launcher.importing.config import Configuration, words_of
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation, Other, find
+from launcher.importing.launchers import batch_header
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.reading import parse_mapping, read_text, with_base
@@ -77,7 +78,8 @@ def read_words(words: Sequence[str], wanted: Wanted, where: str = "", text: str 
 
 
 def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
-    state = State(script=str(path), variables=dict(variables), fixed=frozenset(variables))
+    batch, slurm = batch_header(text)
+    state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables))
     run_script(text, state, path.parent)
     found, others = find(state.commands)
     warnings = [*state.warnings, *_assumed(state)]
@@ -86,7 +88,7 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
     if state.problems and not wanted.partial:
         raise ImportRefused(state.problems)
     wanted = dataclasses.replace(wanted, sources=state.sources, files=state.heredocs)
-    chosen = _distinct(found)
+    chosen = [dataclasses.replace(each, cluster={**batch, **each.cluster}) for each in _distinct(found)]
     if not all_commands:
         warnings += [
             Note(message=f"{each.program} is left out", where=each.where, works=("--all-commands",))

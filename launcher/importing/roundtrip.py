@@ -1,4 +1,4 @@
-"""Whether a job says the same as the arguments it was read from: effective arguments, after the backend's own defaults."""
+"""Whether a job says the same as the arguments it was read from: their effect, after the backend's own defaults."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

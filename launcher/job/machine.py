@@ -6,7 +6,6 @@ from typing import Any
 
 from launcher.job.option import option
 
-
 _MEASURED = "measured; see hardware.measured"
 
 
@@ -61,7 +60,11 @@ class Hardware:
         None, "Matrix products of weight gradients, accumulated in fp32.", source=_MEASURED, minimum=0
     )
     small_matmul_gflop: float | None = option(
-        None, "Size at which a matrix product reaches half of its efficiency.", unit="GFLOP", source=_MEASURED, minimum=0
+        None,
+        "Size at which a matrix product reaches half of its efficiency.",
+        unit="GFLOP",
+        source=_MEASURED,
+        minimum=0,
     )
     grouped_matmul_efficiency: float | None = option(
         None, "Grouped matrix products of experts with many tokens each.", source=_MEASURED, minimum=0
@@ -75,15 +78,22 @@ class Hardware:
     )
     attention_efficiency: float | None = option(None, "Attention, forward.", source=_MEASURED, minimum=0)
     attention_backward_efficiency: float | None = option(None, "Attention, backward.", source=_MEASURED, minimum=0)
-    attention_small_heads: float | None = option(
-        None, "Heads per device and 4,096 tokens at which attention reaches half of its efficiency.", source=_MEASURED,
+    attention_overhead_us: float | None = option(
+        None,
+        "Time of attention beyond its arithmetic: start, first and last blocks.",
+        unit="us",
+        source=_MEASURED,
         minimum=0,
     )
     latent_attention_share: float | None = option(
-        None, "Efficiency of attention whose query and value heads differ in size (MLA), of the other.",
-        source=_MEASURED, minimum=0,
+        None,
+        "Efficiency of attention whose query and value heads differ in size (MLA), of the other.",
+        source=_MEASURED,
+        minimum=0,
     )
-    memory_efficiency: float | None = option(None, "Memory bandwidth of element-wise kernels.", source=_MEASURED, minimum=0)
+    memory_efficiency: float | None = option(
+        None, "Memory bandwidth of element-wise kernels.", source=_MEASURED, minimum=0
+    )
     permute_efficiency: float | None = option(
         None, "Memory bandwidth of the permutation of tokens.", source=_MEASURED, minimum=0
     )
@@ -92,6 +102,13 @@ class Hardware:
     )
     kernel_latency_us: float | None = option(
         None, "Time of the shortest kernel, with its start.", unit="us", source=_MEASURED, minimum=0
+    )
+    host_launch_us: float | None = option(
+        None,
+        "Time of the host for one kernel, framework included; binds small kernels without CUDA graphs.",
+        unit="us",
+        source=_MEASURED,
+        minimum=0,
     )
     all_reduce_efficiency: float | None = option(
         None, "Links during all-reduce, of one direction.", source=_MEASURED, minimum=0
@@ -105,19 +122,30 @@ class Hardware:
     all_to_all_efficiency: float | None = option(
         None, "Links during all-to-all, of one direction.", source=_MEASURED, minimum=0
     )
-    p2p_efficiency: float | None = option(None, "Links between two devices, of one direction.", source=_MEASURED, minimum=0)
+    p2p_efficiency: float | None = option(
+        None, "Links between two devices, of one direction.", source=_MEASURED, minimum=0
+    )
     inter_node_efficiency: float | None = option(None, "Network between nodes.", source=_MEASURED, minimum=0)
     workspace_gib: float | None = option(
-        None, "Workspace of one library of matrix products, inside the framework's allocator.", unit="GiB", source=_MEASURED, minimum=0
+        None,
+        "Workspace of one library of matrix products, inside the framework's allocator.",
+        unit="GiB",
+        source=_MEASURED,
+        minimum=0,
     )
     reserved_gib: float | None = option(
-        None, "Memory outside the framework's allocator: context, communication buffers.", unit="GiB", source=_MEASURED,
+        None,
+        "Memory outside the framework's allocator: context, communication buffers.",
+        unit="GiB",
+        source=_MEASURED,
         minimum=0,
     )
     host_link_gbs: float | None = option(
         None, "Bandwidth to host memory, one direction.", unit="GB/s", source="data sheet", minimum=0
     )
-    price: float | None = option(None, "Price of one device for one hour; gives the cost of a billion tokens.", minimum=0)
+    price: float | None = option(
+        None, "Price of one device for one hour; gives the cost of a billion tokens.", minimum=0
+    )
     source: str | None = option(None, "Where the figures of the data sheet come from.")
     measured: str | None = option(None, "Who measured the efficiencies, where; none: nobody did, they are assumed.")
 

@@ -34,14 +34,25 @@ class Task:
     reference_model: str | None = option(None, "Checkpoint of the reference model; none: the start model.", trains=True)
 
 
+# What lora.alpha and lora.dropout mean where a job does not say: backends' own defaults differ, so these are written.
+LORA_ALPHA = 32.0
+LORA_DROPOUT = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lora:
     """Low-rank adaptation; `rank` none means that all parameters are trained."""
 
     rank: int | None = option(None, "Rank of the adapters; none: full-parameter training.", minimum=1, trains=True)
-    alpha: float | None = option(None, "Scale of the adapters.", source="PEFT LoraConfig.lora_alpha", trains=True)
+    alpha: float | None = option(
+        None, "Scale of the adapters; none: 32.", source="PEFT LoraConfig.lora_alpha", trains=True
+    )
     dropout: float | None = option(
-        None, "Dropout before the adapters.", source="PEFT LoraConfig.lora_dropout", minimum=0, trains=True
+        None,
+        "Dropout before the adapters; none: no dropout.",
+        source="PEFT LoraConfig.lora_dropout",
+        minimum=0,
+        trains=True,
     )
     target_modules: tuple[str, ...] = option(
         (), "Linear layers with adapters, in Megatron-core names; `all-linear`: every one.", trains=True
@@ -217,8 +228,8 @@ class Precision:
     loss_scale: float | None = option(
         None, "fp16: fixed loss scale; none: dynamic.", source=f"{_OPT}.loss_scale", minimum=1
     )
-    calculate_per_token_loss: bool | None = option(
-        None,
+    calculate_per_token_loss: bool = option(
+        False,
         "Divide the loss by the tokens of the global batch instead of by micro-batches.",
         source=f"{_CORE}.calculate_per_token_loss",
         trains=True,

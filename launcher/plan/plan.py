@@ -7,7 +7,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFile:
-    """A file that must exist before the processes start. `path` is relative to the workdir, or absolute."""
+    """A file that must exist before the processes start.
+
+    `path` is absolute, or relative to the folder in which the script or the run is started (not to a node's workdir).
+    """
 
     path: str
     content: str
@@ -31,7 +34,7 @@ class LaunchPlan:
     Attributes:
         files: written on every node before the commands start.
         nodes: one entry per node, by rank.
-        prepare: commands that run once, before the nodes start (conversion of weights, random tiny weights).
+        prepare: commands that run once, on node 0, before the nodes start (conversion of weights, random tiny weights).
         output_dir: where the launcher writes its own record of the run.
         what: plain words on what will run.
         notes: what a user should know before starting (assumed values, things changed for this machine).

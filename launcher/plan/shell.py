@@ -36,11 +36,18 @@ def script(plan: LaunchPlan) -> str:
         lines.append(f': "${{NODE_RANK:?set NODE_RANK to 0..{last}, a different one on each node}}"')
     for file in plan.files:
         lines += _file(file)
-    for preparation in plan.prepare:
-        lines.append(f"( {' && '.join(_command(preparation, exec_it=False))} )")
+    lines += _preparation(plan)
     for command in _nodes(plan):
         lines += command
     return "\n".join(lines) + "\n"
+
+
+def _preparation(plan: LaunchPlan) -> list[str]:
+    """Return the commands that run once: with several nodes on node 0, while the rendezvous makes the others wait."""
+    lines = [f"( {' && '.join(_command(step, exec_it=False))} )" for step in plan.prepare]
+    if not lines or len(plan.nodes) == 1:
+        return lines
+    return ['if [ "$NODE_RANK" = 0 ]; then', *(f"  {line}" for line in lines), "fi"]
 
 
 def _nodes(plan: LaunchPlan) -> Iterable[list[str]]:

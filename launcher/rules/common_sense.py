@@ -1,5 +1,6 @@
 """What no backend checks although it is surely wrong: lengths, data, rates, vocabularies, values without effect."""
 
+import re
 from collections.abc import Iterator
 
 from launcher.job import Job, value_at
@@ -28,6 +29,29 @@ def _starts_from_weights(job: Job) -> bool:
     return named and job.model.pretrained is not False
 
 
+def layout_chunks(text: str) -> list[str]:
+    """Return the chunks of a pipeline layout, repetitions written out.
+
+    Source: megatron-core 0.16.1 pipeline_parallel_layer_layout.py (parse_str_to_list).
+    """
+    text = text.replace(",", "").replace(" ", "")
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
+    return text.split("|")
+
+
+@rule("SENSE-LAYOUT", source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:105; arithmetic everywhere")
+def layout_places_every_layer(facts: Facts) -> Iterator[Fault]:
+    """An explicit layout places each layer of the model once."""
+    layout, layers = facts.job.parallel.layout, facts.job.model.num_hidden_layers
+    placed = "".join(layout_chunks(layout)).count("t") if layout is not None else None
+    if placed is not None and layers is not None and placed != layers:
+        yield Fault(
+            message=f"parallel.layout {layout} places {placed} layers, the model has {layers}",
+            fields=("parallel.layout", "model.num_hidden_layers"),
+        )
+
+
 @rule("SENSE-SAMPLES", source="arithmetic: one optimizer step takes a global batch")
 def samples_fill_a_batch(facts: Facts) -> Iterator[Fault]:
     """Training on fewer samples than one global batch takes no step at all."""
@@ -36,6 +60,18 @@ def samples_fill_a_batch(facts: Facts) -> Iterator[Fault]:
         yield Fault(
             message=f"train_samples {samples} is less than one global batch of {batch}: no step is taken",
             fields=("schedule.train_samples", "batch.global_batch_size"),
+        )
+
+
+@rule("SENSE-LENGTH", source="backends differ: the first end, or the product", severity="warning")
+def length_is_said_once(facts: Facts) -> Iterator[Fault]:
+    """Epochs beside iterations or samples mean another end on each backend."""
+    schedule = facts.job.schedule
+    others = [f"schedule.{name}" for name in ("train_iters", "train_samples") if getattr(schedule, name) is not None]
+    if schedule.epochs is not None and others:
+        yield Fault(
+            message=f"schedule.epochs beside {others[0]}: which of them ends training depends on the backend",
+            fields=("schedule.epochs", *others),
         )
 
 

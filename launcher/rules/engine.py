@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from importlib import import_module
 
 from launcher.rules.finding import SEVERITIES, Finding
-from launcher.rules.registry import Facts, Fault, Rule, is_lifted, loaded_rules
+from launcher.rules.registry import Facts, Fault, Rule, applicable_rules, is_lifted
 
 _COMMON = (
     "launcher.rules.required",
@@ -22,13 +22,17 @@ def load(modules: Iterable[str] = ()) -> None:
         import_module(module)
 
 
-def run(facts: Facts) -> list[Finding]:
-    """Return the findings of all loaded rules that apply, errors first, then by rule id."""
+def run(facts: Facts, *, errors_only: bool = False) -> list[Finding]:
+    """Return the findings of all loaded rules that apply, errors first, then by rule id.
+
+    Args:
+        errors_only: leave out rules that never give errors.
+    """
     disabled = set(facts.job.rules.disable)
     findings = [
         _finding(rule, fault, facts)
-        for rule in loaded_rules()
-        if rule.applies(facts) and rule.id not in disabled and not is_lifted(rule, facts)
+        for rule in applicable_rules(facts)
+        if (rule.severity == "error" or not errors_only) and rule.id not in disabled and not is_lifted(rule, facts)
         for fault in rule.check(facts)
     ]
     findings.extend(

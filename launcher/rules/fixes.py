@@ -15,6 +15,7 @@ Change = tuple[str, Value]
 
 _MOST = 3
 _BUDGET = 600
+_TYPED = 2.0
 _SIZES = tuple(sorted({*range(1, 17), *(2**power for power in range(5, 11)), 24, 48, 96}))
 # Sizes of the model are what the user wants to train: no fix changes them.
 _FIXED = ("model.", "hardware.", "data.", "cluster.master_addr", "optimizer.", "backend.")
@@ -57,7 +58,7 @@ class _Search:
             key=lambda change: self._distance(*change),
         )
         whole: list[tuple[Change, ...]] = [(change,) for change in changes if not self._errors((change,))]
-        if not whole and len(self.before) > 1:
+        if len(whole) < _MOST and len(self.before) > 1:
             others = [
                 (path, value) for path in self.paths for value in itertools.islice(_candidates(self.job, path), 6)
             ]
@@ -65,7 +66,8 @@ class _Search:
                 ((one, two) for one in changes[:8] for two in others if one[0] != two[0]),
                 key=lambda pair: sum(self._distance(*change) for change in pair),
             )
-            whole = [pair for pair in pairs if not self._errors(pair)]
+            whole += [pair for pair in pairs if not self._errors(pair)]
+        whole = list({frozenset(each): each for each in whole}.values())
         found = whole or [(change,) for change in changes if self._helps(change, finding)]
         return tuple(Fix(overrides=tuple(_override(*change) for change in each)) for each in found[:_MOST])
 
@@ -84,6 +86,11 @@ class _Search:
         return finding.rule not in rules and rules <= self.rules_before
 
     def _distance(self, path: str, value: Value) -> float:
+        # What was typed on the command line is what the user wants: other changes come first.
+        wanted = _TYPED if self.job.origin(path).kind == "override" else 0.0
+        return wanted + self._change(path, value)
+
+    def _change(self, path: str, value: Value) -> float:
         now = value_at(self.job, path)
         if isinstance(now, bool) or isinstance(value, bool) or not isinstance(value, (int, float)) or not now:
             return 0.5 if value is not None else 1.0
@@ -104,7 +111,8 @@ def _candidates(job: Job, path: str) -> Iterator[Value]:
         values = list(_numbers(job, info, now))
     elif str in kinds:
         values = list(info.meta.choices)
-    if type(None) in kinds:
+    if type(None) in kinds and now is not True:
+        # Off is said once: false, not null besides.
         values.append(None)
     elif any(typing.get_origin(kind) is tuple for kind in kinds):
         values.append(())

@@ -37,13 +37,22 @@ def data_parallel_size_agrees(facts: Facts) -> Iterator[Fault]:
         )
 
 
+def _expert_tensor(facts: Facts) -> int:
+    """Return the tensor-parallel size of experts: as given, else the backend's default, else that of the rest."""
+    if facts.job.parallel.etp is not None:
+        return facts.job.parallel.etp
+    flag = next((flag for flag, path in facts.fields_by_flag.items() if path == "parallel.etp"), None)
+    default = facts.flag(flag) if flag is not None else None
+    return default if isinstance(default, int) and default > 0 else facts.job.parallel.tp
+
+
 @rule("PAR-EXPERT-WORLD", source=f"{_STATE}:793")
 def expert_world_divides(facts: Facts) -> Iterator[Fault]:
     """Expert ranks are etp x ep x pp; the world size must be a multiple of them."""
     job = facts.job
     if not job.model.is_moe:
         return
-    etp = job.parallel.etp or job.parallel.tp
+    etp = _expert_tensor(facts)
     size = etp * job.parallel.ep * job.parallel.pp
     by = f"etp {etp} × ep {job.parallel.ep} × pp {job.parallel.pp}"
     fields = ("parallel.ep", "parallel.etp", "parallel.pp", "cluster.nodes", "cluster.devices_per_node")
@@ -73,7 +82,7 @@ def query_groups_fit_tp(facts: Facts) -> Iterator[Fault]:
 def feed_forward_divides_by_tp(facts: Facts) -> Iterator[Fault]:
     """Each tensor-parallel rank holds an equal share of the feed-forward width."""
     job = facts.job
-    etp = job.parallel.etp or job.parallel.tp
+    etp = _expert_tensor(facts)
     if job.model.intermediate_size is not None and (not job.model.is_moe or job.model.first_k_dense_replace):
         fields = ("parallel.tp", "model.intermediate_size")
         yield from _indivisible(job.model.intermediate_size, job.parallel.tp, "intermediate_size", "tp", fields)
@@ -114,7 +123,8 @@ def layers_divide_by_stages(facts: Facts) -> Iterator[Fault]:
     """Layers outside uneven first and last stages are spread evenly over stages and chunks."""
     job = facts.job
     layers, parallel = job.model.num_hidden_layers, job.parallel
-    if layers is None or parallel.layout is not None or parallel.pp == 1:
+    # An existing file may split layers in the backend's own way, which its own rules judge.
+    if layers is None or parallel.layout is not None or parallel.pp == 1 or _is_existing_file(facts):
         return
     vpp = parallel.vpp or 1
     fixed = [size for size in (parallel.first_stage_layers, parallel.last_stage_layers) if size is not None]
@@ -159,10 +169,18 @@ def sequence_divides_by_tp(facts: Facts) -> Iterator[Fault]:
     )
 
 
+def _is_existing_file(facts: Facts) -> bool:
+    return facts.as_written and facts.catalogue is not None and facts.catalogue.style == "yaml"
+
+
 @rule("MOE-EP-DENSE", source="Megatron-LM core_v0.12.1 arguments.py:851")
 def expert_parallel_needs_experts(facts: Facts) -> Iterator[Fault]:
     """Expert parallelism splits experts; a dense model has none."""
-    if facts.job.parallel.ep > 1 and not facts.job.model.is_moe:
+    model = facts.job.model
+    named = model.path or model.hub_id or facts.job.checkpoint.load
+    # An existing file may name a class that only the backend knows.
+    unknown = (model.hidden_size is None and named) or (_is_existing_file(facts) and model.model_type is None)
+    if facts.job.parallel.ep > 1 and not model.is_moe and not unknown:
         yield Fault(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
 
 

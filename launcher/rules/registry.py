@@ -128,15 +128,13 @@ class Rule:
             return self.stricter
         return not holds_in(version, None, self.enforced_until)
 
-    def applies(self, facts: Facts) -> bool:
+    def holds_for(self, backend: str | None, version: str | None) -> bool:
         """Tell whether the rule holds for this backend and version."""
         if not self.backends:
             return True
-        if facts.backend not in self.backends:
+        if backend not in self.backends:
             return False
-        return facts.version is None or holds_in(
-            facts.version, *self.versions.get(facts.backend or "", (self.since, self.until))
-        )
+        return version is None or holds_in(version, *self.versions.get(backend or "", (self.since, self.until)))
 
 
 RULES: dict[str, Rule] = {}
@@ -194,3 +192,14 @@ def is_lifted(rule: Rule, facts: Facts) -> bool:
 def loaded_rules() -> Iterator[Rule]:
     """Yield all rules declared so far, in order of their ids."""
     return (RULES[name] for name in sorted(RULES))
+
+
+def applicable_rules(facts: Facts) -> tuple[Rule, ...]:
+    """Return the rules that hold for the backend and version of these facts, in order of their ids."""
+    return _applicable(facts.backend, facts.version, len(RULES))
+
+
+@cache
+def _applicable(backend: str | None, version: str | None, declared: int) -> tuple[Rule, ...]:
+    """Return rules as above; `declared` makes rules that are loaded later count."""
+    return tuple(rule for rule in loaded_rules() if rule.holds_for(backend, version))

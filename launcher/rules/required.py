@@ -16,6 +16,8 @@ _SIZES = (
 @rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
 def model_is_known(facts: Facts) -> Iterator[Fault]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
+    if _is_read_by_the_backend(facts) or (facts.as_written and _has_defaults(facts)):
+        return
     model, tokenizer = facts.job.model, facts.job.tokenizer
     missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
     if tokenizer.path is not None or tokenizer.padded_vocab_size is not None:
@@ -28,11 +30,24 @@ def model_is_known(facts: Facts) -> Iterator[Fault]:
         yield Fault(message=f"{names} not set: choose model=… or model.path=DIR", fields=tuple(missing))
 
 
+def _is_read_by_the_backend(facts: Facts) -> bool:
+    """Tell whether the backend itself reads the architecture, from the config.json of what is named."""
+    job = facts.job
+    named = job.model.path or job.model.hub_id or job.checkpoint.load
+    return bool(named) and job.model.hidden_size is None and _has_defaults(facts)
+
+
+def _has_defaults(facts: Facts) -> bool:
+    """Tell whether what is not said follows from the model or the backend: not so where all is command line."""
+    return facts.catalogue is not None and facts.catalogue.style != "argparse"
+
+
 @rule("REQ-BATCH", source="Megatron-LM arguments.py validate_args")
 def batch_is_known(facts: Facts) -> Iterator[Fault]:
     """Sequence length and global batch size decide what is learned; they have no default."""
     # A command line that exists already has a global batch: what the backend makes of it.
-    for name in ("seq_length",) if facts.as_written else ("seq_length", "global_batch_size"):
+    names = ("seq_length",) if facts.as_written else ("seq_length", "global_batch_size")
+    for name in () if _is_read_by_the_backend(facts) or (facts.as_written and _has_defaults(facts)) else names:
         if getattr(facts.job.batch, name) is None:
             yield Fault(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 
@@ -40,23 +55,23 @@ def batch_is_known(facts: Facts) -> Iterator[Fault]:
 @rule("REQ-LR", source="Megatron-LM arguments.py: lr is required")
 def learning_rate_is_known(facts: Facts) -> Iterator[Fault]:
     """The learning rate has no default."""
-    if facts.job.optimizer.lr is None:
+    if facts.job.optimizer.lr is None and not (facts.as_written and _has_defaults(facts)):
         yield Fault(message="optimizer.lr is not set", fields=("optimizer.lr",))
 
 
 @rule("REQ-LENGTH", source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise")
 def length_is_known(facts: Facts) -> Iterator[Fault]:
-    """Exactly one of iterations, samples and epochs says when training ends."""
+    """Iterations, samples or epochs say when training ends, and not iterations and samples both."""
     schedule = facts.job.schedule
     names = [
         f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None
     ]
-    if not names:
+    if not names and not (facts.as_written and _has_defaults(facts)):
         yield Fault(
             message="training has no end: set schedule.train_iters (or train_samples, or epochs)",
             fields=("schedule.train_iters",),
         )
-    elif len(names) > 1:
+    elif schedule.train_iters is not None and schedule.train_samples is not None:
         yield Fault(message=f"{' and '.join(names)} both say when training ends: keep one", fields=tuple(names))
 
 

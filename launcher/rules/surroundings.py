@@ -19,7 +19,7 @@ def master_address_is_known(facts: Facts) -> Iterator[Fault]:
     cluster = facts.job.cluster
     if cluster.nodes > 1 and cluster.master_addr is None:
         yield Fault(
-            message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: MASTER_ADDR must be",
+            message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: MASTER_ADDR must be set where it starts",
             fields=("cluster.master_addr",),
         )
     if cluster.nodes > 1 and cluster.master_addr in ("localhost", "127.0.0.1", "127.0.1.1", "::1"):
@@ -48,6 +48,27 @@ def checkpoints_are_written(facts: Facts) -> Iterator[Fault]:
         yield Fault(
             message=f"checkpoint.save_interval {interval} is beyond the last iteration {end}",
             fields=("checkpoint.save_interval", "schedule.train_iters"),
+        )
+
+
+@rule("CKPT-NONE", source="launch", severity="warning")
+def something_is_saved(facts: Facts) -> Iterator[Fault]:
+    """A job that saves nothing loses all it has trained."""
+    checkpoint = facts.job.checkpoint
+    if checkpoint.save is None and checkpoint.save_interval is None and facts.job.data.format not in ("sample", "mock"):
+        yield Fault(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
+
+
+@rule("CKPT-RESUME-OR-START", source="Megatron-LM checkpointing.py: --load without --finetune resumes", severity="warning")
+def loading_says_what_it_is(facts: Facts) -> Iterator[Fault]:
+    """A checkpoint is resumed, with its iteration and optimizer, unless the job says that it is a new start."""
+    checkpoint, model = facts.job.checkpoint, facts.job.model
+    weights = model.pretrained or (model.pretrained is None and (model.path or model.hub_id))
+    if checkpoint.load is not None and checkpoint.finetune is None and weights:
+        yield Fault(
+            message="checkpoint.load resumes the run that wrote it; converted weights start a new one: "
+            "set checkpoint.finetune to true (new start) or false (resume)",
+            fields=("checkpoint.finetune", "checkpoint.load"),
         )
 
 

@@ -160,6 +160,19 @@ def topk_is_within_experts(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@rule("MOE-BALANCE", source="Primus#952: months of training without balancing", severity="warning")
+def experts_are_balanced(facts: Facts) -> Iterator[Fault]:
+    """A balancing loss with weight 0 balances nothing; config.json's own weight is for its authors' training."""
+    job = facts.job
+    balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or job.moe.load_balancing_type in ("none", "sinkhorn")
+    if job.model.is_moe and not balanced:
+        yield Fault(
+            message=f"experts are not balanced: load_balancing_type {job.moe.load_balancing_type} with aux_loss_coeff 0; "
+            "published models use about 0.001, load_balancing_type=none says that it is meant",
+            fields=("moe.aux_loss_coeff", "moe.load_balancing_type"),
+        )
+
+
 @rule("MOE-GROUPS", source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001")
 def router_groups_fit(facts: Facts) -> Iterator[Fault]:
     """Group-limited routing: groups divide the experts, and no more groups are visited than exist."""
@@ -181,7 +194,8 @@ def router_groups_fit(facts: Facts) -> Iterator[Fault]:
 def expert_bias_needs_sigmoid(facts: Facts) -> Iterator[Fault]:
     """The learned expert bias is defined for sigmoid scores."""
     model = facts.job.model
-    if model.router_expert_bias and model.scoring_func != "sigmoid":
+    unknown = facts.as_written and model.model_type is None  # a class that only the backend knows has its own default
+    if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
         yield Fault(
             message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",
             fields=("model.router_expert_bias", "model.scoring_func"),

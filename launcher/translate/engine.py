@@ -102,10 +102,11 @@ def _pass_through(
         argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
         # A YAML key keeps its spelling: what is an alias to the catalogue is another key to the file.
         name = typed if argument is None or catalogue.style == "yaml" else argument.name
-        problem = None if value is None and argument is not None else catalogue.check(name, value)
+        problem = None if value is None else catalogue.check(name, value)
         if problem is not None:
             findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
-        same = [arg for arg in args if arg.flag == name or (argument and catalogue.get(arg.flag) is argument)]
+        spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
+        same = [arg for arg in args if arg.flag in spellings]
         if same and same[0].value != value:
             findings.append(_override_of(path, name, value, same[0]))
         args = [arg for arg in args if arg not in same]

@@ -6,12 +6,15 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.local import run
+from launcher.executors.processes import identified, kill_all
+from launcher.executors.stop import Stop
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from tests.conftest import ROOT
 
@@ -54,9 +57,66 @@ def test_several_nodes_are_refused(tmp_path):
         run(LaunchPlan(nodes=nodes, output_dir=str(tmp_path / "out")))
 
 
-def test_a_command_that_does_not_exist_is_refused(tmp_path):
-    with pytest.raises(CannotStart, match="no-such-command"):
-        run(LaunchPlan(nodes=(NodePlan(rank=0, argv=("no-such-command",)),), output_dir=str(tmp_path / "out")))
+def tool(path: Path, text: str = "#!/bin/sh\necho trained\n", mode: int = 0o755) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+ABSENT = {
+    "name": ("no-such-command", {}, "no-such-command"),
+    "path": ("/none/here", {}, "/none/here does not exist"),
+    "reference": ("${TOOLS}/absent", {}, "absent does not exist"),
+    "not executable": ("${TOOLS}/plain", {}, "is not executable"),
+    "PATH of the child": ("tool", {"PATH": "/none"}, "no such program on the PATH"),
+    "no program at all": ("${TOOLS}/broken", {}, "broken cannot be started"),
+    "interpreter": ("${TOOLS}/shebang", {}, "shebang cannot be started"),
+}
+
+
+@pytest.mark.parametrize("where", ["node", "prepare"])
+@pytest.mark.parametrize("case", ABSENT.values(), ids=ABSENT.keys())
+def test_a_command_that_cannot_be_started_leaves_nothing_and_a_retry_works(tmp_path, monkeypatch, case, where):
+    program, env, message = case
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    good = NodePlan(rank=0, argv=(str(tool(tools / "tool")),))
+    tool(tools / "plain", mode=0o644)
+    tool(tools / "broken", "\0\0\0\0")  # the kernel says only at the start that this is no program
+    tool(tools / "shebang", "#!/none/sh\n")
+    monkeypatch.setenv("TOOLS", str(tools))
+    bad = NodePlan(rank=0, argv=(program,), env=env)
+    out = tmp_path / "new" / "out"
+    files = (PlanFile(path=str(out / "conf" / "x.yaml"), content="x"),)
+    steps = {"nodes": (bad,)} if where == "node" else {"nodes": (good,), "prepare": (bad,)}
+    with pytest.raises(CannotStart, match=message):
+        run(LaunchPlan(output_dir=str(out), files=files, **steps))
+    assert [path.name for path in tmp_path.iterdir()] == ["tools"]
+    assert run(LaunchPlan(output_dir=str(out), files=files, nodes=(good,))).code == 0
+
+
+def test_a_failed_start_removes_only_what_this_run_wrote(tmp_path):
+    shebang = NodePlan(rank=0, argv=(str(tool(tmp_path / "shebang", "#!/none/sh\n")),))
+    out, beside = tmp_path / "out", tmp_path / "mine"
+    beside.mkdir()
+    (beside / "precious").write_text("mine")
+    prepare = NodePlan(rank=0, argv=("bash", "-c", f"echo weights > {out}/weights"))
+    files = tuple(PlanFile(path=str(folder / "x.yaml"), content="x") for folder in (out, beside))
+    with pytest.raises(CannotStart, match="preparation wrote is kept"):
+        run(LaunchPlan(output_dir=str(out), files=files, prepare=(prepare,), nodes=(shebang,)))
+    assert [path.name for path in out.iterdir()] == ["weights"]
+    assert [path.name for path in beside.iterdir()] == ["precious"]
+
+
+def test_a_program_that_the_plan_makes_is_started(tmp_path):
+    program = tmp_path / "elsewhere" / "go"
+    files = (PlanFile(path=str(program), content="#!/bin/sh\necho made\n", mode=0o755),)
+    nodes = (NodePlan(rank=0, argv=("./go",), workdir=str(program.parent)),)
+    out = tmp_path / "out"
+    with pytest.raises(CannotStart, match="working directory"):
+        run(LaunchPlan(output_dir=str(out), files=files, nodes=nodes))
+    program.parent.mkdir()
+    assert run(LaunchPlan(output_dir=str(out), files=files, nodes=nodes)).log.read_text() == "made\n"
 
 
 def test_a_taken_port_is_replaced_by_a_free_one(tmp_path):
@@ -69,6 +129,48 @@ def test_a_taken_port_is_replaced_by_a_free_one(tmp_path):
     same, chosen = ended.log.read_text().split()
     assert same == "True"
     assert chosen != port
+
+
+def test_only_the_port_is_replaced(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code = "import os, sys; print(*sys.argv[1:], os.environ['MASTER_PORT'], os.environ['STEPS'])"
+        words = ("--train-iters", port, "--master-port", port, f"--master_port={port}")
+        ended = run(plan(tmp_path / "out", code, *words, env={"MASTER_PORT": port, "STEPS": port}))
+    seen = ended.log.read_text().split()
+    assert seen[:3] == ["--train-iters", port, "--master-port"]
+    new = seen[3]
+    assert new != port
+    assert seen[4:] == [f"--master_port={new}", new, port]
+
+
+def test_a_full_disk_stops_neither_the_run_nor_what_it_shows(tmp_path, capfd):
+    log = tmp_path / "out" / "logs" / "node0.log"
+    fill = NodePlan(rank=0, argv=("bash", "-c", f"ln -sf /dev/full {log}"))
+    # More than a pipe holds: a reader that gave up would block the process for ever.
+    ended = run(plan(tmp_path / "out", "print('x' * 1_000_000); print('end')", prepare=(fill,)))
+    assert ended.code == 0
+    assert ended.log_problem == "No space left on device"
+    shown = capfd.readouterr().out
+    assert shown.count("x") == 1_000_000
+    assert shown.endswith("end\n")
+
+
+def test_a_reused_number_of_a_foreign_process_is_not_killed():
+    foreign = subprocess.Popen(["sleep", "60"])
+    try:
+        now = identified(foreign.pid)
+        assert now is not None
+        kill_all([replace(now, start=now.start - 1)])
+        time.sleep(0.2)
+        assert foreign.poll() is None
+        kill_all([now])
+        assert foreign.wait(timeout=10) == -signal.SIGKILL
+        assert identified(foreign.pid) is None
+    finally:
+        foreign.kill()
 
 
 def test_failed_preparation_ends_the_run(tmp_path):
@@ -132,3 +234,71 @@ def test_ctrl_c_leaves_no_process(tmp_path, child, slow, times):
     assert "ended 130 True" in out
     assert ("saved" in out) == (not slow)
     assert not alive(pid)
+
+
+SAVES_ON_TERM = """
+import os, signal, sys, time
+from pathlib import Path
+def save(*_):
+    time.sleep(1)
+    Path(sys.argv[1]).write_text("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("pid", os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def runner(start: str, code: str, out: Path) -> "subprocess.Popen[str]":
+    node = "NodePlan(rank=0, argv=(sys.executable, '-c', sys.argv[1], sys.argv[3]))"
+    text = RUNNER.replace('NodePlan(rank=0, argv=(sys.executable, "-c", sys.argv[1]))', node)
+    return subprocess.Popen(
+        [sys.executable, "-c", start + text, code, str(out), str(out.with_name("saved"))],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGHUP, signal.SIGHUP), (signal.SIGTERM, signal.SIGHUP)], ids=str)
+def test_a_lost_terminal_ends_the_run_cleanly(tmp_path, numbers):
+    process = runner("import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n", SAVES_ON_TERM, tmp_path / "out")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline().split()[1])
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.1)
+    process.stdout.close()
+    process.wait(timeout=30)
+    assert (tmp_path / "saved").read_text() == "saved"
+    assert not alive(pid)
+
+
+def test_nohup_keeps_the_run(tmp_path):
+    ignores = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    process = runner(ignores, "import time; print('up', flush=True); time.sleep(2); print('done')", tmp_path / "out")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    process.send_signal(signal.SIGHUP)
+    out, _ = process.communicate(timeout=30)
+    assert out == "done\nended 0 False\n"
+
+
+def test_a_signal_that_comes_before_the_process_is_not_lost(tmp_path):
+    """The signal is sent by the preparation's last act: it arrives between two processes, or just after."""
+    prepare = NodePlan(rank=0, argv=("bash", "-c", f"kill -TERM {os.getpid()}"))
+    before = signal.getsignal(signal.SIGTERM)
+    ended = run(plan(tmp_path / "out", "print('trained')", prepare=(prepare,)))
+    assert (ended.code, ended.interrupted) == (143, True)
+    assert "trained" not in ended.log.read_text()
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_signal_during_the_start_reaches_the_process(tmp_path):
+    stop = Stop()
+    with stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        stop.watch(process)
+        assert process.wait(timeout=10) == -signal.SIGTERM
+    assert stop.received == [signal.SIGTERM]

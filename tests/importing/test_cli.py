@@ -105,6 +105,16 @@ def test_port_names_what_is_missing(launch: Launch, tmp_path: Path) -> None:
     assert (flags["tensor-model-parallel-size"], flags["num-layers"]) == (2, 28)
 
 
+def test_plain_port_of_an_old_script_by_the_command_line(launch: Launch) -> None:
+    assert launch("import", str(DATA / "swift_3_5_moe.sh"), "-o", "job.yaml").code == 0
+    own = launch("dry-run", "+job=job.yaml", "--json").json
+    assert own["backend"] == {"name": "megatron", "version": "3.12.6"}
+    ported = launch("dry-run", "+job=job.yaml", "backend=mindspeed", "model=qwen3_30b_a3b", "--json").json
+    assert ported["backend"]["name"] == "mindspeed"
+    assert any(arg["flag"] == "expert-model-parallel-size" and arg["value"] == 8 for arg in ported["args"])
+    assert any("data.format=hub" in finding["message"] for finding in ported["findings"])
+
+
 def test_all_commands(launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("megatron pt --model m --lr 1e-4\nmegatron sft --model m --lr 1e-5\n")
     done = launch("import", "x.sh", "--all-commands", "-o", "job.yaml", "--json")

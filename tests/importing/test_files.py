@@ -1,5 +1,6 @@
-"""Real files of the backends' own examples: what they become, that the job composes, and that it says the same again."""
+"""Real files of the backends' examples: what they become, that the job composes, and that it says the same again."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,16 @@ def test_old_options_come_out_in_the_version_asked_for() -> None:
 
 
 def test_argument_list_as_services_call_it() -> None:
-    argv = ["--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "4", "--lr", "1e-4", "--micro-batch-size", "2"]
+    argv = [
+        "--tensor-model-parallel-size",
+        "2",
+        "--pipeline-model-parallel-size",
+        "4",
+        "--lr",
+        "1e-4",
+        "--micro-batch-size",
+        "2",
+    ]
     imported = import_argv(argv, backend="megatron_lm", world_size=16)
     job = imported.job
     assert (job.parallel.tp, job.parallel.pp, job.optimizer.lr, job.batch.micro_batch_size) == (2, 4, 1e-4, 2)
@@ -168,7 +178,7 @@ def refused(tmp_path: Path, text: str, name: str = "x.sh") -> str:
 
 
 BAD = {
-    "unknown flag": ("x.sh", SCRIPT.format("--sequence-paralel"), ("x.sh:1: --sequence-paralel is not", "--sequence-parallel")),
+    "unknown flag": ("x.sh", SCRIPT.format("--sequence-paralel"), ("x.sh:1: --sequence-paralel is not", "--sequence-parallel")),  # noqa: E501
     "unknown flag of a list in the script": (
         "x.sh",
         'A="\n --bf16 \\\n --lrr 1 \\\n"\ntorchrun posttrain_gpt.py $A',
@@ -176,7 +186,7 @@ BAD = {
     ),
     "flag of another version": (
         "x.sh",
-        "megatron sft --model m --tuner_type lora --use_vllm true --sleep_level 1 --log_completions true --moe_pad_expert_input_to_capacity true --hidden_dropout 0.1",
+        "megatron sft --model m --tuner_type lora --use_vllm true --sleep_level 1 --log_completions true --moe_pad_expert_input_to_capacity true --hidden_dropout 0.1",  # noqa: E501
         ("--hidden_dropout is not an argument of Megatron-SWIFT 4.6.0: it is an argument of Megatron-SWIFT 3.12.6",),
     ),
     "flag of another backend": (
@@ -184,11 +194,11 @@ BAD = {
         "torchrun posttrain_gpt.py --use-mcore-models --dataset_num_proc 4",
         ("--dataset_num_proc is not an argument of MindSpeed-LLM", "it is an argument of Megatron-SWIFT"),
     ),
-    "wrong value": ("x.sh", SCRIPT.format("--train-iters many"), ("x.sh:1: --train-iters must be a whole number, got 'many'",)),
+    "wrong value": ("x.sh", SCRIPT.format("--train-iters many"), ("x.sh:1: --train-iters must be a whole number, got 'many'",)),  # noqa: E501
     "no training": ("x.sh", "echo hi\npip install x\n", ("starts a training that is known here",)),
     "another program": ("x.sh", "swift sft --model m\n", ("x.sh:1: swift sft: it runs on transformers",)),
     "unclosed quote": ("x.sh", 'echo\nA="1\n', ("x.sh:2: the \" quote opened here is never closed",)),
-    "unresolvable loop": ("x.sh", "for m in $(ls); do\n megatron sft --model $m\ndone", ("x.sh:1: this loop cannot be resolved",)),
+    "unresolvable loop": ("x.sh", "for m in $(ls); do\n megatron sft --model $m\ndone", ("x.sh:1: this loop cannot be resolved",)),  # noqa: E501
     "ambiguous arguments": ("x.txt", "--tensor-model-parallel-size 2\n", ("equally well", "--backend mindspeed")),
     "empty": ("x.sh", " \n", ("x.sh: is empty",)),
     "binary": ("x.sh", "a\0b", ("x.sh: is not text but binary",)),
@@ -196,14 +206,15 @@ BAD = {
     "not JSON": ("x.json", '{"a": 1,\n}', ("x.json:2: is not JSON",)),
     "no mapping": ("x.yaml", "- 1\n- 2\n", ("a mapping is expected",)),
     "keys of nobody": ("x.yaml", "foo: 1\nbar: 2\n", ("its keys are those of no backend here",)),
-    "a job already": ("x.yaml", "model: {hidden_size: 8}\nbatch: {seq_length: 2}\ncluster: {nodes: 1}\n", ("is a job of this program",)),
+    "a job already": ("x.yaml", "model: {hidden_size: 8}\nbatch: {seq_length: 2}\ncluster: {nodes: 1}\n", ("is a job of this program",)),  # noqa: E501
     "yaml bomb": (
         "x.yaml",
         "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
-        + "".join(f"{name}: &{name} [{','.join('*' + last for _ in range(10))}]\n" for last, name in zip("abcdefg", "bcdefgh")),
+        + "".join(f"{name}: &{name} [{','.join('*' + last for _ in range(10))}]\n" for last, name in pairwise("abcdefgh")),  # noqa: E501
         ("its aliases multiply it",),
     ),
-    "base_config missing": ("x.yaml", "base_config: none.yaml\nrun_mode: train\ntrainer: {type: x}\n", ("base_config none.yaml",)),
+    "no training run": ("x.yaml", "run_mode: predict\ntrainer: {type: x}\n", ("x.yaml:1: run_mode predict is no training",)),  # noqa: E501
+    "base_config missing": ("x.yaml", "base_config: none.yaml\nrun_mode: train\ntrainer: {type: x}\n", ("base_config none.yaml",)),  # noqa: E501
 }  # fmt: skip
 
 
@@ -266,6 +277,46 @@ def test_configuration_beside_the_script(tmp_path: Path) -> None:
     assert (job.model.hub_id, job.optimizer.lr, job.parallel.tp) == ("Qwen/Qwen3-8B", 1e-4, 2)
     assert job.cluster.devices_per_node == 4
     assert dict(job.backend.env) == {"A": "2"}
+
+
+def test_devices_follow_from_the_layout_where_nothing_says_them(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text((DATA / "mindformers_qwen3.yaml").read_text())
+    imported = import_file(tmp_path / "x.yaml")
+    parallel = imported.job.parallel
+    assert imported.job.cluster.world_size == (parallel.dp or 0) * parallel.tp * parallel.pp * parallel.cp
+    assert any("devices are assumed: dp·tp·pp·cp" in str(note) for note in imported.warnings)
+
+
+def test_an_unknown_value_of_a_field_is_passed_through_and_the_job_file_is_accepted(tmp_path: Path) -> None:
+    script = "torchrun posttrain_gpt.py --position-embedding-type deepseek4 --lr 1e-4 --micro-batch-size 1\n"
+    (tmp_path / "x.sh").write_text(script)
+    imported = import_file(tmp_path / "x.sh")
+    assert imported.job.backend.args["position-embedding-type"] == "deepseek4"
+    (tmp_path / "job.yaml").write_text(job_yaml(imported, "x.sh", with_version=True))
+    outcome = judge(compose([f"+job={tmp_path}/job.yaml"]), fixes=False)
+    assert outcome.native.get("position-embedding-type") == "deepseek4"
+    assert "ARG-CONTRADICTION" not in {finding.rule for finding in outcome.findings}
+
+
+SLURM = """#!/bin/bash
+#SBATCH --job-name=pretrain
+#SBATCH --nodes=4   # four of them
+#SBATCH --gres=gpu:8
+#SBATCH --ntasks-per-node=1
+export NCCL_DEBUG=INFO
+nodes=( $(scontrol show hostnames $SLURM_JOB_NODELIST) )
+head=${nodes[0]}
+srun torchrun --nnodes $SLURM_NNODES --nproc_per_node $SLURM_GPUS_ON_NODE --rdzv_id $RANDOM --rdzv_backend c10d \\
+  --rdzv_endpoint $head:29500 pretrain_gpt.py --tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 \\
+  --micro-batch-size 1 --train-iters $((1000 * 10))
+"""
+
+
+def test_slurm_script(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_text(SLURM)
+    job = import_file(tmp_path / "x.sh").job
+    assert (job.cluster.nodes, job.cluster.devices_per_node, job.parallel.dp) == (4, 8, 1)
+    assert (job.cluster.master_addr, job.schedule.train_iters) == (None, 10_000)
 
 
 def test_plain_megatron_and_mindspeed_are_told_apart(tmp_path: Path) -> None:

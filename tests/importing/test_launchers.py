@@ -9,7 +9,7 @@ from launcher.importing.shell.state import Command
 # name: (command, program, first argument of the entry, nodes x devices, address, port)
 FOUND = {
     "torchrun": (
-        "torchrun --nproc_per_node 8 --nnodes 2 --node_rank 0 --master_addr 10.0.0.1 --master_port 6001 pretrain_gpt.py --lr 1",
+        "torchrun --nproc_per_node 8 --nnodes 2 --node_rank 0 --master_addr 10.0.0.1 --master_port 6001 pretrain_gpt.py --lr 1",  # noqa: E501
         ("pretrain_gpt.py", "--lr", 2, 8, "10.0.0.1", 6001),
     ),
     "dashes and equals signs": (
@@ -29,7 +29,7 @@ FOUND = {
         ("pretrain_gpt.py", "--lr", 1, 8, None, None),
     ),
     "msrun": (
-        "msrun --worker_num 16 --local_worker_num 8 --master_addr 10.1.1.1 --master_port=8118 --join True posttrain_gpt.py --lr 1",
+        "msrun --worker_num 16 --local_worker_num 8 --master_addr 10.1.1.1 --master_port=8118 --join True posttrain_gpt.py --lr 1",  # noqa: E501
         ("posttrain_gpt.py", "--lr", 2, 8, "10.1.1.1", 8118),
     ),
     "msrun_launcher.sh": (

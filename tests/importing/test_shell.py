@@ -105,6 +105,7 @@ WORDS = {
     "open inside": ("run ${ROOT}/data", ["run ${ROOT}/data"]),
     "open carried on": ('P=$ROOT/x; Q="$P/y"; run $Q', ["run $ROOT/x/y"]),
     "open output": ("T=$(date +%F); run log-$T", ["run|log-$(date +%F)"]),
+    "set in every shell": ("run $HOME/x ${USER}", ["run ${HOME}/x ${USER}"]),
     "blank to fill in": ("run --data <your_path>", ["run --data <your_path>"]),
     "unicode": ("run --system 你好", ["run --system 你好"]),
 }
@@ -126,8 +127,8 @@ def test_words(name: str) -> None:
 
 def test_environment_of_a_command() -> None:
     state = commands("export A=1\nB=2\nC=3 run x\nexport D=$HOME/d\nexport A=4\nrun y")
-    assert [dict(command.env) for command in state.commands][0] == {"A": "1", "C": "3"}
-    assert {key: shown(value) for key, value in state.commands[1].env.items()} == {"A": "4", "D": "$HOME/d"}
+    assert dict(state.commands[0].env) == {"A": "1", "C": "3"}
+    assert {key: shown(value) for key, value in state.commands[1].env.items()} == {"A": "4", "D": "${HOME}/d"}
 
 
 def test_given_variables_win_over_assignments() -> None:

@@ -114,3 +114,25 @@ def test_preparation_runs_first_and_its_failure_ends_the_script(tmp_path):
     done = run_script(script(plan(prepare=(prepare,))), tmp_path)
     assert done.returncode == 3
     assert not done.stdout
+
+
+def test_with_several_nodes_preparation_runs_on_node_0_only(tmp_path):
+    prepare = NodePlan(rank=0, argv=("bash", "-c", 'echo "by $NODE_RANK" >> prepared\necho two  lines'))
+    nodes = tuple(
+        NodePlan(rank=rank, argv=(sys.executable, "-c", SHOW, "--node_rank", str(rank)), env={"NODE_RANK": str(rank)})
+        for rank in range(2)
+    )
+    text = script(LaunchPlan(nodes=nodes, prepare=(prepare,)))
+    for rank in ("1", "0"):
+        done = run_script(text, tmp_path, NODE_RANK=rank)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])[0] == ["--node_rank", rank]
+        assert done.stdout.startswith("two  lines\n") == (rank == "0")
+    assert (tmp_path / "prepared").read_text() == "by 0\n"
+
+
+def test_with_several_nodes_failed_preparation_ends_node_0(tmp_path):
+    prepare = NodePlan(rank=0, argv=("bash", "-c", "exit 3"))
+    nodes = tuple(NodePlan(rank=rank, argv=("echo", "trained")) for rank in range(2))
+    text = script(LaunchPlan(nodes=nodes, prepare=(prepare,)))
+    assert [run_script(text, tmp_path, NODE_RANK=rank).returncode for rank in ("0", "1")] == [3, 0]

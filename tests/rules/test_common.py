@@ -69,6 +69,14 @@ PAIRS = {
     "NET-MASTER": ({"cluster": {"nodes": 2}}, {"cluster": {"nodes": 2, "master_addr": "10.0.0.1"}}),
     "ENV-SECRET": ({"backend": {"env": {"HF_TOKEN": "${HF_TOKEN}"}}}, {"backend": {"env": {"HF_HOME": "/hf"}}}),
     "CKPT-INTERVAL": ({"checkpoint": {"save_interval": 101}}, {"checkpoint": {"save_interval": 100}}),
+    "CKPT-NONE": (
+        {"data": {"format": "text", "paths": ["a"]}},
+        {"data": {"format": "text", "paths": ["a"]}, "checkpoint": {"save_interval": 5}},
+    ),
+    "CKPT-RESUME-OR-START": (
+        {"checkpoint": {"load": "x"}, "model": {"pretrained": True}},
+        {"checkpoint": {"load": "x", "finetune": True}, "model": {"pretrained": True}},
+    ),
     "CKPT-NO-INTERVAL": ({"checkpoint": {"save": "x"}}, {"checkpoint": {"save": "x", "save_interval": 5}}),
     "LORA-COMPLETE": ({"lora": {"alpha": 16}}, {"lora": {"alpha": 16, "rank": 8}}),
     "MLA-SIZES": (
@@ -85,6 +93,7 @@ MOE_PAIRS = {
     "MOE-EP-EXPERTS": ({"model": {"num_experts": 6}, "parallel": {"ep": 4}}, {"parallel": {"ep": 4}}),
     "MOE-TP-SP": ({"parallel": {"tp": 2}}, {"parallel": {"tp": 2, "sequence_parallel": True}}),
     "MOE-TOPK": ({"model": {"num_experts_per_tok": 9}}, {"model": {"num_experts_per_tok": 8}}),
+    "MOE-BALANCE": ({}, {"moe": {"aux_loss_coeff": 1e-3}}),
     "MOE-GROUPS": (
         {"model": {"n_group": 3, "topk_group": 2}},
         {"model": {"n_group": 4, "topk_group": 2}},
@@ -109,7 +118,7 @@ def test_rule_finds_the_broken_job_and_passes_the_other(id_, moe, broken, passin
 
 def test_a_small_legal_job_has_no_findings():
     assert not run(Facts(job=make_job()))
-    assert not run(Facts(job=make_job(moe=True)))
+    assert not run(Facts(job=make_job({"moe": {"aux_loss_coeff": 1e-3}}, moe=True)))
 
 
 def test_every_common_rule_has_a_pair():

@@ -16,10 +16,15 @@ _NODES = {"nodes": 2, "master_addr": "node0"}
 
 # id: (broken, passing) as changes of a small legal job.
 PAIRS = {
+    "SENSE-LAYOUT": (
+        {"parallel": {"pp": 2, "layout": "Et*4|(t)*3L"}},
+        {"parallel": {"pp": 2, "layout": "Et*4|(tt)*2,L"}},
+    ),
     "SENSE-SAMPLES": (
         {"schedule": {"train_iters": None, "train_samples": 15}},
         {"schedule": {"train_iters": None, "train_samples": 16}},
     ),
+    "SENSE-LENGTH": ({"schedule": {"epochs": 1}}, {}),
     "SENSE-VOCAB": ({"tokenizer": {"padded_vocab_size": 511}}, {"tokenizer": {"padded_vocab_size": 512}}),
     "SENSE-HEADS": ({"model": {"num_key_value_heads": 3}}, {"model": {"num_key_value_heads": 8}}),
     "SENSE-SHARES": ({"optimizer": {"adam_beta2": 1.0}}, {"optimizer": {"adam_beta2": 0.999}}),

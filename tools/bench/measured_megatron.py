@@ -21,7 +21,9 @@ def job_of(row: Mapping[str, Any], hardware: Mapping[str, Any]) -> Job | None:
     args = row["args"]
     if any(word in row["case"] for word in _OTHER) or args.get("use-megatron-fsdp") or "num-layers" not in args:
         return None
-    if args.get("hybrid-layer-pattern") or args.get("spec") or "vocab-size" in args and "vocab-file" in args:
+    if args.get("num-distributed-optimizer-instances", 1) > 1 or args.get("defer-embedding-wgrad-compute"):
+        return None
+    if args.get("hybrid-layer-pattern") or args.get("spec") or ("vocab-size" in args and "vocab-file" in args):
         return None
     tree = {
         "model": _model(args),
@@ -91,7 +93,7 @@ def _model(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leading_dense(pattern: str) -> int:
-    from backends.megatron_lm.layer_pattern import expand
+    from launcher.models.layer_pattern import expand
 
     layers = expand(pattern) or []
     return layers.index(1) if 1 in layers else 0

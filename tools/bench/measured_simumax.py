@@ -61,8 +61,10 @@ def measured(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was measured: bytes (peak, and per stage), seconds."""
     gib = 1024**3
     stages = row.get("real_mem_gb_by_stage") or {}
+    # The same run with more micro-batches repeats its memory: each value counts once.
+    counts = row["mem_independent"] if row["mem_independent"] is not None else row["mbc"] == 4
     return {
-        "memory": row["real_mem_gb"] * gib if row["mem_independent"] else None,
-        "stages": {int(stage): value * gib for stage, value in stages.items()} if row["mem_independent"] else {},
+        "memory": row["real_mem_gb"] * gib if counts else None,
+        "stages": {int(stage): value * gib for stage, value in stages.items()} if counts else {},
         "seconds": row["real_iter_ms"] / 1000,
     }

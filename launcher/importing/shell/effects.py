@@ -2,12 +2,17 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from launcher.importing.shell.grammar import Node, text_of
 
-_HARMLESS = frozenset(
-    ["echo", "printf", ":", "true", "false", "exit", "return", "break", "continue", "mkdir", "rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "sleep", "wait", "kill", "pkill", "pip", "conda", "cd", "pushd", "popd", "trap", "ulimit", "ls", "git", "wget", "curl", "tar", "unzip", "read", "grep", "sed", "awk", "head", "tail", "du", "df", "date", "nvidia-smi", "npu-smi", "source", ".", "ps", "test", "command", "which", "type", "set", "shift", "find", "docker", "apt", "apt-get", "yum", "bash", "sh"]
-)
+_HARMLESS_NAMES = """
+echo printf : true false exit return break continue mkdir rm cp mv touch chmod ln cat tee sleep wait
+kill pkill pip conda cd pushd popd trap ulimit ls git wget curl tar unzip read grep sed awk head
+tail du df date nvidia-smi npu-smi source . ps test command which type set shift find docker apt
+apt-get yum bash sh
+"""
+_HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
 
 def has_effect(nodes: Iterable[Node]) -> bool:
@@ -24,14 +29,20 @@ def has_effect(nodes: Iterable[Node]) -> bool:
     return False
 
 
-_STARTS = re.compile(
-    r"\b(torchrun|msrun\w*|deepspeed|accelerate|megatron|srun|torch\.distributed\.\w+|eval|[\w/]+\.py)\b"
-)
+@cache
+def _starts() -> "re.Pattern[str]":
+    """Return a pattern for what starts trainings: launchers, programs of backends, Python scripts, `eval`."""
+    from launcher.importing.launchers import LAUNCHERS
+    from launcher.translate.backend import backend_names, get_backend
+
+    programs = [program for name in backend_names() for program in get_backend(name).entry.programs]
+    names = "|".join(re.escape(name) for name in (*LAUNCHERS, *programs, "srun", "mpirun", "eval"))
+    return re.compile(rf"\b({names}|[\w/]+\.py|\w+_launcher\.sh)\b")
 
 
 def starts_training(body: Node) -> bool:
     """Tell whether a part of a script may start what is to be imported."""
-    return _STARTS.search(text_of(body)) is not None
+    return _starts().search(text_of(body)) is not None
 
 
 def assigned(nodes: Iterable[Node]) -> Iterator[str]:

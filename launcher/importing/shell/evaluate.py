@@ -17,9 +17,12 @@ from launcher.importing.shell.placeholders import emptied, has_output, is_open, 
 from launcher.importing.shell.state import Command, State
 
 # What only asks the machine: its exit code is not known here, and it is no command that anybody wants to import.
-_QUESTIONS = frozenset(
-    ["grep", "egrep", "command", "which", "type", "hash", "nvidia-smi", "npu-smi", "ps", "pgrep", "mountpoint", "nc", "ping", "curl", "wget", "ls", "diff", "cmp", "git", "ssh", "read", "timeout", "conda", "pip", "docker", "id", "lsof", "kill", "pkill", "mkdir", "test", "find", "stat"]
-)
+_QUESTIONS_NAMES = """
+grep egrep command which type hash nvidia-smi npu-smi ps pgrep mountpoint nc ping curl wget ls diff
+cmp git ssh read timeout conda pip docker id lsof kill pkill mkdir test find stat
+"""
+_QUESTIONS = frozenset(_QUESTIONS_NAMES.split())
+
 _MOST_STEPS = 20_000
 _DEEPEST = 30
 _LARGEST_SOURCE = 2_000_000
@@ -185,7 +188,7 @@ class Interpreter:
             status = self.block(condition)
             if status is None:
                 self._unresolved(node, body, "the loop's condition is not known")
-            return None
+                return None
             if status == until or not self._round(body):
                 return True
 
@@ -421,7 +424,13 @@ _BUILTINS = {
     **dict.fromkeys(("rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
     **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
     **dict.fromkeys(("source", "."), "source"),
-    "false": "false", "eval": "eval", "set": "set", "shift": "shift", "let": "let", "test": "test", "cd": "cd",
+    "false": "false",
+    "eval": "eval",
+    "set": "set",
+    "shift": "shift",
+    "let": "let",
+    "test": "test",
+    "cd": "cd",
 }
 
 

@@ -7,7 +7,7 @@ from launcher.importing.notes import refuse
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.grammar import Node, line_of, text_of
-from launcher.importing.shell.placeholders import is_open, placeholder
+from launcher.importing.shell.placeholders import INHERITED, is_open, placeholder
 from launcher.importing.shell.state import State, Variable
 
 _LONGEST_PATTERN_TEXT = 4000
@@ -181,7 +181,7 @@ class Expander:
         self, value: Variable | None, quoted: bool, index: str | None, typed: str, name: str
     ) -> Iterator[Piece]:
         if value is None:
-            yield Piece(placeholder(typed))
+            yield Piece(placeholder(f"${{{name}}}" if name in INHERITED else typed))
         elif isinstance(value, str):
             yield Piece(self._pay(value), splits=not quoted)
         elif index is None:
@@ -214,7 +214,6 @@ class Expander:
             if parts.index in ("@", "*") and isinstance(value, str):
                 return [value]
             return value
-        assert parts.index is not None and parts.index_node is not None
         key = self.text(parts.index_node)
         if isinstance(value, dict):
             return value.get(key)

@@ -2,6 +2,8 @@
 
 import re
 
+# Every shell has them: they become references (`${HOME}`) that a plan fills in, without a word.
+INHERITED = frozenset({"HOME", "USER", "LOGNAME", "TMPDIR", "HOSTNAME", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH"})
 _OPEN, _CLOSE = "\ue000", "\ue001"
 # White space inside a placeholder does not separate words.
 _KEPT = {" ": "\ue002", "\n": "\ue003", "\t": "\ue004"}

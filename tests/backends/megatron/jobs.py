@@ -202,6 +202,8 @@ def effective(native: Mapping[str, Value], version: str, subcommand: str) -> dic
     values = {arg.name: native.get(arg.name, arg.default_for(subcommand)) for arg in arguments}
     if values.get("truncation_strategy") is None:
         values["truncation_strategy"] = "delete"  # template_args.py:167 @4.6.0
+    if values.get("calculate_per_token_loss") is None:
+        values["calculate_per_token_loss"] = subcommand != "rlhf"  # megatron_args.py:758 @4.6.0
     return {name: _plain(value) for name, value in values.items()}
 
 

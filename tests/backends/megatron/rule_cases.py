@@ -128,7 +128,7 @@ ARGUMENTS: Mapping[str, Pair] = {
 
 CORE: Mapping[str, Pair] = {
     "SW-LAYOUT": Pair(
-        {"parallel": {**_LAYOUT, "layout": "Et*4|t*3L"}}, {"parallel": {**_LAYOUT, "layout": "Et*4|t*4L"}}
+        {"parallel": {**_LAYOUT, "layout": "t*4E|t*4L"}}, {"parallel": {**_LAYOUT, "layout": "Et*4|t*4L"}}
     ),
     "SW-LAYOUT-ALONE": Pair(
         {"parallel": {**_LAYOUT, "layout": "Et*4|t*4L", "first_stage_layers": 4}},
@@ -140,6 +140,10 @@ CORE: Mapping[str, Pair] = {
     ),
     "SW-STAGE-EMPTY": Pair(
         {"parallel": {**_LAYOUT, "first_stage_layers": 0}}, {"parallel": {**_LAYOUT, "first_stage_layers": 1}}
+    ),
+    "SW-RC-DEFAULT": Pair(
+        {"recompute": {"num_layers": 1}},
+        {"recompute": {"num_layers": 1, "method": "block", "granularity": "full"}},
     ),
     "SW-RC-MODULES": Pair(
         {"recompute": RC, **args(recompute_modules=["norm"])}, {"recompute": {**RC, "modules": ["layernorm"]}}

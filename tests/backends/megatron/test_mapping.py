@@ -198,7 +198,7 @@ def test_expert_layers_follow_the_number_of_layers() -> None:
     """swift computes the pattern from config.json's own number of layers, so a changed one needs a new pattern."""
     job = make({"model": {**DEEPSEEK_V3, "num_hidden_layers": 8, "overridden": ["num_hidden_layers"]}})
     extra = written(job, NEWEST)["megatron_extra_kwargs"]
-    assert extra == {"num_layers": 8, "moe_layer_freq": "[0]*3+[1]*5"}
+    assert extra == {"num_layers": 8, "moe_layer_freq": "([0]*3+[1]*5)"}
 
 
 def test_multi_token_prediction_is_asked_for() -> None:
@@ -243,6 +243,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "preference training before 3.6": ({"model": QWEN3_8B, "task": {"type": "dpo"}}, SEED, "task.type"),
     "SimPO": ({"model": QWEN3_8B, "task": {"type": "simpo"}}, NEWEST, "task.type"),
     "LoRA before 3.7": ({"model": QWEN3_8B, "lora": {"rank": 8}}, SEED, "lora.rank"),
+    "sigmoid scores as they are": (
+        {"model": {**DEEPSEEK_V3, "norm_topk_prob": False, "overridden": ["norm_topk_prob"]}},
+        NEWEST,
+        "model.norm_topk_prob",
+    ),
     "QLoRA": ({"model": QWEN3_8B, "lora": {"rank": 8, "quantization": "nf4"}}, NEWEST, "lora.quantization"),
     "token files": ({"model": QWEN3_8B, "data": {"format": "megatron", "paths": ["a"]}}, NEWEST, "data.format"),
     "half an epoch": ({"model": QWEN3_8B, "schedule": {"epochs": 0.5}}, NEWEST, "schedule.epochs"),

@@ -18,6 +18,7 @@ _ALWAYS = {
     "clip_grad": _DEFAULTS,
     "attention_softmax_in_fp32": _DEFAULTS,
     "seed": _DEFAULTS,
+    "calculate_per_token_loss": _DEFAULTS,
     "torch_dtype": "the script leaves it to config.json, which says bfloat16; float32 there would mean fp16",
 }
 _EXPERTS = {
@@ -91,6 +92,7 @@ QUICK_START = Example(
         "recompute": {"granularity": "selective"},
         "schedule": {"train_iters": 100, "lr_warmup_iters": 10},
         "optimizer": {"lr": 1e-5, "min_lr": 1e-6},
+        "precision": {"calculate_per_token_loss": True},
         "kernels": {"cross_entropy_fusion": True},
         "checkpoint": {
             "save": "megatron_output/Qwen2.5-7B-Instruct",
@@ -146,6 +148,7 @@ _MOE_SEED = Example(
         "recompute": {"granularity": "full", "method": "uniform", "num_layers": 1},
         "schedule": {"train_iters": 2000, "lr_warmup_iters": 100},
         "optimizer": {"lr": 1e-5, "min_lr": 1e-6},
+        "precision": {"calculate_per_token_loss": True},
         "kernels": {"cross_entropy_fusion": True},
         "checkpoint": {
             "save": "megatron_output/Qwen3-30B-A3B-Base",
@@ -193,7 +196,7 @@ LORA_MOE = Example(
             "num_experts": 128,
             "num_experts_per_tok": 8,
         },
-        "lora": {"rank": 8, "alpha": 32.0, "target_modules": ["all-linear"], "merge": False},
+        "lora": {"rank": 8, "alpha": 32.0, "dropout": 0.05, "target_modules": ["all-linear"], "merge": False},
         "data": {
             "paths": ["swift/Qwen3-SFT-Mixin#2000", "swift/self-cognition:empty_think#600"],
             "format": "hub",
@@ -209,6 +212,7 @@ LORA_MOE = Example(
         "recompute": {"granularity": "full", "method": "uniform", "num_layers": 1},
         "schedule": {"epochs": 1, "lr_warmup_fraction": 0.05},
         "optimizer": {"lr": 1e-4, "min_lr": 1e-5},
+        "precision": {"calculate_per_token_loss": True},
         "kernels": {"cross_entropy_fusion": True, "attention_backend": "flash"},
         "checkpoint": {
             "save": "megatron_output/Qwen3-30B-A3B",
@@ -225,6 +229,7 @@ LORA_MOE = Example(
         **_ALWAYS,
         **_EXPERTS,
         "moe_router_dtype": _DEFAULTS,
+        "lora_dropout": _DEFAULTS,
         "logging_steps": "the canonical default is 1, swift's is 5: always written",
     },
 )
@@ -269,6 +274,6 @@ def test_an_imported_script_is_the_canonical_job(name: str) -> None:
     example = EXAMPLES[name]
     read = imported(typed(shlex.split(example.script), example.version), example.version, example.subcommand)
     wanted = make(example.job)
-    for section in ("task", "lora", "data", "parallel", "batch", "recompute", "schedule", "optimizer", "kernels"):
+    for section in ("task", "lora", "data", "parallel", "batch", "recompute", "schedule", "optimizer", "precision", "kernels"):
         assert getattr(read.job, section) == getattr(wanted, section), section
     assert read.job.backend.args == wanted.backend.args

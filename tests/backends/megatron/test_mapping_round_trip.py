@@ -32,7 +32,17 @@ from tests.backends.megatron.jobs import (
 )
 
 # Not in the arguments: what config.json says, what the launcher reads, and what other values are computed into.
-_ELSEWHERE = ("backend.", "cluster.", "estimate.", "hardware.", "model.", "name", "rehearse.", "rules.", "tokenizer.make")
+_ELSEWHERE = (
+    "backend.",
+    "cluster.",
+    "estimate.",
+    "hardware.",
+    "model.",
+    "name",
+    "rehearse.",
+    "rules.",
+    "tokenizer.make",
+)
 RECIPES = sorted(path.stem for path in Path(__file__).resolve().parents[3].glob("recipes/*.yaml"))
 _FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -108,7 +118,7 @@ SECTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "dtype": st.sampled_from(["bf16", "fp16", "fp32"]),
         "fp8_format": maybe(st.sampled_from(["e4m3", "hybrid"])),
         "attention_softmax_in_fp32": st.booleans(),
-        "calculate_per_token_loss": _SWITCH,
+        "calculate_per_token_loss": st.booleans(),
     },
     "kernels": {
         "attention_backend": maybe(st.sampled_from(["flash", "fused", "unfused"])),

@@ -106,3 +106,13 @@ def broken_by(backend_name: str, version: str, changes: str, *, moe: bool = Fals
     backend = get_backend(backend_name)
     found = findings(backend, version, values(backend, version, changes, moe=moe))
     return {finding.rule: finding.severity for finding in found}
+
+
+def words(native: Mapping[str, Any]) -> list[str]:
+    """Return typed values as the words of a command line."""
+    line: list[str] = []
+    for name, value in native.items():
+        line.append(f"--{name}")
+        if value is not True:
+            line.extend(str(item) for item in (value if isinstance(value, tuple) else (value,)))
+    return line

@@ -123,6 +123,16 @@ WRITTEN: list[tuple[str, Tree, Tree]] = [
         merged(EXPERTS, {"model": {"num_hidden_layers": 6, "first_k_dense_replace": 2, "moe_layer_freq": 2}}),
         {"moe-layer-freq": "[0,0,1,0,1,0]"},
     ),
+    (
+        "attention and another module, both offloaded",
+        merged(EXPERTS, {"offload": {"attention": True, "modules": ["moe_act", "core_attn"]}}),
+        {"offload-modules": ("qkv_linear", "core_attn", "attn_proj", "moe_act")},
+    ),
+    (
+        "DeepEP of the flex dispatcher",
+        merged(EXPERTS, {"moe": {"token_dispatcher_type": "flex", "deepep": True}}),
+        {"moe-token-dispatcher-type": "flex", "moe-flex-dispatcher-backend": "deepep"},
+    ),
     ("attention window of 64 tokens", {"model": {"sliding_window": 64}}, {"window-size": "(63,0)"}),
     (
         "vocabulary padded for tp only",
@@ -178,6 +188,7 @@ def test_padded_vocabulary_before_it_had_an_argument() -> None:
 
 REFUSED: list[tuple[str, str, Tree, str]] = [
     (NEWEST, "task", {"task": {"type": "dpo"}}, "task.type"),
+    (NEWEST, "DeepEP of another dispatcher", merged(EXPERTS, {"moe": {"deepep": True}}), "moe.deepep"),
     (NEWEST, "LoRA", {"lora": {"rank": 8}}, "lora.rank"),
     (NEWEST, "Hugging Face weights", {"model": {"path": "hf", "pretrained": True}}, "model.pretrained"),
     (NEWEST, "weights of a path", {"model": {"hub_id": "Qwen/Qwen3-8B"}}, "model.pretrained"),

@@ -138,7 +138,7 @@ OTHER = {
 ADDED = {
     r"train_dataset\.(seed|input_columns|construct_args_key)|parallel\.(dataset_strategy|full_batch)": _EXACT,
     r"train_dataset\.data_loader\.shuffle|runner_config\.\w+|parallel_config\.\w+|parallel\.gradients_mean": _EXACT,
-    r"runner_wrapper\.max_grad_norm|lr_schedule\.warmup_steps": _EXACT,
+    r"runner_wrapper\.max_grad_norm|lr_schedule\.warmup_steps|calculate_per_token_loss": _EXACT,
     r"callbacks\.\w+\.(per_print_times|directory|checkpoint_format|gradient_accumulation_steps)": _EXACT,
     r".*\.use_attn_mask_compression": "without it the mask is made from the tokens and hides every padding token",
     r".*\.rotary_scaling_factor": "without it MLA scales its softmax by yarn's temperature",

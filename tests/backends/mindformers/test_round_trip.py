@@ -16,7 +16,17 @@ from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3, QWEN3_
 
 _FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Not in the file: what the launcher reads, and what becomes a part of other values.
-_ELSEWHERE = ("backend.", "estimate.", "hardware.", "name", "output_dir", "rehearse.", "rules.", "tokenizer.", "parallel.dp")
+_ELSEWHERE = (
+    "backend.",
+    "estimate.",
+    "hardware.",
+    "name",
+    "output_dir",
+    "rehearse.",
+    "rules.",
+    "tokenizer.",
+    "parallel.dp",
+)
 
 
 def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -50,7 +60,7 @@ SECTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "precision": {
         "dtype": st.sampled_from(["bf16", "fp32"]),
         "attention_softmax_in_fp32": st.booleans(),
-        "calculate_per_token_loss": _SWITCH,
+        "calculate_per_token_loss": st.booleans(),
     },
     "kernels": {
         "attention_backend": maybe(st.sampled_from(["flash", "unfused"])),

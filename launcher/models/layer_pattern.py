@@ -1,4 +1,4 @@
-"""Which layers are experts: the pattern expressions of --moe-layer-freq, written and read without evaluating Python."""
+"""Which layers are experts: Megatron's pattern expressions, written and read without evaluating Python."""
 
 import re
 

@@ -1,0 +1,85 @@
+"""Signals that ask a run to stop: caught from before its first process starts, passed on to the one that runs."""
+
+import math
+import os
+import signal
+import subprocess
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+from launcher.executors.processes import descendants, identified, kill_all
+
+# After the first signal ranks finish their step and save; a rank that does not end by then is killed.
+_GRACE_SECONDS = 60.0
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stop:
+    """Context in which the signals are caught; `received` holds their numbers.
+
+    The first asks the process to end (a hang-up as SIGTERM, which ranks answer by saving), a second kills it. A hang-up
+    never counts as the second: shells and service managers send it beside another signal, or twice.
+    """
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+        self._passed_on = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._deadline = math.inf
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "Stop":
+        if threading.current_thread() is threading.main_thread():
+            for number in _NUMBERS:
+                # nohup ignores hang-ups, and means it.
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def watch(self, process: "subprocess.Popen[bytes]") -> None:
+        """Pass signals on to this process from now on, also those that came while it was being started."""
+        self._process = process
+        self._pass_on()
+
+    def overdue(self) -> bool:
+        """Tell whether the process was asked to end and has had its time."""
+        return time.monotonic() > self._deadline
+
+    def kill(self) -> None:
+        """Kill the process and all below it."""
+        process = self._process
+        if process is not None and process.returncode is None:
+            own = identified(process.pid)
+            kill_all([*descendants(process.pid), *([own] if own else [])])
+
+    def _receive(self, number: int, _frame: object) -> None:
+        self.received.append(number)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._process is not None and self._passed_on < len(self.received):
+            index = self._passed_on
+            self._passed_on += 1
+            urgent = sum(number != signal.SIGHUP for number in self.received[: index + 1])
+            if urgent > 1:
+                self.kill()
+            elif index == 0:
+                self._deadline = time.monotonic() + _GRACE_SECONDS
+                number = self.received[0]
+                _signal_group(self._process, signal.SIGTERM if number == signal.SIGHUP else number)
+
+
+def _signal_group(process: "subprocess.Popen[bytes]", number: int) -> None:
+    """Signal every process of the group that we started, and no other."""
+    if process.returncode is not None:
+        return
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return

@@ -1,0 +1,71 @@
+"""The pairs of the rules against Megatron-LM's real parser, validator and configuration: the same verdict."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends.megatron_lm import BACKEND
+from launcher.rules.registry import RULES
+from tests.backends.megatron_lm import rule_cases
+from tests.backends.megatron_lm.test_megatron_lm_parser import CHECKOUT, checked_out_version
+
+ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+# What Megatron-LM says there is no matter of arguments, or fails only after its checks.
+ARGUED = {
+    "MLM-LOCAL-CHECKPOINT-DIR": "needs the package nvidia_resiliency_ext",
+    "MLM-REPLICATION-JUMP": "needs the package nvidia_resiliency_ext",
+    "MLM-REPLICATION-LOCAL": "needs the package nvidia_resiliency_ext",
+    "MLM-DETERMINISTIC-CE": "needs NCCL_ALGO in the environment, which is a warning here",
+    "MLM-DETERMINISTIC-FLASH": "needs NCCL_ALGO in the environment, which is a warning here",
+    "MLM-DETERMINISTIC-NCCL": "needs NCCL_ALGO in the environment, which is a warning here",
+    "MLM-PHASE-RAMPUP": "training without an end passes its checks",
+    "MLM-SAVE-INTERVAL-POSITIVE": "an interval of 0 passes the checks of 0.12 and never saves",
+}
+
+
+def verdict_of_rules(version: str, changes: str, *, moe: bool) -> tuple[dict[str, object], list[str]]:
+    """Return the values of a case, and what refuses it here."""
+    values = rule_cases.values(BACKEND, version, changes, moe=moe)
+    catalogue = BACKEND.catalogue(version)
+    refused = [name for name, value in values.items() if catalogue.check(name, value)]
+    found = rule_cases.findings(BACKEND, version, values, ENVIRONMENT)
+    rules = [f.rule for f in found if f.severity == "error" and not RULES[f.rule].is_stricter(version)]
+    return values, refused + rules
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.skipif(checked_out_version() is None, reason="MEGATRON_LM_PATH names no Megatron-LM of a known version")
+def test_rules_and_megatron_agree() -> None:
+    version = checked_out_version()
+    assert version is not None
+    cases = [
+        (f"{case.id} {kind}", *verdict_of_rules(version, changes, moe=case.base == "moe"))
+        for case in rule_cases.read(Path(__file__).parent / "rule_pairs.txt")
+        for kind, changes in (("broken", case.broken), ("passing", case.passing))
+        if case.id not in ARGUED
+    ]
+    lines = [json.dumps({"argv": rule_cases.words(values), "world_size": rule_cases.WORLD}) for _, values, _ in cases]
+    child = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("rules_child.py")), CHECKOUT],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    answers = json.loads(child.stdout.splitlines()[-1])
+    differing = {
+        name: (answer, refused)
+        for (name, _, refused), answer in zip(cases, answers, strict=True)
+        if bool(answer) != bool(refused)
+    }
+    print(f"{len(cases) - len(differing)} of {len(cases)} verdicts agree with Megatron-LM {version}")
+    assert differing == {}

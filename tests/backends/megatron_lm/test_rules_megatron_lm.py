@@ -1,0 +1,74 @@
+"""Rules of Megatron-LM: for each the smallest command line that breaks it and the nearest one that passes."""
+
+from pathlib import Path
+
+import pytest
+
+from launcher.rules.engine import load
+from launcher.rules.registry import RULES
+from launcher.translate.backend import get_backend
+from tests.backends.megatron_lm import rule_cases
+
+BACKEND = get_backend("megatron_lm")
+load(BACKEND.rules)
+CASES = list(rule_cases.read(Path(__file__).parent / "rule_pairs.txt"))
+# Rules about the environment have their pairs below.
+ELSEWHERE = {"MLM-CONNECTIONS", "MLM-CONNECTIONS-FSDP"}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_rule_finds_the_broken_command_line_and_passes_the_other(case):
+    backend, version = case.version.split()
+    moe = case.base == "moe"
+    broken = rule_cases.broken_by(backend, version, case.broken, moe=moe)
+    passing = rule_cases.broken_by(backend, version, case.passing, moe=moe)
+    assert broken.get(case.id) == RULES[case.id].severity
+    assert case.id not in passing
+    assert "error" not in passing.values(), passing
+
+
+def test_every_rule_has_a_pair():
+    declared = {rule.id for rule in RULES.values() if "megatron_lm" in rule.backends}
+    assert declared - {case.id for case in CASES} - ELSEWHERE == set()
+
+
+def test_every_rule_has_a_source_and_an_explanation():
+    for rule in RULES.values():
+        if "megatron_lm" in rule.backends:
+            assert rule.source, rule.id
+            assert rule.doc.endswith("."), rule.id
+            assert rule.doc[0].isupper() or rule.doc.startswith("ms-"), rule.id
+
+
+@pytest.mark.parametrize("version", BACKEND.versions)
+def test_the_bases_are_legal(version):
+    assert not rule_cases.broken_by("megatron_lm", version, "")
+    assert not rule_cases.broken_by("megatron_lm", version, "", moe=True)
+
+
+ENVIRONMENT = (
+    ("MLM-CONNECTIONS", "--tensor-model-parallel-size 2", "8", "1"),
+    ("MLM-CONNECTIONS-FSDP", "--use-torch-fsdp2 --no-gradient-accumulation-fusion", "1", "8"),
+)
+
+
+@pytest.mark.parametrize(("id_", "changes", "wrong", "right"), ENVIRONMENT, ids=[row[0] for row in ENVIRONMENT])
+def test_connections_fit_what_overlaps_with_them(id_, changes, wrong, right):
+    native = rule_cases.values(BACKEND, "0.12.1", changes)
+
+    def ids(connections):
+        env = {"CUDA_DEVICE_MAX_CONNECTIONS": connections}
+        return {finding.rule for finding in rule_cases.findings(BACKEND, "0.12.1", native, env)}
+
+    assert id_ in ids(wrong)
+    assert id_ not in ids(right)
+
+
+def test_findings_name_fields_and_flags():
+    native = rule_cases.values(BACKEND, "0.16.1", "--overlap-param-gather --overlap-grad-reduce")
+    found = {finding.rule: finding for finding in rule_cases.findings(BACKEND, "0.16.1", native)}
+    finding = found["MLM-PARAM-GATHER-OPTIMIZER"]
+    assert "overlap.param_gather" in finding.fields
+    assert "parallel.distributed_optimizer" in finding.fields
+    assert "overlap-param-gather" in finding.flags
+    assert "--use-distributed-optimizer" in finding.message

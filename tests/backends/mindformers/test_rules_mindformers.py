@@ -1,0 +1,102 @@
+"""Each rule of MindFormers: the smallest job that breaks it, the nearest one that passes, and its silent behaviours."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from backends.mindformers import BACKEND
+from launcher.job import Job, derive
+from launcher.pipeline import judge
+from launcher.rules.engine import load
+from launcher.rules.registry import RULES
+from tests.backends.mindformers import rule_cases
+from tests.backends.mindformers.jobs import DEEPSEEK, QWEN3, make, tree
+
+load(BACKEND.rules)
+TABLES = (rule_cases.GENERAL, rule_cases.LAYERS, rule_cases.MODEL, rule_cases.PYNATIVE)
+PAIRS = {id_: pair for table in TABLES for id_, pair in table.items()}
+# Silent behaviours of MindFormers and the rule that tells them, with its severity.
+SILENT = {
+    "S1": ("MF-SET-SIZES", "warning"),
+    "S2": ("MF-SET-MICRO-BATCHES", "warning"),
+    "S3": ("MF-SET-ACCUMULATION", "warning"),
+    "S4": ("MF-CHUNKS-OFF", "warning"),
+    "S5": ("MF-OFFSET-IGNORED", "warning"),
+    "S6": ("MF-RECOMPUTE-CLAMPED", "warning"),
+    "S7": ("MF-RECOMPUTE-IDS", "warning"),
+    "S8": ("MF-RECOMPUTE-ENDLESS", "error"),
+    "S9": ("MF-OFFSET-REPEATED", "error"),
+}
+
+
+def job_of(changes: Mapping[str, Any], version: str) -> Job:
+    """Return the base job with changes; `keys` and `env` are those of the backend."""
+    sections = {name: values for name, values in changes.items() if name not in ("keys", "env", "model")}
+    whole = tree(changes.get("model", QWEN3), **sections)
+    backend = {
+        "name": "mindformers",
+        "version": version,
+        "args": changes.get("keys", {}),
+        "env": changes.get("env", {}),
+    }
+    return derive(make({**whole, "backend": backend}))
+
+
+def found(changes: Mapping[str, Any], version: str) -> set[str]:
+    return {finding.rule for finding in judge(job_of(changes, version), fixes=False).findings}
+
+
+@pytest.mark.parametrize("id_", PAIRS)
+def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
+    pair = PAIRS[id_]
+    assert id_ in found(pair.broken, pair.version)
+    assert id_ not in found(pair.passing, pair.version)
+
+
+def test_every_rule_has_a_pair() -> None:
+    ours = {rule.id for rule in RULES.values() if rule.backends == ("mindformers",)}
+    assert ours == set(PAIRS)
+    assert all(id_.startswith("MF-") for id_ in ours)
+
+
+def test_every_rule_names_its_source_and_explains_itself() -> None:
+    for id_ in PAIRS:
+        assert RULES[id_].source, id_
+        assert RULES[id_].doc.endswith("."), id_
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_silent_behaviours_are_told(name: str) -> None:
+    id_, severity = SILENT[name]
+    assert RULES[id_].severity == severity
+    assert f"({name})" in RULES[id_].doc
+
+
+@pytest.mark.parametrize(("version", "model"), [("2.1.0", QWEN3), ("2.1.0", DEEPSEEK), ("1.6.0", rule_cases.PLAIN)])
+def test_a_plain_job_has_no_error(version: str, model: Mapping[str, Any]) -> None:
+    findings = judge(job_of({"model": model}, version), fixes=False).findings
+    assert [finding.rule for finding in findings if finding.severity == "error"] == []
+
+
+def test_deepseek_with_one_row_of_offset_would_train_74_layers() -> None:
+    changes = {
+        "model": DEEPSEEK,
+        "parallel": {"pp": 8, "vpp": 2},
+        "keys": {"model.model_config.offset": [1, 2, 2, 2, 2, 2, 1, 1]},
+    }
+    said = [f.message for f in judge(job_of(changes, "2.1.0"), fixes=False).findings if f.rule == "MF-OFFSET-REPEATED"]
+    assert said
+    assert "74 layers are built, not 61" in said[0]
+
+
+def test_a_full_check_takes_at_most_ten_milliseconds() -> None:
+    job = job_of({"model": DEEPSEEK, "parallel": {"tp": 2, "sequence_parallel": True, "ep": 4}}, "2.1.0")
+    judge(job)
+    times = []
+    for _ in range(20):
+        start = time.process_time()
+        judge(job)
+        times.append(time.process_time() - start)
+    assert sorted(times)[len(times) // 2] <= 0.010

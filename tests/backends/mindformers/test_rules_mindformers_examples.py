@@ -1,0 +1,35 @@
+"""MindFormers' own examples pass every rule; the exception is truly wrong."""
+
+import pytest
+
+from backends.mindformers import BACKEND
+from launcher.importing.assemble import assemble
+from launcher.importing.judge import judge_existing
+from launcher.rules.finding import Finding
+from tests.backends.mindformers.jobs import NEWEST, examples
+
+# Examples that are wrong upstream, and the rule that tells it.
+WRONG = {"pretrain_telechat3_105b_a4b_4k": "MF-OFFSET-SUM"}
+
+
+def errors(name: str) -> list[Finding]:
+    imported = assemble(examples()[name], BACKEND, NEWEST)
+    return [finding for finding in judge_existing(imported) if finding.severity == "error"]
+
+
+@pytest.mark.parametrize("name", sorted(examples()))
+def test_the_example_has_no_error_or_a_known_one(name: str) -> None:
+    assert {finding.rule for finding in errors(name)} == ({WRONG[name]} if name in WRONG else set())
+
+
+def test_45_layers_on_8_stages_with_offset_0_are_an_error() -> None:
+    values = {
+        "use_legacy": False,
+        "parallel_config.data_parallel": 1,
+        "parallel_config.pipeline_stage": 8,
+        "parallel_config.micro_batch_num": 8,
+        "model.model_config.num_layers": 45,
+        "model.model_config.offset": 0,
+    }
+    found = judge_existing(assemble(values, BACKEND, NEWEST))
+    assert "45 layers leave 5 beyond 8 equal chunks, offset adds 0" in {finding.message for finding in found}

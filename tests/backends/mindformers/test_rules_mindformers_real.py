@@ -1,0 +1,29 @@
+"""Our verdict and that of MindFormers 1.6.0 itself, on jobs drawn at random: the same, or listed with a reason."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.backends.mindformers.verdicts import Verdict, compare
+from tests.rehearse.native.environments import python_with
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
+    python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
+    return compare(250, 1, python, Path(tmp_path_factory.mktemp("files")))
+
+
+def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
+    assert [verdict for verdict in verdicts if verdict.kind == "false"] == []
+
+
+def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
+    assert [verdict for verdict in verdicts if verdict.kind == "missed"] == []
+
+
+def test_both_verdicts_occur_often(verdicts: list[Verdict]) -> None:
+    accepted = sum(verdict.real is None for verdict in verdicts)
+    assert 0.3 < accepted / len(verdicts) < 0.9

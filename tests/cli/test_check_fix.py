@@ -1,0 +1,42 @@
+"""`launch check --fix` and `launch check FILE`, as a user types them."""
+
+BROKEN = ("check", "+recipe=qwen3_moe", "backend=megatron", "parallel.ep=3")
+
+
+def test_fix_prints_overrides_with_which_the_job_passes(launch):
+    result = launch(*BROKEN, "--fix", "--json")
+    assert result.code == 1
+    overrides = result.json["fixed"]["overrides"]
+    assert overrides
+    assert result.json["fixed"]["left"] == []
+    assert launch("check", "+recipe=qwen3_moe", "backend=megatron", *overrides).code == 0
+
+
+def test_fix_writes_a_file_that_the_next_command_takes(launch, tmp_path):
+    written = tmp_path / "fixes.yaml"
+    result = launch(*BROKEN, "--fix", "-o", str(written))
+    assert "fixes: parallel.ep=" in result.out
+    assert "parallel:" in written.read_text()
+    assert launch("check", "+recipe=qwen3_moe", "backend=megatron", f"+strategy={written}").code == 0
+
+
+def test_an_output_without_fix_is_a_wrong_command_line(launch):
+    result = launch("check", "+recipe=qwen3_moe", "-o", "x.yaml")
+    assert result.code == 2
+    assert "works:" in result.err
+
+
+def test_a_script_that_exists_is_judged_as_it_is_written(launch, tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "NPROC_PER_NODE=4 megatron sft --model Qwen/Qwen3-8B --dataset a --tensor_model_parallel_size 8 "
+        "--lazy_tokenize true --packing true --train_iters 10\n"
+    )
+    result = launch("check", str(script), "--json")
+    assert result.code == 1
+    assert {"PAR-WORLD", "SW-LAZY-PACKING"} <= {finding["rule"] for finding in result.json["findings"]}
+
+
+def test_explain_lists_the_rules_of_a_field(launch):
+    result = launch("explain", "checkpoint.save_total_limit", "--json")
+    assert "SW-SAVE-LIMIT" in {rule["rule"] for rule in result.json["rules"]}

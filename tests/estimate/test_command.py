@@ -1,0 +1,143 @@
+"""`launch estimate`: JSON of the contract, one screen, pictures, trace, and one clear error for each bad input."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli import main
+
+QWEN = ["estimate", "+recipe=qwen3_moe", "hardware=h100_80g", "cluster.nodes=4"]
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
+    monkeypatch.setattr("sys.argv", ["launch", *words])
+    code = main()
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def launch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
+    return lambda *words: run(list(words), capsys, monkeypatch)
+
+
+def test_json_is_the_contract(launch: Any) -> None:
+    code, out, _ = launch(*QWEN, "--json")
+    tree = json.loads(out)
+    assert code == 0
+    assert tree["fits"] is True
+    assert {"per_stage", "capacity"} <= set(tree["memory"])
+    keys = {"stage", "weights", "gradients", "optimizer", "activations", "workspace", "peak_allocated", "peak_reserved"}
+    assert all(keys <= set(stage) for stage in tree["memory"]["per_stage"])
+    assert {"step_s", "forward_s", "backward_s", "bubble_s", "exposed_comm_s", "optimizer_s"} <= set(tree["time"])
+    assert {"total", "active", "per_stage"} <= set(tree["parameters"])
+    assert 0 < tree["mfu"] < 1
+    assert tree["tokens_per_s_per_device"] > 0
+    assert any("nobody measured" in line for line in tree["missing"])
+
+
+def test_one_screen(launch: Any) -> None:
+    code, out, _ = launch(*QWEN)
+    assert code == 0
+    assert "fits" in out
+    assert "tokens/s per device" in out
+    assert len(out.splitlines()) < 40
+
+
+def test_what_does_not_fit_is_an_answer_with_changes(launch: Any) -> None:
+    code, out, _ = launch(*QWEN, "hardware.memory_gib=32")
+    assert code == 0
+    assert "does not fit" in out
+    assert "makes it fit" in out
+
+
+BAD = {
+    "memory of 0": (["hardware.memory_gib=0"], "EST-HARDWARE", "hardware.memory_gib"),
+    "layers that do not divide": (["parallel.pp=7", "cluster.nodes=7"], "PAR-PP-LAYERS", "parallel.pp"),
+    "recompute beyond the chunk": (
+        ["recompute.method=block", "recompute.num_layers=40"],
+        "EST-RECOMPUTE",
+        "recompute.num_layers",
+    ),
+    "fp8 without fp8": (["hardware=a100_80g", "precision.fp8_format=e4m3"], "FP8-HARDWARE", "precision.fp8_format"),
+    "world": (["parallel.tp=3"], "PAR-WORLD", "parallel.tp"),
+    "efficiency of 0": (["hardware.matmul_efficiency=0"], "EST-HARDWARE", "hardware.matmul_efficiency"),
+    "sequence": (["parallel.cp=8", "batch.seq_length=4100"], "EST-SEQUENCE", "batch.seq_length"),
+    "mem_factor": (["estimate.mem_factor=1.5"], "EST-MEM-FACTOR", "estimate.mem_factor"),
+    "unknown hardware": (["hardware=h100_80gb"], "EST-HARDWARE-NAME", "hardware=h100_80g"),
+    "negative": (["batch.seq_length=-1"], "EST-VALUE", "batch.seq_length"),
+    "zero": (["model.hidden_size=0"], "EST-VALUE", "model.hidden_size"),
+    "experts": (["parallel.ep=3"], "", "parallel.ep"),
+}
+
+
+@pytest.mark.parametrize(("words", "rule", "field"), BAD.values(), ids=list(BAD))
+def test_bad_input_is_refused_with_its_field(words: list[str], rule: str, field: str, launch: Any) -> None:
+    code, _, err = launch(*QWEN, *words)
+    assert code == 1
+    assert rule in err
+    assert field in err
+    assert "Traceback" not in err
+
+
+USAGE = {
+    "unknown field": (["hardware.memory_gb=80"], "memory_gib"),
+    "not a number": (["batch.seq_length=long"], "batch.seq_length"),
+    "unknown folder": (["--plot", "/nowhere/at/all.html"], "/nowhere/at"),
+    "unknown kind of picture": (["--plot", "picture.gif"], ".svg"),
+}
+
+
+@pytest.mark.parametrize(("words", "shown"), USAGE.values(), ids=list(USAGE))
+def test_mistakes_of_the_command_line_say_what_would_work(words: list[str], shown: str, launch: Any) -> None:
+    code, _, err = launch(*QWEN, *words)
+    assert code == 2
+    assert shown in err
+
+
+def test_pictures_and_trace(launch: Any, tmp_path: Path) -> None:
+    svg, page, trace = tmp_path / "estimate.svg", tmp_path / "estimate.html", tmp_path / "trace.json"
+    assert launch(*QWEN, "--plot", str(svg), "--trace", str(trace))[0] == 0
+    assert launch(*QWEN, "--plot", str(page))[0] == 0
+    root = ElementTree.fromstring(svg.read_text(encoding="utf-8"))
+    titles = [node.text or "" for node in root.iter() if node.tag.endswith("title")]
+    assert any("optimizer" in title for title in titles)
+    assert any("backward" in title for title in titles)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    events = [event for event in json.loads(trace.read_text(encoding="utf-8"))["traceEvents"] if event["ph"] == "X"]
+    assert {event["tid"] for event in events} == {0, 1}
+    assert all(event["dur"] > 0 for event in events)
+
+
+def test_png(launch: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "estimate.png"
+    assert launch(*QWEN, "--plot", str(picture))[0] == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_line() -> None:
+    from launcher.compose import compose
+    from launcher.estimate import one_line
+
+    line = one_line(compose(QWEN[1:]))
+    assert line is not None
+    assert line.startswith("fits: ")
+    assert "of 80 GiB on stage" in line
+    assert line.endswith("s/step")
+    assert one_line(compose(["+recipe=qwen3_moe"])) is None
+
+
+def test_refusal_only_beyond_the_estimates_own_error() -> None:
+    from launcher.compose import compose
+    from launcher.estimate import refusal
+
+    assert refusal(compose(QWEN[1:])) is None
+    found = refusal(compose([*QWEN[1:], "hardware.memory_gib=16"]))
+    assert found is not None
+    assert found.rule == "EST-FITS"
+    assert "estimate.enforce=false" in found.message
+    assert refusal(compose([*QWEN[1:], "hardware.memory_gib=16", "estimate.enforce=false"])) is None

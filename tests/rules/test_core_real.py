@@ -1,0 +1,22 @@
+"""Our verdict and that of megatron-core's own TransformerConfig, on jobs drawn at random."""
+
+import pytest
+
+from tests.rules.core_verdicts import Verdict, compare
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    pytest.importorskip("megatron.core")
+    return compare(400, seed=1)
+
+
+def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
+    assert [verdict for verdict in verdicts if verdict.kind == "missed"] == []
+
+
+def test_both_verdicts_occur(verdicts: list[Verdict]) -> None:
+    assert {verdict.kind for verdict in verdicts} >= {"same"}
+    assert any(verdict.real for verdict in verdicts)

@@ -1,0 +1,70 @@
+"""The house keeps its shape: arrows go one way, hydra stays in one room, no backend is named in the launcher."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+LAUNCHER = ROOT / "launcher"
+# Room: rooms of launcher/ that it may import (besides itself). Modules directly under launcher/ count as rooms.
+ARROWS = {
+    "job": set(),
+    "models": {"job"},
+    "compose": {"job", "models"},
+    "plan": {"job"},
+    "report": {"job", "rules"},
+    "rules": {"job", "translate"},
+    "translate": {"job", "plan", "rules"},
+    "executors": {"plan"},
+    "pipeline": {"job", "plan", "rules", "translate"},
+    "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
+    "rehearse": {"job", "pipeline", "plan", "rules", "translate"},
+}
+BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")
+# Examples in help texts and the sources of facts may name a backend; code may not decide by it.
+FREE = ("cli", "job", "rehearse", "importing", "estimate")
+
+
+def modules(room: str) -> list[Path]:
+    place = LAUNCHER / room
+    return sorted(place.rglob("*.py")) if place.is_dir() else [LAUNCHER / f"{room}.py"]
+
+
+def imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return found
+
+
+@pytest.mark.parametrize("room", ARROWS)
+def test_arrows_go_one_way(room):
+    for path in modules(room):
+        rooms = {name.split(".")[1] for name in imports(path) if name.startswith("launcher.")}
+        assert rooms - {room} <= ARROWS[room], path
+
+
+def test_nothing_imports_the_command_line():
+    for path in LAUNCHER.rglob("*.py"):
+        if "cli" not in path.relative_to(LAUNCHER).parts and path.name != "__main__.py":
+            assert not [name for name in imports(path) if name.startswith("launcher.cli")], path
+
+
+def test_only_composition_imports_hydra():
+    for path in LAUNCHER.rglob("*.py"):
+        if path.relative_to(LAUNCHER).parts[0] != "compose":
+            assert not [name for name in imports(path) if name.split(".")[0] == "hydra"], path
+
+
+def test_no_backend_is_named_in_the_launcher():
+    for path in LAUNCHER.rglob("*.py"):
+        if path.relative_to(LAUNCHER).parts[0] in FREE:
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 40:
+                assert node.value not in BACKEND_NAMES, f"{path}:{node.lineno}"

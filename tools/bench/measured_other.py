@@ -1,0 +1,101 @@
+"""Rows of model guides and performance tables (Megatron-Bridge, Megatron-LM's examples) as jobs of ours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+_PRESETS = {
+    "LLAMA3-8B": "llama3_8b",
+    "LLAMA3-70B": "llama3_70b",
+    "LLAMA3_8B": "llama3_8b",
+    "LLAMA3_70B": "llama3_70b",
+    "LLAMA31_405B": None,
+    "DeepSeekV3": "deepseek_v3",
+    "Qwen3_30B_a3B": "qwen3_30b_a3b",
+    "Qwen3-30B-A3B": "qwen3_30b_a3b",
+    "Qwen3_235B_a22B": "qwen3_235b_a22b",
+}
+# Megatron-Bridge's recipe of Moonlight (src/megatron/bridge/recipes/moonlight/moonlight_16b.py).
+_MOONLIGHT_RECIPE = [
+    "optimizer.precision_aware=true",
+    "optimizer.exp_avg_dtype=bf16",
+    "optimizer.exp_avg_sq_dtype=bf16",
+    "precision.grad_reduce_in_fp32=false",
+    "moe.shared_expert_overlap=true",
+]
+# Moonlight-16B-A3B, https://huggingface.co/moonshotai/Moonlight-16B-A3B config.json (architecture of DeepSeek-V3).
+_MOONLIGHT = {
+    "num_hidden_layers": 27,
+    "hidden_size": 2048,
+    "intermediate_size": 11264,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 16,
+    "vocab_size": 163840,
+    "max_position_embeddings": 8192,
+    "num_experts": 64,
+    "num_experts_per_tok": 6,
+    "moe_intermediate_size": 1408,
+    "shared_expert_intermediate_size": 2816,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "qk_layernorm": "true",
+    "model_type": "deepseek_v3",
+}
+
+
+def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
+    """Return the group of a row and the overrides that describe it; None for what the estimate does not describe."""
+    model = str(row.get("model", ""))
+    if "skills" in row["source"] and model.startswith("Moonlight"):
+        kind, _, modules = str(row["recompute"]).partition(":")
+        words = [f"model.{name}={value}" for name, value in _MOONLIGHT.items()]
+        words += [f"recompute.granularity={kind}", f"recompute.modules=[{modules}]"]
+        return "Megatron-Bridge, recomputation on H100", words + _MOONLIGHT_RECIPE + _common(row, "h100_80g")
+    tables = "docs/performance-summary" in row["source"] or "examples/llama" in row["source"]
+    if not tables or not row["parallel_valid"] or row["fsdp"] or "Pre" not in row["phase"]:
+        return None
+    preset = _PRESETS.get(model.replace(" ", "_").replace("LLAMA3-", "LLAMA3_"))
+    hardware = {"DGX-H100": "h100_80g", "DGX-B200": "b200"}.get(row["system"])
+    if preset is None or hardware is None:
+        return None
+    words = [f"model={preset}", *_common(row, hardware), "overlap.tp_comm=true"]
+    if row["precision"] != "BF16":
+        words += ["precision.fp8_format=hybrid", "precision.fp8_recipe=tensorwise", "precision.fp8_param_gather=true"]
+    kind = ("bf16" if row["precision"] == "BF16" else "FP8") + (", MoE" if (row["ep"] or 1) > 1 else ", dense")
+    return f"Megatron-Bridge and Megatron-LM tables, {kind}", words
+
+
+def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
+    words = [
+        f"hardware={hardware}",
+        f"parallel.tp={row['tp']}",
+        f"parallel.pp={row['pp']}",
+        f"parallel.cp={row['cp'] or 1}",
+        f"parallel.ep={row['ep'] or 1}",
+        "parallel.etp=1",
+        f"parallel.sequence_parallel={str(row['tp'] > 1).lower()}",
+        "parallel.distributed_optimizer=true",
+        f"batch.micro_batch_size={row['mbs']}",
+        f"batch.global_batch_size={row['gbs']}",
+        f"batch.seq_length={row['seq_len']}",
+        f"cluster.nodes={max(1, row['gpus'] // 8)}",
+        f"cluster.devices_per_node={min(8, row['gpus'])}",
+        "kernels.attention_backend=flash",
+        "kernels.cross_entropy_fusion=true",
+        "kernels.cross_entropy_fusion_impl=te",
+        "moe.permute_fusion=true",
+        "overlap.grad_reduce=true",
+        "overlap.param_gather=true",
+    ]
+    if (row.get("vpp") or 1) > 1:
+        words.append(f"parallel.vpp={row['vpp']}")
+    return words
+
+
+def measured(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was measured: bytes, seconds."""
+    seconds = row["real_iter_ms"] / 1000 if row.get("real_iter_ms") else row.get("iter_s_derived")
+    # Megatron-Bridge prints bytes x 1e-9 (train_utils.report_memory).
+    return {"memory": row["real_mem_gb"] * 1e9 if row.get("real_mem_gb") else None, "seconds": seconds}
