@@ -16,6 +16,7 @@ from launcher.translate.native import NativeArgs
 
 # The environment variable that a plan refers to where the weights' directory is not known yet.
 MODEL_PATH = "MODEL_PATH"
+DATA_PATH = "DATA_PATH"
 
 
 class Refused(Exception):
@@ -85,11 +86,18 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
 def _judged(
     job: Job, backend: Backend, version: str, *, errors_only: bool = False
 ) -> tuple[Translation, list[Finding]]:
-    local, notes = _with_local_model(job, backend)
+    local, notes = _with_local_model(_with_data_reference(job), backend)
     prepared = backend.prepare(local, version)
     translation = translate(prepared, backend, version)
     facts = facts_of(prepared, backend, version, translation.native)
     return translation, ordered([*run(facts, errors_only=errors_only), *notes, *translation.findings])
+
+
+def _with_data_reference(job: Job) -> Job:
+    """Refer to data that is not named yet, so that a script asks for it instead of starting without."""
+    if job.data.paths or job.data.format in ("sample", "mock"):
+        return job
+    return with_values(job, {"data.paths": (f"${{{DATA_PATH}}}",)}, Origin(kind="derived"))
 
 
 def _with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:

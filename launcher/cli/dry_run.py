@@ -48,6 +48,15 @@ def here(outcome: Outcome) -> str:
     return f"run starts the {choice.runtime} runtime on this machine ({choice.reason})"
 
 
+def estimated(outcome: Outcome) -> str | None:
+    """Return memory and time in one line, where the hardware is known."""
+    if outcome.job.hardware.name is None:
+        return None
+    from launcher.estimate import one_line as line
+
+    return line(outcome.job)
+
+
 def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
     """Return the dry run as plain data (the contract of DESIGN: backend, job, args, findings, plan)."""
     return {
@@ -60,12 +69,16 @@ def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
         "findings": [finding.as_tree() for finding in outcome.findings],
         "plan": plan.as_tree(),
         "here": here(outcome),
+        "estimate": estimated(outcome),
     }
 
 
 def _text(outcome: Outcome, plan: LaunchPlan) -> None:
     print(f"# {outcome.job.name or 'job'}: {plan.what}")
     print(f"# {here(outcome)}")
+    estimate = estimated(outcome)
+    if estimate:
+        print(f"# estimate: {estimate}")
     rows = [(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native]
     widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
     for row in rows:

@@ -9,8 +9,11 @@ from launcher.rules.registry import Facts, Fault, rule
 def data_is_named(facts: Facts) -> Iterator[Fault]:
     """A job without data can be shown and checked, but not started."""
     data = facts.job.data
-    if not data.paths and data.format not in ("sample", "mock"):
-        yield Fault(message="data.paths is empty: the job cannot start without data", fields=("data.paths",))
+    if data.format not in ("sample", "mock") and data.paths in ((), ("${DATA_PATH}",)):
+        yield Fault(
+            message="data.paths is empty: the job cannot start without data; the script asks for it as DATA_PATH",
+            fields=("data.paths",),
+        )
 
 
 @rule("NET-MASTER", source="ms-swift#4897: nodes that each train alone", severity="warning")

@@ -48,7 +48,7 @@ def test_a_native_run_without_data_is_refused(launch: Launch, installed: Install
 
 
 def test_a_native_run_without_its_backend_says_what_would_work(launch: Launch, tmp_path: Path):
-    words = ("+recipe=qwen3_8b", "backend=megatron_lm", "runtime=native", "data.paths=[x]", "data.format=megatron")
+    words = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=native", "data.paths=[x]", "data.format=megatron")
     done = launch("run", *words, "output_dir=out", env={"MEGATRON_LM_PATH": "/none"})
     assert done.code == 1, done
     for text in ("MEGATRON_LM_PATH (a checkout) is missing", "git clone", "launch dry-run", "rehearse.shrink=true"):

@@ -117,7 +117,7 @@ def test_preparation_runs_first_and_its_failure_ends_the_script(tmp_path):
 
 
 def test_with_several_nodes_preparation_runs_on_node_0_only(tmp_path):
-    prepare = NodePlan(rank=0, argv=("bash", "-c", 'echo "by $NODE_RANK" >> prepared\necho two  lines'))
+    prepare = NodePlan(rank=0, argv=("bash", "-c", 'echo "by $NODE_RANK" >> prepared\necho "two  lines"'))
     nodes = tuple(
         NodePlan(rank=rank, argv=(sys.executable, "-c", SHOW, "--node_rank", str(rank)), env={"NODE_RANK": str(rank)})
         for rank in range(2)
