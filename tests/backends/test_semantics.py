@@ -1,0 +1,175 @@
+"""One job means one training: what a job leaves open is the same on every backend, whatever its own defaults are."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from launcher.compose import compose
+from launcher.job import Job, Value, field_at, field_paths
+from launcher.job.build import build
+from launcher.models.layer_pattern import expand
+from launcher.translate.backend import backend_names, get_backend
+from launcher.translate.engine import active_rows, read_back, translate
+from launcher.translate.rows import NativeView
+
+CASES = [(name, version) for name in backend_names() for version in get_backend(name).versions]
+IDS = ["-".join(case) for case in CASES]
+_QWEN = {
+    "model_type": "qwen3",
+    "num_hidden_layers": 6,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 1024,
+    "max_position_embeddings": 512,
+    "qk_layernorm": True,
+}
+_EXPERTS = {**_QWEN, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+_DEEP = {
+    **_EXPERTS,
+    "model_type": "deepseek_v3",
+    "kv_lora_rank": 16,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
+# Jobs in which options matter that others ignore.
+JOBS: dict[str, dict[str, Any]] = {
+    "dense": {"model": _QWEN},
+    "experts": {"model": _EXPERTS},
+    "adapters": {"model": {**_QWEN, "hub_id": "Qwen/Qwen3-8B"}, "task": {"type": "sft"}, "lora": {"rank": 8}},
+    "preferences": {"model": {**_QWEN, "hub_id": "Qwen/Qwen3-8B"}, "task": {"type": "dpo"}},
+}
+# Field -> why backends may differ where a job leaves it open.
+MAY_DIFFER = {
+    "lora.target_modules": "each backend's own names of the same layers: every linear one",
+    "model.kv_lora_rank": "described by the model wherever it has latent attention",
+    "model.q_lora_rank": "described by the model wherever it has latent attention",
+    "model.v_head_dim": "described by the model wherever it has latent attention",
+    "model.hidden_size": "described by the model",
+    "model.max_position_embeddings": "described by the model",
+    "model.num_experts_per_tok": "described by the model wherever it has experts",
+    "batch.seq_length": "a job without it is refused or takes the model's (rule on required fields)",
+    "batch.global_batch_size": "what a job without it gets follows from devices and micro-batches, and is said",
+    "data.shuffle": "the order of samples is the backend's own in any case",
+}
+
+
+def job_of(tree: dict[str, Any]) -> Job:
+    """Return the job of a tree."""
+    job, problems = build(tree)
+    assert not problems, problems
+    return job
+
+
+@cache
+def arguments(kind: str, name: str, version: str) -> dict[str, Value]:
+    """Return what a job becomes; what this version cannot express is left out."""
+    backend = get_backend(name)
+    job = backend.prepare(job_of(JOBS[kind]), version)
+    return {arg.flag: arg.value for arg in translate(job, backend, version).native}
+
+
+def values_of(path: str, kind: str, name: str, version: str) -> Iterator[Value]:
+    """Yield what a backend does where the job leaves a field open: its written value, else the parser's default."""
+    backend = get_backend(name)
+    table, catalogue = backend.table(version), backend.catalogue(version)
+    written = arguments(kind, name, version)
+    for row in active_rows(table, version):
+        if row.fields[:1] != (path,) or len(row.fields) != 1 or len(row.flags) != 1 or row.read is None:
+            continue
+        argument = catalogue.get(row.flags[0])
+        default = None if argument is None else argument.default
+        given = written if row.flags[0] in written or default is None else {**written, row.flags[0]: default}
+        yield row.read(NativeView(given)).get(path)
+    gap = table.unsupported.get(path)
+    if gap is not None and len(gap.neutral) == 1:
+        yield gap.neutral[0]
+
+
+def _open_fields() -> list[str]:
+    fields = [(path, field_at(path)) for path in field_paths()]
+    return [path for path, info in fields if info.meta.trains and info.default in (None, ())]
+
+
+@pytest.mark.parametrize("kind", JOBS)
+def test_what_a_job_leaves_open_is_the_same_everywhere(kind: str) -> None:
+    different = {}
+    for path in _open_fields():
+        found: dict[str, list[str]] = {}
+        for name, version in CASES:
+            for value in values_of(path, kind, name, version):
+                if value not in (None, ()):
+                    text = str(float(value)) if isinstance(value, (int, float)) else str(value)
+                    found.setdefault(text, []).append(f"{name} {version}")
+        if len(found) > 1:
+            different[path] = found
+    assert not {path: found for path, found in different.items() if path not in MAY_DIFFER}
+
+
+@pytest.mark.parametrize("per_token", [False, True])
+@pytest.mark.parametrize(("name", "version"), CASES, ids=IDS)
+def test_the_loss_is_divided_by_what_the_job_says(name: str, version: str, per_token: bool) -> None:
+    backend = get_backend(name)
+    tree = {"model": _QWEN, "task": {"type": "sft"}, "precision": {"calculate_per_token_loss": per_token}}
+    native = translate(job_of(tree), backend, version).native
+    given = {arg.flag: arg.value for arg in native}
+    assert read_back(given, backend, version).job.precision.calculate_per_token_loss is per_token
+    if name == "megatron":  # its own default is true
+        assert given["calculate_per_token_loss"] is per_token
+
+
+@pytest.mark.parametrize(("name", "version"), CASES, ids=IDS)
+def test_adapters_are_the_same_everywhere(name: str, version: str) -> None:
+    """Alpha 32 and no dropout: ms-swift's own are 32 and 0.05, MindFormers' 16 and 0.01, MindSpeed-LLM's 32 and 0."""
+    backend = get_backend(name)
+    for job in (job_of(JOBS["adapters"]), compose(recipe="qwen3_8b_lora", overrides=[f"backend={name}"])):
+        result = translate(job, backend, version)
+        if any("lora.rank" in finding.fields for finding in result.findings):
+            continue  # this version trains all parameters
+        lora = read_back({arg.flag: arg.value for arg in result.native}, backend, version).job.lora
+        assert (lora.rank, lora.alpha, lora.dropout or 0.0) == (job.lora.rank, 32.0, 0.0)
+        if name in ("megatron", "mindformers"):
+            assert lora.dropout == 0.0
+
+
+PLACES = {
+    "dense, then every second": (2, 2, [0, 0, 1, 0, 1, 0]),
+    "one dense, then every second": (1, 2, [0, 0, 1, 0, 1, 0]),
+    "every second": (0, 2, [1, 0, 1, 0, 1, 0]),
+    "dense, then every third": (1, 3, [0, 0, 0, 1, 0, 0]),
+    "dense, then all": (2, 1, [0, 0, 1, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("case", PLACES)
+@pytest.mark.parametrize(("name", "version"), CASES, ids=IDS)
+def test_experts_are_in_the_same_layers_everywhere(name: str, version: str, case: str) -> None:
+    dense, every, wanted = PLACES[case]
+    backend = get_backend(name)
+    changed = ["first_k_dense_replace", "moe_layer_freq", "num_hidden_layers"]
+    model = {**_DEEP, "first_k_dense_replace": dense, "moe_layer_freq": every, "overridden": changed}
+    if name == "megatron":
+        model["hub_id"] = "deepseek-ai/DeepSeek-V3"
+    result = translate(job_of({"model": model}), backend, version)
+    refused = any(set(finding.fields) & {f"model.{field}" for field in changed} for finding in result.findings)
+    places = _places({arg.flag: arg.value for arg in result.native})
+    assert refused or places == wanted, places
+
+
+def _places(native: dict[str, Value]) -> list[int] | None:
+    """Return the layers with experts, by the rule of the backend that reads the arguments."""
+    flat = {**native}
+    for extra in ("megatron_extra_kwargs", "extra_megatron_kwargs"):
+        flat |= native.get(extra) or {}
+    flat = {flag.split(".")[-1].replace("-", "_"): value for flag, value in flat.items()}
+    given = str(flat.get("moe_layer_freq", 1))
+    dense = max(0, int(flat.get("first_k_dense_replace", 0)))
+    if not given.isdigit():
+        return expand(given)
+    return [int(layer >= dense and layer % int(given) == 0) for layer in range(6)]
