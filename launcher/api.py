@@ -59,8 +59,8 @@ def translate(job: Job, backend: str | None = None, version: str | None = None) 
     return pipeline.judge(_for(job, backend, version), fixes=False).native
 
 
-def check(job: Job, strict: str | None = None) -> list[Finding]:
-    """Return every finding about a job on its backend, errors first.
+def check(job: Job | Imported, strict: str | None = None) -> list[Finding]:
+    """Return every finding about a job, or about imported arguments as they stand, errors first.
 
     Args:
         strict: `all` or `upstream`, instead of the job's own `rules.strict`.
@@ -70,6 +70,10 @@ def check(job: Job, strict: str | None = None) -> list[Finding]:
     """
     import dataclasses
 
+    if not isinstance(job, Job):
+        from launcher.importing.judge import judge_existing
+
+        return judge_existing(job, strict)
     if strict is not None:
         job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, strict=strict))
     return list(pipeline.judge(job).findings)

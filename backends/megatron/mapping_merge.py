@@ -8,7 +8,6 @@ from launcher.job import Job
 from launcher.translate.rows import Unsupported
 from launcher.translate.versions import in_range
 
-
 # The first version that has expert_tensor_parallel_size, whose default is 1; before, experts were split like the rest.
 _EXPERT_TENSOR_PARALLEL = "3.7"
 

@@ -7,7 +7,7 @@ from backends.megatron.mapping_model import DTYPES
 from backends.megatron.mapping_rows import FOUR, SEED, THREE, explicit, listed, one_of, only, single, spell_out
 from launcher.job import Job, Value, value_at
 from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, mapped, same
+from launcher.translate.rows import NativeView, Row, Unsupported, computed, same
 from launcher.translate.versions import in_range
 
 # Not an argument: how an importer tells the table which command was typed (`megatron COMMAND ...`).

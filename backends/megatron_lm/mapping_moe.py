@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import refused, single, when_given
-from launcher.models.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value, value_at
+from launcher.models.layer_pattern import describe, expand, pattern
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
 BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")

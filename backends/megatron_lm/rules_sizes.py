@@ -4,7 +4,17 @@ import math
 from collections.abc import Iterator, Sequence
 
 from backends.megatron_lm.mapping_parallel import stages_of
-from backends.megatron_lm.rules_versions import BACKENDS, EVERY, ONLY_16, PLAIN, SINCE_12, UNTIL_12, arguments, config
+from backends.megatron_lm.rules_versions import (
+    BACKENDS,
+    EVERY,
+    ONLY_12,
+    ONLY_16,
+    PLAIN,
+    SINCE_12,
+    UNTIL_12,
+    arguments,
+    config,
+)
 from launcher.job import Value
 from launcher.rules.registry import Facts, Fault, rule
 
@@ -40,6 +50,24 @@ def heads_divide_width(facts: Facts) -> Iterator[Fault]:
             message=f"hidden_size {hidden} is not divisible by num_attention_heads {heads}, and there is no head_dim",
             fields=("model.head_dim", "model.hidden_size", "model.num_attention_heads"),
             flags=("kv-channels", "hidden-size", "num-attention-heads"),
+        )
+
+
+def uneven_stages(facts: Facts) -> list[int]:
+    """Return the layers of those end stages that are given."""
+    flags = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
+    return [facts.number(flag) for flag in flags if facts.flag(flag) is not None]
+
+
+@rule("MLM-UNEVEN-NO-MIDDLE", source=config(824), backends=BACKENDS, versions=ONLY_12)
+def uneven_stages_have_a_middle(facts: Facts) -> Iterator[Fault]:
+    """Up to core 0.12, stages of unequal length need stages between them: without any it divides by zero."""
+    ends, stages = uneven_stages(facts), facts.number(_STAGES, 1)
+    # One stage and one uneven end are refused on every backend that maps them (PAR-UNEVEN-PP).
+    if ends and len(ends) == stages and (stages > 1 or facts.backend != "megatron_lm"):
+        yield Fault(
+            message=f"all {stages} stages have their own number of layers: one must be left open",
+            flags=("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", _STAGES),
         )
 
 

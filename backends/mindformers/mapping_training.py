@@ -383,7 +383,7 @@ def _lora() -> Row:
         found = {fields[0]: written.get("lora_rank", 8), fields[2]: float(written.get("lora_dropout", 0.01))}
         return {**found, fields[1]: alpha, fields[3]: targets}
 
-    note = "LoRA on the parallel linear layers (pet/tuners/lora_adapter.py); its own defaults are alpha 16 and dropout 0.01"
+    note = "LoRA on the parallel linear layers (pet/tuners/lora_adapter.py); its own defaults are 16 and 0.01"
     return Row(fields=fields, flags=(_LORA,), emit=emit, read=read, note=note)
 
 

@@ -75,7 +75,7 @@ def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
     if converts(job) and wanted == "torch_dist":
         why = "converted weights are of format torch (convert_checkpoint.py:116)"
         raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch",))
-    # torch_dist, the default, cannot save dense layers before MoE layers (seen: "Invalid access pattern for ShardedTensor").
+    # torch_dist, the default, cannot save dense layers before MoE layers ("Invalid access pattern for ShardedTensor").
     mixed = job.model.is_moe and job.model.first_k_dense_replace > 0
     if wanted is not None or converts(job) or mixed:
         yield "ckpt-format", wanted or "torch"

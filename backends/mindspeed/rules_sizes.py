@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from backends.megatron_lm.rules_sizes import uneven_stages
 from backends.mindspeed.rules_tables import FEATURES, LLM, MINDSPEED, OLD_ARGUMENTS, SINCE
 from launcher.rules.registry import Facts, Fault, lift, rule
 
@@ -15,6 +16,20 @@ _DUAL = f"{FEATURES}/pipeline_parallel/dualpipev_feature.py"
 
 lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(facts.flag("num-layer-list")))
 lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(facts.flag("pipeline-num-transformer-layers")))
+
+lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(uneven_stages(facts)))
+
+
+@rule("MS-UNEVEN-LAYERS", source="megatron-core 0.12.1 transformer_config.py:825", backends=MINDSPEED, since=SINCE)
+def middle_stages_are_even(facts: Facts) -> Iterator[Fault]:
+    """The layers outside uneven first and last stages are spread evenly over the other stages."""
+    ends = uneven_stages(facts)
+    rest, stages = facts.number("num-layers") - sum(ends), _stages(facts) - len(ends)
+    if ends and stages > 0 and rest % stages:
+        yield Fault(
+            message=f"{rest} layers are not divisible by the {stages} middle stages",
+            flags=("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", _STAGES, "num-layers"),
+        )
 
 
 def _hidden_from_megatron(facts: Facts) -> bool:

@@ -29,7 +29,8 @@ def main(words: list[str]) -> int:
         wanted = [text.replace("_", "-") for text in options.names]
         chosen = [a for a in catalogue.arguments if not wanted or any(w in a.name.replace("_", "-") for w in wanted)]
         if not chosen:
-            print(f"launch args: no argument of {backend.name} {version} contains {' or '.join(options.names)}", file=sys.stderr)
+            wanted_text = " or ".join(options.names)
+            print(f"launch args: no argument of {backend.name} {version} contains {wanted_text}", file=sys.stderr)
             return 1
         if options.json:
             print_json({"backend": backend.name, "version": version, "arguments": [_tree(a) for a in chosen]})

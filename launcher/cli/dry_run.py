@@ -3,7 +3,7 @@
 import sys
 
 from launcher.cli.options import composed, guarded, parse, parser, print_json
-from launcher.job import as_tree
+from launcher.job import Job, as_tree
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.shell import one_line, script
@@ -25,12 +25,17 @@ def main(words: list[str]) -> int:
     form = "json" if options.json else options.format
 
     def body() -> int:
-        outcome = judge(composed(options))
+        job = composed(options)
+        outcome = judge(job)
+        if form == "yaml":
+            _yaml(job)
+            print_findings(outcome.findings, outcome.job)
+            return 0 if outcome.ok else 1
         plan = planned(outcome)
         if form == "json":
             print_json(as_json(outcome, plan))
             return 0 if outcome.ok else 1
-        if outcome.ok or form in ("text", "yaml"):
+        if outcome.ok or form == "text":
             # A refused job has no script: whoever pipes it into a file must not get one that runs.
             _SHOW[form](outcome, plan)
         sys.stdout.flush()
@@ -106,16 +111,16 @@ def _shell(outcome: Outcome, plan: LaunchPlan) -> None:
     print(script(plan), end="")
 
 
-def _yaml(outcome: Outcome, plan: LaunchPlan) -> None:
+def _yaml(job: Job) -> None:
     import yaml
 
-    tree = as_tree(outcome.job)
-    for path in ("parallel.dp", "checkpoint.save", "backend.version"):
+    tree = as_tree(job)
+    for path in ("parallel.dp", "checkpoint.save"):
         # What follows from other values is left open, so that the file can be changed.
-        if outcome.job.origin(path).kind in ("derived", "default"):
+        if job.origin(path).kind == "derived":
             section, name = path.split(".")
             tree[section][name] = None
     print(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), end="")
 
 
-_SHOW = {"text": _text, "argv": _argv, "shell": _shell, "yaml": _yaml}
+_SHOW = {"text": _text, "argv": _argv, "shell": _shell}

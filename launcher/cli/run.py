@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +14,7 @@ from launcher.cli.options import guarded, parse, parser, print_json, show_mistak
 from launcher.compose import ComposeError, compose, sweep
 from launcher.executors.failure import CannotStart
 from launcher.job import Job, Origin, output_dir, with_values
-from launcher.pipeline import Outcome, Refused, judge
+from launcher.pipeline import DATA_PATH, Outcome, Refused, judge
 from launcher.plan import LaunchPlan
 from launcher.report.findings import print_findings
 from launcher.rules.finding import Finding
@@ -167,12 +168,24 @@ def _ready(job: Job) -> _Ready:
 def _check_native(job: Job, outcome: Outcome) -> None:
     """Refuse what the backend's own stack would only find out after start-up: no data, no backend."""
     missing_data = [finding for finding in outcome.findings if finding.rule == _DATA_MISSING]
-    if missing_data:
+    if missing_data and DATA_PATH not in os.environ:
         raise _NotStarted(job, missing_data[0].message, outcome.findings)
+    too_large = _too_large(job)
+    if too_large is not None:
+        raise _NotStarted(job, "it cannot fit (estimate.enforce=false starts it all the same)", [too_large])
     missing = missing_requirements(_judged_here(outcome.backend, job))
     if missing:
         reason = "; ".join(f"{name} is missing" for name in missing)
         raise _NotStarted(job, _cannot_run(outcome, reason), outcome.findings)
+
+
+def _too_large(job: Job) -> Finding | None:
+    """Return why the job cannot fit into its hardware's memory, by more than the estimate's own error."""
+    if job.hardware.name is None:
+        return None
+    from launcher.estimate import refusal
+
+    return refusal(job)
 
 
 def _judged_here(backend: Backend, job: Job) -> Backend:

@@ -12,6 +12,9 @@ from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shi
 from launcher.compose.resolve import resolve
 from launcher.job import Job, Origin, Problem, build
 
+# How Hydra's parser begins the messages that name its own rules instead of the user's mistake.
+_GRAMMAR = ("LexerNoViableAlt", "no viable alternative", "mismatched input", "extraneous input")
+
 
 def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     """Compose one job from overrides in Hydra's grammar.
@@ -27,28 +30,10 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     overrides = _parsed(words, places)
     tree, files = _composed(overrides, places)
     origins = _origins(files, overrides)
-    _forget_foreign_version(tree, overrides, origins)
     job, problems = build(tree, origins)
     if problems:
         raise ComposeError([_mistake(problem, origins) for problem in problems])
     return resolve(job, _model_file(files), _default_name(overrides))
-
-
-def _forget_foreign_version(tree: dict[str, Any], overrides: Sequence[Override], origins: Mapping[str, Origin]) -> None:
-    """Drop the version that a job file pins for its own backend where the command line chose another backend."""
-    chosen = any(override.is_group and override.key == "backend" for override in overrides)
-    origin = origins.get("backend.version")
-    section = tree.get("backend")
-    if not chosen or origin is None or origin.kind != "recipe" or not isinstance(section, dict):
-        return
-    from launcher.translate.backend import UnknownBackend, UnknownVersion, get_backend
-
-    try:
-        get_backend(str(section.get("name"))).version(section.get("version"))
-    except UnknownVersion:
-        section["version"] = None
-    except UnknownBackend:
-        return
 
 
 def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[str]]:
@@ -101,7 +86,8 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
     words, aliases = for_hydra(overrides)
     chosen = "".join(f"!{section}" for section in _chosen_sections(overrides))
     paths = [
-        f"{SCHEME}://{alias.group}/{alias.alias}{chosen if alias.group == 'job' else ''}={alias.path}" for alias in aliases
+        f"{SCHEME}://{alias.group}/{alias.alias}{chosen if alias.group == 'job' else ''}={alias.path}"
+        for alias in aliases
     ]
     paths += [f"{SCHEME}://{mount.group}={mount.folder}" for mount in places.mounts]
     paths += [f"file://{root}" for root in places.roots[:-1]]
@@ -177,11 +163,10 @@ def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     from yaml import MarkedYAMLError
 
     text = _first_line(error)
-    if any(sign in text for sign in ("LexerNoViableAlt", "no viable alternative", "mismatched input", "extraneous input")):
+    if any(sign in text for sign in _GRAMMAR):
         guilty = [override.raw for override in overrides if override.key and f"{override.key}=" in str(error)]
-        return Mistake(
-            what="a value is not in Hydra's grammar", where=guilty[0] if guilty else "", works=("key='quoted value'", "key=[a,b]")
-        )
+        works = ("key='quoted value'", "key=[a,b]")
+        return Mistake(what="a value is not in Hydra's grammar", where=guilty[0] if guilty else "", works=works)
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         file = next((o.value for o in overrides if o.value and looks_like_file(o.value)), error.problem_mark.name)
         return Mistake(what=f"not YAML: {error.problem}", where=f"{file}:{error.problem_mark.line + 1}")

@@ -13,8 +13,8 @@ SCHEME = "launch"
 class MountedSource(ConfigSource):
     """`launch://recipe=/folder` shows /folder/x.yaml as option x of group recipe; a file is shown under its alias.
 
-    `launch://job/alias=/folder/file.yaml` shows one file, `launch://job/alias!model!task=…` without these sections, which
-    the command line chooses anew. Files without a `# @package` header are whole jobs.
+    `launch://job/alias=/folder/file.yaml` shows one file, `launch://job/alias!model!task=…` without these sections,
+    which the command line chooses anew. Files without a `# @package` header are whole jobs.
     """
 
     def __init__(self, provider: str, path: str) -> None:

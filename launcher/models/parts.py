@@ -166,7 +166,7 @@ def _read_shared_experts(source: Source) -> dict[str, Value]:
 def _write_shared_experts(model: Model) -> dict[str, Any]:
     total, width = model.shared_expert_intermediate_size or 0, model.moe_intermediate_size or 1
     # Not a multiple: no such config.json; reading it back then shows the difference.
-    return {"n_shared_experts": total // width or None}
+    return {"n_shared_experts": total // width}
 
 
 SHARED_EXPERTS = Part(read=_read_shared_experts, write=_write_shared_experts)

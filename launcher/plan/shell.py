@@ -30,7 +30,11 @@ def script(plan: LaunchPlan) -> str:
     if LAUNCH_DIR in references(plan):
         lines.append(f'export {LAUNCH_DIR}="$PWD"')
     needed = [name for name in references(plan) if name != LAUNCH_DIR]
-    lines += [f': "${{{name}:?set {name} before running this script}}"' for name in needed]
+    for name in needed:
+        lines.append(f': "${{{name}:?set {name} before running this script}}"')
+        if name.endswith("_PATH"):
+            # A command may run in another folder: a relative path means the folder where the script is started.
+            lines.append(f'[ ! -e "${name}" ] || export {name}="$(realpath -- "${name}")"')
     if len(plan.nodes) > 1:
         last = len(plan.nodes) - 1
         lines.append(f': "${{NODE_RANK:?set NODE_RANK to 0..{last}, a different one on each node}}"')

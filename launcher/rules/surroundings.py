@@ -22,7 +22,8 @@ def master_address_is_known(facts: Facts) -> Iterator[Fault]:
     cluster = facts.job.cluster
     if cluster.nodes > 1 and cluster.master_addr is None:
         yield Fault(
-            message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: MASTER_ADDR must be set where it starts",
+            message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: "
+            "MASTER_ADDR must be set where it starts",
             fields=("cluster.master_addr",),
         )
     if cluster.nodes > 1 and cluster.master_addr in ("localhost", "127.0.0.1", "127.0.1.1", "::1"):
@@ -62,7 +63,7 @@ def something_is_saved(facts: Facts) -> Iterator[Fault]:
         yield Fault(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
 
 
-@rule("CKPT-RESUME-OR-START", source="Megatron-LM checkpointing.py: --load without --finetune resumes", severity="warning")
+@rule("CKPT-RESUME-OR-START", source="Megatron-LM: --load without --finetune resumes", severity="warning")
 def loading_says_what_it_is(facts: Facts) -> Iterator[Fault]:
     """A checkpoint is resumed, with its iteration and optimizer, unless the job says that it is a new start."""
     checkpoint, model = facts.job.checkpoint, facts.job.model

@@ -164,10 +164,11 @@ def topk_is_within_experts(facts: Facts) -> Iterator[Fault]:
 def experts_are_balanced(facts: Facts) -> Iterator[Fault]:
     """A balancing loss with weight 0 balances nothing; config.json's own weight is for its authors' training."""
     job = facts.job
-    balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or job.moe.load_balancing_type in ("none", "sinkhorn")
+    meant = job.moe.load_balancing_type in ("none", "sinkhorn")
+    balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or meant
     if job.model.is_moe and not balanced:
         yield Fault(
-            message=f"experts are not balanced: load_balancing_type {job.moe.load_balancing_type} with aux_loss_coeff 0; "
+            message=f"experts are not balanced: {job.moe.load_balancing_type} with aux_loss_coeff 0; "
             "published models use about 0.001, load_balancing_type=none says that it is meant",
             fields=("moe.aux_loss_coeff", "moe.load_balancing_type"),
         )

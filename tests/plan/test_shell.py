@@ -78,6 +78,15 @@ def test_references_are_resolved_or_asked_for(tmp_path):
     assert json.loads(done.stdout)[:2] == [["--dir", "/d/a b"], "/d"]
 
 
+def test_a_relative_path_of_the_user_survives_a_change_of_folder(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "work").mkdir()
+    node = NodePlan(rank=0, argv=(sys.executable, "-c", SHOW, "${MODEL_PATH}"), workdir="work")
+    text = script(LaunchPlan(nodes=(node,)))
+    assert json.loads(run_script(text, tmp_path, MODEL_PATH="mine").stdout)[0] == [str(tmp_path / "mine")]
+    assert json.loads(run_script(text, tmp_path, MODEL_PATH="hub/name").stdout)[0] == ["hub/name"]
+
+
 def test_a_search_path_may_be_empty(tmp_path):
     text = script(plan(env={"X": "/mine:${PYTHONPATH}"}))
     assert json.loads(run_script(text, tmp_path).stdout)[1] == "/mine:"

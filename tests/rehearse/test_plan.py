@@ -127,7 +127,9 @@ def test_data_switches_that_the_trainer_honours_reach_it():
 
 
 def test_pass_through_arguments_of_the_dialect_reach_the_trainer():
-    plan = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "backend.args.end-weight-decay=0.5")
+    plan = plan_of(
+        "+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "backend.args.end-weight-decay=0.5"
+    )
     assert "--end-weight-decay" in plan.nodes[0].argv
 
 

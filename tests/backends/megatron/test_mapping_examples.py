@@ -274,6 +274,17 @@ def test_an_imported_script_is_the_canonical_job(name: str) -> None:
     example = EXAMPLES[name]
     read = imported(typed(shlex.split(example.script), example.version), example.version, example.subcommand)
     wanted = make(example.job)
-    for section in ("task", "lora", "data", "parallel", "batch", "recompute", "schedule", "optimizer", "precision", "kernels"):
+    for section in (
+        "task",
+        "lora",
+        "data",
+        "parallel",
+        "batch",
+        "recompute",
+        "schedule",
+        "optimizer",
+        "precision",
+        "kernels",
+    ):
         assert getattr(read.job, section) == getattr(wanted, section), section
     assert read.job.backend.args == wanted.backend.args

@@ -221,7 +221,7 @@ def test_named_jobs_survive(name: str, version: str) -> None:
     job = named_job(name)
     if name == "random weights":
         pytest.skip("its directory is named, not described, in the arguments")
-    back = there_and_back(job, version)
+    back, job = there_and_back(job, version), BACKEND.prepare(job, version)
     assert back.moe == job.moe or not job.model.is_moe
     for section in ("task", "lora", "parallel", "batch", "schedule", "optimizer", "precision", "checkpoint", "data"):
         assert getattr(back, section) == getattr(job, section), section
