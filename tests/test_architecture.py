@@ -20,7 +20,7 @@ ARROWS = {
     "executors": {"plan"},
     "pipeline": {"job", "plan", "rules", "translate"},
     "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
-    "rehearse": {"job", "pipeline", "plan", "rules", "translate"},
+    "rehearse": {"executors", "job", "pipeline", "plan", "rules", "translate"},
 }
 BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")
 # Examples in help texts and the sources of facts may name a backend; code may not decide by it.

@@ -8,6 +8,7 @@ from launcher.cli.options import composed, guarded, parse, parser, print_json
 from launcher.job import Job
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
+from launcher.rules.engine import ordered
 from launcher.rules.finding import Finding
 
 
@@ -20,6 +21,9 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("--fix", action="store_true", help="show the overrides with which the job passes")
     made.add_argument("-o", "--output", metavar="FILE", help="with --fix: write them to a file, for +strategy=FILE")
+    made.add_argument(
+        "--deep", action="store_true", help="also build it with the real megatron-core, at full world size"
+    )
     options = parse(made, words)
     if options.output and not options.fix:
         print("launch check: -o writes fixes; works: launch check --fix -o fixes.yaml …", file=sys.stderr)
@@ -37,7 +41,12 @@ def _composed(options: argparse.Namespace) -> int:
     job = composed(options)
     outcome = judge(job)
     label = f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}"
-    return _show(options, list(outcome.findings), outcome.job, label, job if options.fix else None)
+    findings = list(outcome.findings)
+    if options.deep and outcome.ok:
+        from launcher.rehearse.deep import deep_findings
+
+        findings = ordered([*findings, *deep_findings(outcome)])
+    return _show(options, findings, outcome.job, label, job if options.fix else None)
 
 
 def _existing(options: argparse.Namespace) -> int:

@@ -1,0 +1,20 @@
+"""`launch check --deep`: what arithmetic cannot see, megatron-core itself says, at the full world size."""
+
+from launcher.compose import compose
+from launcher.pipeline import judge
+from launcher.rehearse.deep import deep_findings
+from tests.conftest import Launch
+
+
+def test_a_sound_job_of_512_devices_passes(launch: Launch):
+    done = launch("check", "--deep", "+recipe=deepseek_v3", "backend=mindspeed", "--json")
+    assert done.code == 0, done
+    assert not [finding for finding in done.json["findings"] if finding["rule"].startswith("DEEP")]
+
+
+def test_what_megatron_core_refuses_is_a_finding_with_its_own_words():
+    words = ("moe.load_balancing_type=sinkhorn", "moe.capacity_factor=1.0")
+    outcome = judge(compose(["+recipe=tiny_qwen3_moe", "backend=megatron_lm", *words]), fixes=False)
+    (found,) = deep_findings(outcome)
+    assert (found.rule, found.severity) == ("DEEP-REFUSED", "error")
+    assert "moe_expert_capacity_factor only works with" in found.message
