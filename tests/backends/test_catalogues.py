@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from backends.megatron.rehearse import NATIVE_CPU as SWIFT
 from launcher.translate import catalogue
 from launcher.translate.catalogue import Catalogue
+from tests.rehearse.native.environments import python_with, torch_pin
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(ROOT.glob("backends/*/catalogue/*.json"))
@@ -231,15 +233,10 @@ def test_defaults_of_megatron_core_0_16_1_are_those_of_the_package() -> None:
 
 
 def swift_python() -> str:
-    """Return an interpreter that has ms-swift 4.6.0: SWIFT_PYTHON, or this one."""
-    python = os.environ.get("SWIFT_PYTHON", sys.executable)
-    probe = "import importlib.metadata as m; print(m.version('ms-swift'), m.version('mcore-bridge'))"
-    done = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=False)
-    if done.returncode or done.stdout.split()[0] != "4.6.0":
-        pytest.skip(
-            "ms-swift 4.6.0 is not installed here (pip install .[swift], or name an interpreter in SWIFT_PYTHON)"
-        )
-    return python
+    """Return an interpreter that has ms-swift 4.6.0: its own environment from PyPI."""
+    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*SWIFT.requires, *SWIFT.tested_with)}
+    pins.pop("torch")
+    return str(python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), "tensorboard")))
 
 
 @pytest.mark.slow
@@ -362,11 +359,7 @@ def test_mindspeed_llm_is_the_real_parser() -> None:
 @pytest.mark.slow
 def test_mindformers_1_6_has_these_sections_and_aliases(tmp_path: Path) -> None:
     """The imported template and alias map of an installed MindFormers 1.6.0: every key, default and spelling."""
-    python = os.environ.get("MINDFORMERS_PYTHON", sys.executable)
-    probe = "import importlib.metadata as m; print(m.version('mindformers'))"
-    done = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=False)
-    if done.stdout.strip() != "1.6.0":
-        pytest.skip("mindformers 1.6.0 is not installed here (name an interpreter that has it in MINDFORMERS_PYTHON)")
+    python = str(python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81")))
     done = subprocess.run(
         [python, "-m", "tools.catalogue.mindformers_child"],
         cwd=tmp_path,  # it writes log files to where it stands
