@@ -114,6 +114,8 @@ def noop_layers() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         layers = noop_layers_of(view)
+        if not layers:
+            return {}
         view.take("noop-layers")
         return {"parallel.noop_layers": layers}
 
@@ -121,9 +123,9 @@ def noop_layers() -> Row:
 
 
 def noop_layers_of(view: NativeView) -> tuple[int, ...]:
-    """Return the empty layers that --noop-layers names."""
-    text = view.peek("noop-layers")
-    return tuple(int(part) for part in str(text).split(",")) if text else ()
+    """Return the empty layers that --noop-layers names; none for a text that is not a list of numbers."""
+    parts = [part.strip() for part in str(view.peek("noop-layers") or "").split(",")]
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
 
 
 def expert_places() -> Row:
