@@ -33,6 +33,7 @@ VERBS = {
     "dry-run": Verb(module="launcher.cli.dry_run", doc="show exactly what would run"),
     "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
     "estimate": Verb(module="launcher.cli.estimate", doc="will it fit, how fast will it be"),
+    "diff": Verb(module="launcher.cli.diff", doc="what a job means on several backends, side by side"),
     "explain": Verb(module="launcher.cli.explain", doc="what a field, a native argument or a rule means"),
     "import": Verb(module="launcher.cli.import_", doc="read a script or configuration that somebody already has"),
     "args": Verb(module="launcher.cli.args", doc="the arguments that a backend really accepts"),

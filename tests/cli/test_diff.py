@@ -1,0 +1,42 @@
+"""`launch diff`: what a job means on several backends, after their own defaults."""
+
+from launcher.compose import compose
+from launcher.translate.backend import get_backend
+from launcher.translate.effects import DEFAULT, NONE, WRITTEN, effects
+from tests.conftest import Launch
+
+
+def test_written_values_and_the_backends_defaults_are_told_apart():
+    job = compose(["+recipe=qwen3_moe", "backend=megatron"])
+    found = effects(job, get_backend("megatron"), "4.6.0")
+    assert (found["batch.global_batch_size"].value, found["batch.global_batch_size"].how) == (256, WRITTEN)
+    assert (found["data.num_workers"].value, found["data.num_workers"].how) == (4, DEFAULT)
+    assert found["runtime"].how == NONE
+
+
+def test_one_job_means_one_training_on_two_stacks(launch: Launch):
+    """Of what changes training, only the start differs: the Ascend stack converts weights, which hold no optimizer."""
+    done = launch("diff", "+recipe=qwen3_moe", "--backends", "megatron,mindspeed", "--json")
+    assert done.code == 1
+    training = {row["field"] for row in done.json["differences"] if row["changes_training"]}
+    assert training <= {"checkpoint.no_load_optim", "checkpoint.no_load_rng"}
+    assert "data.num_workers" in {row["field"] for row in done.json["differences"]}
+
+
+def test_a_backend_does_not_differ_from_itself(launch: Launch):
+    done = launch("diff", "+recipe=tiny_qwen3", "--backends", "megatron_lm,megatron_lm@0.16.1")
+    assert done.code == 0
+    assert "the same on" in done.out
+
+
+def test_versions_differ_in_their_defaults(launch: Launch):
+    done = launch("diff", "+recipe=qwen2_5_7b_sft", "--backends", "megatron@3.5,megatron@4.6")
+    assert done.code == 1
+    assert "megatron 3.5.3" in done.out
+
+
+def test_bad_names_are_refused(launch: Launch):
+    for names in ("megatron_lm,none", "megatron_lm", "megatron_lm,megatron@1"):
+        done = launch("diff", "+recipe=tiny_qwen3", "--backends", names)
+        assert done.code == 2, done
+        assert "works:" in done.err
