@@ -67,7 +67,7 @@ def test_the_wheel_carries_everything_and_needs_nothing_heavy(tmp_path: Path):
     launch = tmp_path / "env" / "bin" / "launch"
     for backend in ("megatron", "megatron_lm", "mindspeed", "mindformers"):
         done = subprocess.run(
-            [launch, "dry-run", "+recipe=qwen3_moe", f"backend={backend}", "--format", "argv"],
+            [launch, "dry-run", "+recipe=tiny_qwen3_moe", f"backend={backend}", "--format", "argv"],
             capture_output=True,
             text=True,
             cwd=tmp_path,
