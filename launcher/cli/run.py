@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.cli.dry_run import estimated
 from launcher.cli.options import guarded, parse, parser, print_json, show_mistakes
 from launcher.compose import ComposeError, compose, sweep
 from launcher.executors.failure import CannotStart
@@ -215,7 +216,9 @@ def _start(ready: _Ready, options: Namespace) -> _Finished:
     plan, job = ready.plan, ready.outcome.job
     if not options.json:
         print_findings(ready.outcome.findings, job)
-        for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), f"output: {plan.output_dir}"):
+        estimate = estimated(ready.outcome)
+        told = (f"estimate on its own hardware: {estimate}",) if estimate else ()
+        for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *told, f"output: {plan.output_dir}"):
             print(line, flush=True)
     try:
         ended = run(plan, quiet=options.json)
