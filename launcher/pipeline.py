@@ -2,7 +2,6 @@
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 
 from launcher.job import Job, Origin, with_values
 from launcher.plan import LaunchPlan
@@ -114,6 +113,3 @@ def _with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:
         source=f"mapping table of {backend.name}",
     )
     return with_values(job, {"model.path": f"${{{MODEL_PATH}}}"}, Origin(kind="derived")), [finding]
-
-
-judge_without_fixes = partial(judge, fixes=False)

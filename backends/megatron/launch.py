@@ -10,10 +10,9 @@ from backends.megatron.mapping_model import (
     is_described,
     mcore_directory,
     model_dir,
-    output_dir,
     source,
 )
-from launcher.job import Job, Value
+from launcher.job import Job, Value, output_dir
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import master_addr, master_port
 from launcher.translate.native import NativeArgs

@@ -3,8 +3,8 @@
 import json
 from shlex import join, quote
 
-from backends.megatron.mapping_model import BRIDGED, config_json, is_described, model_dir, output_dir, source
-from launcher.job import Job
+from backends.megatron.mapping_model import BRIDGED, config_json, is_described, model_dir, source
+from launcher.job import Job, output_dir
 from launcher.plan import NodePlan, PlanFile
 from launcher.translate.rows import Unsupported
 from launcher.translate.versions import in_range

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping_rows import FOUR, THREE, mapping_of, spell_out
-from launcher.job import Job, Value
+from launcher.job import Job, Value, output_dir
 from launcher.translate.rows import NativeView, Row, Unsupported, fixed, same
 from launcher.translate.versions import in_range
 
@@ -52,11 +52,6 @@ _EXPERT_NAMES = (
     (r"DeepSeek-(Coder-)?V2", "deepseek_v2"),
     (r"DeepSeek-(V3|R1)(-\d|-Base|$)", "deepseek_v3"),
 )
-
-
-def output_dir(job: Job) -> str:
-    """Return the directory of the launcher's own files."""
-    return job.output_dir or f"launch_output/{job.name or 'job'}"
 
 
 def model_dir(job: Job) -> str:

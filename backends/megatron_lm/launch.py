@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from launcher.job import Job
+from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 from launcher.translate.native import NativeArgs
@@ -69,7 +69,7 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     kind = "supervised fine-tuning" if native.has("sft") else "pre-training"
     return LaunchPlan(
         nodes=nodes,
-        output_dir=job.output_dir or f"launch_output/{job.name or 'job'}",
+        output_dir=output_dir(job),
         what=(
             f"Megatron-LM core {native.version}: {kind} by pretrain_gpt.py under torchrun, "
             f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"

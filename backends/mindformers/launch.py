@@ -2,9 +2,8 @@
 
 from pathlib import PurePosixPath
 
-from backends.mindformers.mapping_outputs import output_dir
 from backends.mindformers.yaml_file import render
-from launcher.job import Job
+from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.rendezvous import master_addr, master_port
 from launcher.translate.native import NativeArgs

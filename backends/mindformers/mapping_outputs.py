@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping_support import KIND, drop, model_kind, require
-from launcher.job import Job, Value
+from launcher.job import Job, Value, output_dir
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, fixed, same
 
 _SAVE = "callbacks.CheckpointMonitor."
@@ -94,11 +94,6 @@ def _prefix() -> Row:
 
     note = "a label of file names"
     return Row(fields=(), flags=(flag,), emit=emit, read=read, when=_saves, derived=True, note=note)
-
-
-def output_dir(job: Job) -> str:
-    """Return where the launcher's own record of the run and MindFormers' files go."""
-    return job.output_dir or f"launch_output/{job.name or 'job'}"
 
 
 def _output_dir() -> Row:

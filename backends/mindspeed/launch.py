@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from backends.megatron_lm.launch import Variable, argv
-from launcher.job import Job
+from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
@@ -91,7 +91,7 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     kind = f"post-training ({native.get('stage')})" if native.has("stage") else "pre-training"
     return LaunchPlan(
         nodes=nodes,
-        output_dir=job.output_dir or f"launch_output/{job.name or 'job'}",
+        output_dir=output_dir(job),
         what=(
             f"MindSpeed-LLM {native.version}: {kind} by {script(native)} under torchrun, "
             f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"

@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from launcher.compose import ComposeError, compose
@@ -90,8 +90,3 @@ def show_mistakes(error: ComposeError, *, as_json: bool) -> None:
 def print_json(tree: Any) -> None:
     """Print plain data as JSON."""
     print(json.dumps(tree, indent=2, ensure_ascii=False))
-
-
-def joined(words: Iterable[str]) -> str:
-    """Return words separated by a middle dot, as all lists of alternatives are shown."""
-    return " · ".join(words)
