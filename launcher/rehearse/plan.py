@@ -9,6 +9,7 @@ from backends import REHEARSAL_DIALECT
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
 from launcher.rehearse.core.checks import check
 from launcher.rehearse.core.errors import RehearsalError
@@ -59,12 +60,12 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     path = f"{folder}/rehearsal.json"
     ranks = job.cluster.world_size
     judged = _judged(argv, ranks)
-    start = ("python", "-m", "launcher.rehearse.core", "--options", path, "--", *argv)
+    module = ("-m", "launcher.rehearse.core", "--options", path, "--", *argv)
+    start: tuple[str, ...] = ("python", *module)
     if job.rehearse.fake_world:
         what = f"rehearsal: megatron-core plays ranks of a world of {ranks} in one process, one iteration, no training"
     else:
-        # Our own starter instead of torchrun: real exit codes, refusals said once, time to save after Ctrl-C.
-        start = (*start[:3], "--ranks", str(ranks), *start[3:]) if ranks > 1 else start
+        start = torchrun(job, 0, module) if ranks > 1 else start
         what = f"rehearsal: the real megatron-core trains this job here on {ranks} process{'es' if ranks > 1 else ''}"
     what += f" (in place of {outcome.backend.title} {outcome.version})"
     env = (
