@@ -1,0 +1,89 @@
+"""The time of a step for given chunk times, and which steps make it so long: a linear program over start times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from launcher.balance.problem import Problem
+from launcher.balance.schedule import Schedule
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Timing:
+    """Start times of all steps, solved again and again for other durations (each solution starts from the last).
+
+    The objective is the end of the last step plus `repeated` periods. Its dual gives, for each step, how much the
+    objective grows with that step's duration: a bound that holds for every split, exact for this one.
+    """
+
+    def __init__(self, problem: Problem, steps: Schedule) -> None:
+        import highspy
+
+        self.parts, self.end = problem.parts, steps.chunk_of[steps.end]
+        self.solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+        self.solver.setOptionValue("output_flag", False)
+        self.infinity = highspy.kHighsInf
+        tails = [first for first, _ in steps.arcs]
+        self.tail = np.array(steps.chunk_of, dtype=np.int64)[tails]
+        self.delay = np.array(steps.sends, dtype=float) * problem.transfer
+        period = len(steps.chunk_of)
+        for _ in range(period + 1):
+            self.solver.addVar(0.0, self.infinity)
+        self.solver.changeColCost(steps.end, 1.0)
+        self.solver.changeColCost(period, float(steps.repeated))
+        for first, second in steps.arcs:
+            self._row([second, first], [1.0, -1.0])
+        if steps.repeated:
+            for last, before in steps.period:
+                self._row([period, last, before], [1.0, -1.0, 1.0])
+
+    def _row(self, columns: list[int], values: list[float]) -> None:
+        self.solver.addRow(
+            0.0, self.infinity, len(columns), np.array(columns, dtype=np.int32), np.array(values, dtype=float)
+        )
+
+    def __call__(self, durations: NDArray[np.float64]) -> tuple[float, NDArray[np.float64], float]:
+        """Return the time of a step, its growth with every duration, and the part that does not depend on them.
+
+        Args:
+            durations: forward times of all chunks, then backward times.
+        """
+        needed = durations[self.tail] + self.delay
+        for row, low in enumerate(needed):
+            self.solver.changeRowBounds(row, float(low), self.infinity)
+        self.solver.run()
+        total = self.solver.getInfo().objective_function_value + durations[self.end]
+        prices = np.array(self.solver.getSolution().row_dual)[: len(needed)]
+        growth = np.zeros(2 * self.parts)
+        np.add.at(growth, self.tail, prices)
+        growth[self.end] += 1.0
+        return float(total), growth, float(prices @ self.delay)
+
+
+def simulate(problem: Problem, steps: Schedule, durations: list[float]) -> float:
+    """Return when the last step ends if every step starts as early as it can; rounds not laid out cost a period each.
+
+    Args:
+        durations: forward times of all chunks, then backward times.
+    """
+    waits: list[list[tuple[int, float]]] = [[] for _ in steps.chunk_of]
+    missing = [0] * len(steps.chunk_of)
+    for (first, second), sent in zip(steps.arcs, steps.sends, strict=True):
+        waits[first].append((second, problem.transfer if sent else 0.0))
+        missing[second] += 1
+    start = [0.0] * len(steps.chunk_of)
+    ready = [step for step, count in enumerate(missing) if not count]
+    while ready:
+        step = ready.pop()
+        ends = start[step] + durations[steps.chunk_of[step]]
+        for follower, delay in waits[step]:
+            start[follower] = max(start[follower], ends + delay)
+            missing[follower] -= 1
+            if not missing[follower]:
+                ready.append(follower)
+    period = max((start[last] - start[before] for last, before in steps.period), default=0.0)
+    return start[steps.end] + durations[steps.chunk_of[steps.end]] + steps.repeated * period
