@@ -34,7 +34,7 @@ class Program:
         parts = range(problem.parts)
         # number[kind][mode][chunk] is the column that counts those layers.
         self.number = [
-            [[self._column(kind.count, f"{kind.name}_{mode.name}_{c}") for c in parts] for mode in kind.modes]
+            [[self.column(kind.count, f"{kind.name}_{mode.name}_{c}") for c in parts] for mode in kind.modes]
             for kind in problem.kinds
         ]
         self._counts()
@@ -42,11 +42,12 @@ class Program:
         self._modes()
         self._memory(steps)
         self.growth, self.base = self._durations()
-        self.time = self._column(self.infinity, "step_time", integer=False)
+        self.time = self.column(self.infinity, "step_time", integer=False)
         self.solver.changeColCost(self.time, 1.0)
 
     # -- building blocks
-    def _column(self, most: float, name: str, *, integer: bool = True) -> int:
+    def column(self, most: float, name: str, *, integer: bool = True) -> int:
+        """Add a variable from 0 to `most` and return its number."""
         self.solver.addVar(0.0, most)
         self.solver.passColName(self.width, name)
         if integer:
@@ -83,7 +84,7 @@ class Program:
         """Keep kinds in the model's order: once a later kind has begun, no earlier one follows."""
         problem = self.problem
         for border in range(1, len(problem.kinds)):
-            begun = [self._column(1, f"begun{border}_{chunk}") for chunk in range(problem.parts)]
+            begun = [self.column(1, f"begun{border}_{chunk}") for chunk in range(problem.parts)]
             for chunk in range(problem.parts):
                 if chunk:
                     self._most([(begun[chunk - 1], 1.0), (begun[chunk], -1.0)], 0)
@@ -104,7 +105,7 @@ class Program:
                 self._covered(chunk, problem.covered)
 
     def _exclusive(self, chunk: int, names: list[str]) -> None:
-        used = {name: self._column(1, f"uses_{name}_{chunk}") for name in names}
+        used = {name: self.column(1, f"uses_{name}_{chunk}") for name in names}
         for index, kind in enumerate(self.problem.kinds):
             for position, mode in enumerate(kind.modes[1:], start=1):
                 self._most([(self.number[index][position][chunk], 1.0), (used[mode.name], -float(kind.count))], 0)
@@ -114,14 +115,14 @@ class Program:
         """Let the first `covered` layers of the chunk be recomputed and no other."""
         kept = [kind[0][chunk] for kind in self.number]
         again = [mode[chunk] for kind in self.number for mode in kind[1:]]
-        enough = self._column(1, f"covered_{chunk}")
+        enough = self.column(1, f"covered_{chunk}")
         layers = float(self.problem.layers)
         self._most([(column, 1.0) for column in again], covered)
         self._most([*((column, 1.0) for column in kept), (enough, -layers)], 0)
         self.row(0, self.infinity, [*((column, 1.0) for column in again), (enough, -float(covered))])
         for later in range(1, len(self.number)):
             # A later kind is recomputed only where no earlier layer of the chunk is kept.
-            through = self._column(1, f"through{later}_{chunk}")
+            through = self.column(1, f"through{later}_{chunk}")
             self._most([*((column, 1.0) for column in kept[:later]), (through, layers)], layers)
             self._most([*((mode[chunk], 1.0) for mode in self.number[later][1:]), (through, -layers)], 0)
 
@@ -189,16 +190,6 @@ class Program:
         if self.solver.getModelStatus() != self.highspy.HighsModelStatus.kOptimal:
             return None
         return np.array(self.solver.getSolution().col_value), float(self.solver.getInfo().objective_function_value)
-
-    def start_from(self, split: Split) -> None:
-        """Give the solver a split to begin with."""
-        solution = self.highspy.HighsSolution()
-        solution.col_value = [0.0] * self.width
-        for kind, modes in zip(self.number, split.counts, strict=True):
-            for columns, counts in zip(kind, modes, strict=True):
-                for column, count in zip(columns, counts, strict=True):
-                    solution.col_value[column] = float(count)
-        self.solver.setSolution(solution)
 
     def layers(self, values: NDArray[np.float64]) -> list[float]:
         """Return layers per chunk, fractions included."""

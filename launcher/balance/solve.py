@@ -66,7 +66,7 @@ def balance(
     *,
     seconds: float = 60.0,
     gap: float = 1e-4,
-    start: Split | None = None,
+    quick: bool = False,
     watch: Callable[[float, float], None] | None = None,
 ) -> Balanced:
     """Return the split with the least step time within the memory of every stage.
@@ -74,7 +74,7 @@ def balance(
     Args:
         seconds: time limit; the best split so far is returned with its gap.
         gap: distance to the bound, as a share, at which to stop.
-        start: a split to begin with, such as `quick_split`'s.
+        quick: local search alone, and the bound of the linear program.
         watch: told the best time and the bound whenever one of them has moved.
 
     Raises:
@@ -83,12 +83,10 @@ def balance(
     """
     problem.checked()
     search = _Search(problem, seconds=seconds, gap=gap, watch=watch)
-    if start is not None:
-        search.consider(start)
-        search.program.start_from(start)
     search.begin()
     search.relax(share=0.3)
-    search.run()
+    if not quick or search.best is None:
+        search.run()
     return search.answer()
 
 

@@ -1,6 +1,6 @@
 """What would make a job fit: candidates are estimated one by one, and the cheapest in time are named."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from launcher.estimate.check import problems
@@ -10,10 +10,12 @@ from launcher.job import Job, Value, value_at, with_values
 _MOST = 3
 
 
-def cheapest(job: Job, before: Estimate) -> tuple[Change, ...]:
-    """Return at most three changes that make the job fit, the fastest first; single ones before pairs."""
-    from launcher.estimate.estimate import quick
+def cheapest(job: Job, quick: Callable[[Job], Estimate]) -> tuple[Change, ...]:
+    """Return at most three changes that make the job fit, the fastest first; single ones before pairs.
 
+    Args:
+        quick: estimates a sound job.
+    """
     singles = [values for values in _candidates(job) if any(value_at(job, path) != new for path, new in values.items())]
     found: list[tuple[float, Change]] = []
     enough: list[dict[str, Value]] = []

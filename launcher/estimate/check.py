@@ -1,12 +1,14 @@
 """What must be right before numbers mean anything: the rules of the layout, and a few of the estimate's own."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
-from launcher.estimate.placement import CannotSplit, Chunk, place
+from launcher.estimate.layout import CannotSplit
+from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.job import Job
+from launcher.job.machine import Hardware
 from launcher.rules.finding import Finding
 from launcher.rules.registry import RULES, Check, Facts, Fault, Rule
 
@@ -22,8 +24,15 @@ _PREFIXES = (
     "FP8-",
     "REQ-MODEL",
     "REQ-BATCH",
+    "SENSE-HEADS",
+    "SENSE-VOCAB",
 )
-_POSITIVE = ("memory_gib", "bf16_tflops", "fp8_tflops", "fp32_tflops", "memory_bandwidth_gbs", "intra_node_gbs")
+_SHARES = tuple(field.name for field in fields(Hardware) if field.name.endswith(("_efficiency", "_share")))
+_POSITIVE = (
+    *("memory_gib", "bf16_tflops", "fp8_tflops", "fp32_tflops", "memory_bandwidth_gbs"),
+    *("intra_node_gbs", "inter_node_gbs", "shared_link_gbs", "host_link_gbs"),
+    *_SHARES,
+)
 _OWN: list[Rule] = []
 
 
@@ -53,6 +62,28 @@ def resolved(job: Job) -> Resolved | CannotSplit:
     return answer
 
 
+# Attention counts pairs that a causal mask skips, so its share may exceed one.
+_MOST_ATTENTION = 2.0
+_JUDGED: list[tuple[Hardware, tuple[list[Fault], list[Fault]]]] = []
+
+
+def _of_hardware(hardware: Hardware) -> tuple[list[Fault], list[Fault]]:
+    """Return figures of zero and shares above one; the last answer is kept for the same object."""
+    if _JUDGED and _JUDGED[0][0] is hardware:
+        return _JUDGED[0][1]
+    zero, above = [], []
+    for name in _POSITIVE:
+        if getattr(hardware, name) == 0:
+            zero.append(Fault(message=f"hardware.{name} is 0: nothing could run on that", fields=(f"hardware.{name}",)))
+    for name in _SHARES:
+        value, most = getattr(hardware, name), _MOST_ATTENTION if name.startswith("attention") else 1.0
+        if value is not None and value > most:
+            message = f"hardware.{name} {value:g} is above {most:g}: it is a share of the peak"
+            above.append(Fault(message=message, fields=(f"hardware.{name}",)))
+    _JUDGED[:] = [(hardware, (zero, above))]
+    return zero, above
+
+
 # Rules that repeat in their own words what an earlier rule has found already.
 _FOLLOWS = frozenset({"EST-STAGES", "EST-RECOMPUTE"})
 
@@ -70,12 +101,7 @@ def _rule(id: str, source: str) -> Callable[[Check], Check]:
 @_rule("EST-HARDWARE", source="launch estimate")
 def hardware_is_usable(facts: Facts) -> Iterator[Fault]:
     """Memory, peaks, bandwidths and efficiencies of the hardware must be above zero where they are given."""
-    hardware = facts.job.hardware
-    names = [*_POSITIVE, "inter_node_gbs", "shared_link_gbs", "host_link_gbs"]
-    names += [name for name in hardware.__slots__ if name.endswith(("_efficiency", "_share"))]
-    for name in dict.fromkeys(names):
-        if getattr(hardware, name) == 0:
-            yield Fault(message=f"hardware.{name} is 0: nothing could run on that", fields=(f"hardware.{name}",))
+    yield from _of_hardware(facts.job.hardware)[0]
 
 
 @_rule("EST-MEM-FACTOR", source="launch estimate")
@@ -88,6 +114,20 @@ def factor_is_a_share(facts: Facts) -> Iterator[Fault]:
     if options.attention_sparsity >= 1:
         message = f"estimate.attention_sparsity {options.attention_sparsity:g}: nothing would be left"
         yield Fault(message=message, fields=("estimate.attention_sparsity",))
+
+
+@_rule("EST-SHARES", source="launch estimate")
+def shares_are_at_most_one(facts: Facts) -> Iterator[Fault]:
+    """Nothing reaches more than its peak, offloads more than there is, or routes to experts without capacity."""
+    job = facts.job
+    yield from _of_hardware(job.hardware)[1]
+    fraction = job.offload.optimizer_fraction
+    if fraction is not None and fraction > 1:
+        message = f"offload.optimizer_fraction {fraction:g} is above 1: it is a share of the optimizer"
+        yield Fault(message=message, fields=("offload.optimizer_fraction",))
+    if job.model.is_moe and job.moe.capacity_factor == 0:
+        message = "moe.capacity_factor is 0: no expert would get a token"
+        yield Fault(message=message, fields=("moe.capacity_factor",))
 
 
 @_rule("EST-STAGES", source="megatron-core 0.16.1 transformer_block.py get_num_layers_to_build")
@@ -134,6 +174,11 @@ def recompute_fits_chunk(facts: Facts) -> Iterator[Fault]:
             f"{'stage' if sizes.per_stage else 'chunk'}",
             fields=("recompute.num_layers", "parallel.pp", "parallel.vpp"),
         )
+
+
+def own_rules() -> tuple[Rule, ...]:
+    """Return the rules of the estimate alone."""
+    return tuple(_OWN)
 
 
 def problems(job: Job) -> list[Finding]:

@@ -1,19 +1,21 @@
 """One estimate from one job: a pure function, without torch or numpy, in a fraction of a millisecond."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.layers import operations_of
+from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
-from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static
-from launcher.estimate.operation import Operation
+from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
+from launcher.estimate.operation import OFFLOADED, Operation
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
-from launcher.estimate.placement import CannotSplit, Chunk
+from launcher.estimate.placement import Chunk
 from launcher.estimate.result import Estimate, StageMemory, StepTime
 from launcher.estimate.schedule import Event
-from launcher.estimate.sizes import Sizes, kernel_sizes
+from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.estimate.timing import Tail, model_flops, step_time, tail
 from launcher.estimate.unread import unread
@@ -44,11 +46,7 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
         raise CannotEstimate(found)
     answer = quick(job, exact=True, timeline=timeline)
     if answer.fits is False and changes:
-        from dataclasses import replace
-
-        from launcher.estimate.changes import cheapest
-
-        return replace(answer, changes=cheapest(job, answer))
+        return replace(answer, changes=cheapest(job, quick))
     return answer
 
 
@@ -66,6 +64,7 @@ class _Stage:
     counts: Counts
     costs: tuple[ChunkCost, ...]
     adapters: int
+    placeholders: float
 
 
 # Steps of all stages beyond which also a single estimate extends the schedule instead of simulating all of it.
@@ -93,7 +92,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     )
     kernels = kernel_sizes(sizes)
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
-    memories = _memories(job, sizes, machine, placed, stages)
+    memories = _memories(job, sizes, stages)
     steps = 2 * sizes.pp * sizes.vpp * sizes.micro_batches
     events: list[Event] | None = [] if timeline else None
     whole = exact and steps <= _MOST_EVENTS
@@ -105,13 +104,22 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
 
 @lru_cache(maxsize=512)
 def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
-    counts, costs, before = Counts(), [], 0
+    costs, before = [], 0
     for chunk in chunks:
-        counts += chunk_parameters(sizes, chunk)
         costs.append(cost(parts_of(sizes, machine, chunk, before)))
         before += len(chunk.kinds)
+    counts, adapters, kept = _holds(plain_sizes(sizes), machine, chunks)
+    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters, placeholders=kept)
+
+
+@lru_cache(maxsize=512)
+def _holds(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> tuple[Counts, int, float]:
+    """Return a stage's parameters, those of its adapters, and bytes of placeholders of weight gradients."""
+    counts = Counts()
+    for chunk in chunks:
+        counts += chunk_parameters(sizes, chunk)
     adapters = _adapters(sizes, machine, chunks) if sizes.lora else 0
-    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters)
+    return counts, adapters, placeholders(sizes, _operations(sizes, machine, chunks))
 
 
 def _adapters(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> int:
@@ -132,24 +140,18 @@ def _operations(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> li
     return found
 
 
-def _memories(
-    job: Job, sizes: Sizes, machine: Machine, placed: tuple[tuple[Chunk, ...], ...], stages: list[_Stage]
-) -> tuple[StageMemory, ...]:
+def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory, ...]:
     one = job.hardware.workspace_gib if job.hardware.workspace_gib is not None else ASSUMED["workspace_gib"]
-    library, kernels = library_workspace(sizes, one * GIB), kernel_sizes(sizes)
-    memories = []
-    for index, (chunks, stage) in enumerate(zip(placed, stages, strict=True)):
-        workspace = library + _workspace(kernels, machine, chunks)
-        parts = static(sizes, stage.counts, stage.adapters)
-        held = activations(sizes, index, stage.costs)
-        memories.append(stage_memory(index, parts, held, workspace, job.estimate.mem_factor))
+    library, factor = library_workspace(sizes, one * GIB), job.estimate.mem_factor
+    memories: list[StageMemory] = []
+    parts, update, before = (0.0, 0.0, 0.0), 0.0, None
+    for index, stage in enumerate(stages):
+        if stage is not before:
+            parts, before = static(sizes, stage.counts, stage.adapters), stage
+            update = step_peak(sizes, stage.counts, stage.adapters)
+        held = max(activations(sizes, index, stage.costs), update)
+        memories.append(stage_memory(index, parts, held, library + stage.placeholders, factor))
     return tuple(memories)
-
-
-@lru_cache(maxsize=512)
-def _workspace(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> float:
-    """Return bytes of placeholders of weight gradients."""
-    return placeholders(sizes, _operations(sizes, machine, chunks))
 
 
 def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Event] | None, *, whole: bool) -> StepTime:
@@ -167,6 +169,11 @@ def _simplified(job: Job) -> list[str]:
         notes.append(f"task.type {job.task.type}: counted like one plain sequence each, without a reference model")
     if job.lora.rank and job.lora.target_modules and "all-linear" not in job.lora.target_modules:
         notes.append("lora.target_modules: counted as every product of attention and dense networks")
+    strange = [name for name in job.offload.modules if name not in OFFLOADED]
+    if strange:
+        notes.append(f"offload.modules: does not change the estimate for {', '.join(strange)}, counted as kept")
+    elif job.offload.modules:
+        notes.append("offload.modules: the transfers are counted as hidden behind computation")
     if _shorter_samples(job):
         notes.append("batch.seq_length: every sequence is counted at full length; shorter samples need less")
     return notes

@@ -1,37 +1,38 @@
 """The kernels of a mixture-of-experts network: routing, dispatch, grouped products, combination, shared experts."""
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from launcher.estimate import network
+from launcher.estimate.builder import Builder
 from launcher.estimate.operation import Operation
-
-if TYPE_CHECKING:
-    from launcher.estimate.layers import Builder
-
 
 # Small kernels of scores, top-k, balancing loss, token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
 _ROUTING_KERNELS = 10
 
 
-def routed_tokens(builder: "Builder") -> float:
+def routed_tokens(builder: Builder) -> float:
     """Return the tokens that the experts of a rank get, when every expert gets the same number of tokens."""
     s = builder.sizes
     share = float(builder.local * s.topk * s.etp)
     return share * s.capacity if s.capacity else share
 
 
-def experts(builder: "Builder") -> list[Operation]:
+def experts(builder: Builder) -> list[Operation]:
     """Return the operations of the experts of one layer, in the order of Megatron-core's all-to-all dispatcher."""
     s = builder.sizes
     operations = [_router(builder)]
-    shared = builder.mlp(s.shared_ffn, prefix="shared ", module="shared", shared=True) if s.shared_ffn else []
+    # With overlap the gathered input is one of its own (megatron-core 0.16.1 shared_experts.py, cached_fc1_input).
+    gathered = s.overlap_shared and s.sp
+    shared = builder.mlp(s.shared_ffn, prefix="shared ", module="shared", shared=not gathered) if s.shared_ffn else []
+    if shared and gathered:
+        shared[0] = replace(shared[0], keeps=float(builder.tokens * s.hidden * builder.gemm))
     operations += _dispatch(builder)
     operations += _grouped(builder)
     operations.append(_combine(builder))
     return operations + shared
 
 
-def _router(builder: "Builder") -> Operation:
+def _router(builder: Builder) -> Operation:
     """Return gating: a product of hidden x experts, scores and top-k in fp32."""
     s, machine, tokens = builder.sizes, builder.machine, builder.local
     flops = 2.0 * tokens * s.hidden * s.experts
@@ -50,7 +51,7 @@ def _router(builder: "Builder") -> Operation:
     )
 
 
-def _exchange(builder: "Builder", sent: float) -> float:
+def _exchange(builder: Builder, sent: float) -> float:
     """Return seconds of one exchange of `sent` bytes a rank between the expert-parallel ranks."""
     s, machine = builder.sizes, builder.machine
     stride = s.etp
@@ -64,7 +65,7 @@ def _exchange(builder: "Builder", sent: float) -> float:
     return seconds * 0.7 if s.overlap_shared and s.shared_ffn else seconds
 
 
-def _dispatch(builder: "Builder") -> list[Operation]:
+def _dispatch(builder: Builder) -> list[Operation]:
     s, machine, act = builder.sizes, builder.machine, builder.act
     tokens = builder.local * s.hidden * act
     sent = float(builder.local * s.topk) * s.hidden * act * (s.capacity or 1.0)
@@ -89,7 +90,7 @@ def _dispatch(builder: "Builder") -> list[Operation]:
     ]
 
 
-def _held(builder: "Builder") -> float:
+def _held(builder: Builder) -> float:
     """Return bytes of dispatched tokens that the layer's forward still refers to until it ends.
 
     MoELayer.forward keeps the permuted and, where they are sorted again, the received tokens in local variables
@@ -101,7 +102,7 @@ def _held(builder: "Builder") -> float:
     return sent + (got if s.ep > 1 and s.experts > s.ep else 0.0)
 
 
-def _grouped(builder: "Builder") -> list[Operation]:
+def _grouped(builder: Builder) -> list[Operation]:
     s, machine, act = builder.sizes, builder.machine, builder.act
     rows = routed_tokens(builder)
     held = _held(builder)
@@ -124,7 +125,7 @@ def _grouped(builder: "Builder") -> list[Operation]:
     return [up, activation, down]
 
 
-def _product(builder: "Builder", name: str, rows: float, inner: int, outer: int, local: int) -> Operation:
+def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, local: int) -> Operation:
     s, machine, act = builder.sizes, builder.machine, builder.act
     flops = 2.0 * rows * inner * outer
     size = rows * (inner + outer) * act + local * inner * outer * act
@@ -146,7 +147,7 @@ def _product(builder: "Builder", name: str, rows: float, inner: int, outer: int,
     )
 
 
-def _combine(builder: "Builder") -> Operation:
+def _combine(builder: Builder) -> Operation:
     s, machine, act = builder.sizes, builder.machine, builder.act
     tokens = builder.local * s.hidden * act
     sent = float(builder.local * s.topk) * s.hidden * act * (s.capacity or 1.0)

@@ -3,104 +3,15 @@
 from functools import lru_cache
 
 from launcher.estimate import network
+from launcher.estimate.builder import Builder
+from launcher.estimate.experts import experts
 from launcher.estimate.machine import Machine
-from launcher.estimate.operation import Layer, Operation, bound_by_host, checkpointed, recomputed, walk
-from launcher.estimate.sizes import Sizes
+from launcher.estimate.operation import Layer, Operation, bound_by_host, checkpointed, offloaded, recomputed, walk
+from launcher.estimate.sizes import Sizes, plain_sizes
 
 
-class Builder:
-    """Makes the operations of one job's layers on one machine; all tensors are counted for one rank."""
-
-    def __init__(self, sizes: Sizes, machine: Machine) -> None:
-        self.sizes, self.machine = sizes, machine
-        self.tokens, self.local = sizes.tokens, sizes.local_tokens
-        self.act = sizes.act
-        # What a matrix product keeps of its input: one byte an element in FP8.
-        self.gemm = 1 if sizes.fp8 else sizes.act
-        self.wire = self.act
-
-    # -- building blocks
-    def norm(self, name: str, tokens: int, width: int, module: str, *, keeps: bool = True) -> Operation:
-        """Return a normalisation over `width`: keeps its input and one fp32 figure a token."""
-        size = tokens * width * self.act
-        moved = self.machine.moved
-        return Operation(
-            name=name,
-            module=module,
-            keeps=size + 4 * tokens if keeps else 4 * tokens,
-            forward_needs=2 * size,
-            backward_needs=2 * size,
-            forward=moved(2 * size),
-            backward=moved(3 * size) + self.machine.latency,
-        )
-
-    def elementwise(self, name: str, module: str, size: float, *, needs: float = 0.0) -> Operation:
-        """Return a kernel that keeps nothing and moves `size` bytes in each direction."""
-        seconds = self.machine.moved(size)
-        return Operation(name=name, module=module, forward=seconds, backward=seconds, forward_needs=needs)
-
-    def linear(
-        self,
-        name: str,
-        module: str,
-        tokens: int,
-        inner: int,
-        outer: int,
-        *,
-        split: str = "none",
-        shared: bool = False,
-    ) -> Operation:
-        """Return a matrix product of `tokens` x inner x outer on this rank.
-
-        Args:
-            split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
-            shared: its input is kept by another operation already.
-        """
-        s, machine, act = self.sizes, self.machine, self.act
-        flops = 2.0 * tokens * inner * outer
-        given, made, weight = tokens * inner * act, tokens * outer * act, inner * outer * act
-        forward = machine.linear(flops, given + made + weight)
-        backward = machine.linear(flops, given + made + weight)
-        backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
-        forward_comm = backward_comm = 0.0
-        keeps = float(tokens * inner * self.gemm)
-        needs, back = float(given + made), float(given + made)
-        if s.tp > 1 and split != "none":
-            forward_comm, backward_comm = self._tensor_parallel(given, made, split)
-            if split == "column" and s.sp:
-                keeps = keeps if s.fp8 else keeps / s.tp
-                back += given
-        if shared:
-            keeps = 0.0
-        return Operation(
-            name=name,
-            module=module,
-            keeps=keeps,
-            forward_needs=needs,
-            backward_needs=back,
-            forward=forward,
-            backward=backward,
-            forward_comm=forward_comm,
-            backward_comm=backward_comm,
-            flops=flops,
-            weight=(outer, inner),
-        )
-
-    def _tensor_parallel(self, given: float, made: float, split: str) -> tuple[float, float]:
-        """Return seconds of the collectives of a split product, forward and backward."""
-        s, machine = self.sizes, self.machine
-        hidden = 0.3 if s.overlap_tp else 1.0
-        if s.sp:
-            if split == "column":
-                forward = network.all_gather(machine, given, s.tp, 1)
-                backward = forward + network.reduce_scatter(machine, given, s.tp, 1)
-            else:
-                forward = network.reduce_scatter(machine, made, s.tp, 1)
-                backward = network.all_gather(machine, made, s.tp, 1)
-            return forward * hidden, backward * hidden
-        if split == "column":
-            return 0.0, network.all_reduce(machine, given, s.tp, 1) * hidden
-        return network.all_reduce(machine, made, s.tp, 1) * hidden, 0.0
+class LayerBuilder(Builder):
+    """Makes the operations of one job's layers."""
 
     # -- attention
     def attention(self) -> list[Operation]:
@@ -187,6 +98,8 @@ class Builder:
             backward += machine.moved(6 * scores * act)
         elif s.swap_attention:
             statistics = 0.0
+        if s.fp8:
+            keeps += out  # beside the FP8 copy that the output projection keeps
         kept = 0.0 if s.swap_attention else q + k + v + keeps
         core = Operation(
             name="core attention",
@@ -206,7 +119,11 @@ class Builder:
     def _context(
         self, q: float, k: float, v: float, out: float, forward: float, backward: float
     ) -> tuple[float, float, float, float, float]:
-        """Return exposed seconds (forward, backward), bytes needed (forward, backward) and bytes kept for cp."""
+        """Return exposed seconds (forward, backward), bytes needed (forward, backward) and bytes kept for cp.
+
+        The ring keeps what every step has received and made until its forward ends (Transformer Engine 2.11
+        context_parallel.py, p2p_comm_buffers, out_per_step); all-to-all and gathering keep an output of their own.
+        """
         s, machine = self.sizes, self.machine
         if s.cp == 1:
             return 0.0, 0.0, 0.0, 0.0, 0.0
@@ -222,42 +139,22 @@ class Builder:
             given = q + k + v
             more_forward += max(4 * given, 3 * given + out, 2 * given + 4 * out) - given - out
             more_backward += max(5 * out, 2 * given + 3 * out + q + k, 3 * out + 4 * given) - given - 3 * out
-        if ring > 1:
-            gather = s.cp_algorithm == "allgather"
-            moved = network.send(machine, k + v, s.tp * inside) * (ring - 1)
-            comm_forward += max(0.0, moved - (0.0 if gather else forward))
-            comm_backward += max(0.0, 2 * moved - (0.0 if gather else backward))
-            more_forward += (k + v) * (ring if gather else 2) + 2 * out
-            more_backward += 4 * (k + v) + 2 * out
+        if ring > 1 and s.cp_algorithm == "allgather":
+            moved = network.all_gather(machine, ring * (k + v), ring, s.tp * inside)
+            comm_forward += moved
+            comm_backward += 2 * moved
+            more_forward += 2 * ring * (k + v) + out
+            more_backward += 3 * ring * (k + v)
+            keeps += out
+        elif ring > 1:
+            hidden, steps = (ring - 1) / ring, ring - 1
+            moved = network.send(machine, k + v, s.tp * inside) * steps
+            each = machine.attention_overhead * steps
+            comm_forward += max(0.0, moved - hidden * forward) + each + machine.moved(3 * out) * ring
+            comm_backward += max(0.0, 2 * moved - hidden * backward) + each + machine.moved(3 * (q + k + v)) * ring
+            more_forward += ring * (k + v + out)
+            more_backward += 4 * (k + v) + q
         return comm_forward, comm_backward, more_forward, more_backward, keeps
-
-    # -- feed-forward
-    def mlp(self, ffn: int, *, prefix: str = "", module: str = "mlp", shared: bool = False) -> list[Operation]:
-        """Return up projection, activation and down projection of a dense network."""
-        s, act = self.sizes, self.act
-        width = ffn // s.tp
-        up = self.linear(
-            f"{prefix}up", module, self.tokens, s.hidden, width * (2 if s.gated else 1), split="column", shared=shared
-        )
-        down = self.linear(f"{prefix}down", module, self.tokens, width, s.hidden, split="row")
-        return [up, self._activation(f"{prefix}activation", module, self.tokens * width * act), down]
-
-    def _activation(self, name: str, module: str, made: float) -> Operation:
-        """Return the activation function that makes `made` bytes."""
-        s, machine = self.sizes, self.machine
-        given = made * (2 if s.gated else 1)
-        keeps = given if s.fused_activation else given + made
-        if s.fp8 and not s.gated:
-            keeps = given
-        return Operation(
-            name=name,
-            module=module,
-            keeps=keeps,
-            forward_needs=given + made,
-            backward_needs=given + made,
-            forward=machine.moved(given + made) * (1 if s.fused_activation else 2),
-            backward=machine.moved(2 * given + made) * (1 if s.fused_activation else 2),
-        )
 
     def feed_forward(self, moe: bool) -> list[Operation]:
         """Return normalisation, dense network or experts, and the residual addition."""
@@ -267,8 +164,6 @@ class Builder:
         name, module = ("separate feed-forward norm", "norm") if separate else ("feed-forward norm", "mlp")
         operations = [self.norm(name, self.local, s.hidden, module)]
         if moe:
-            from launcher.estimate.experts import experts
-
             operations += experts(self)
         else:
             operations += self.mlp(s.ffn)
@@ -281,7 +176,7 @@ class Builder:
 @lru_cache(maxsize=512)
 def operations_of(sizes: Sizes, machine: Machine, moe: bool) -> tuple[Operation, ...]:
     """Return the kernels of one layer, without recomputation."""
-    builder = Builder(sizes, machine)
+    builder = LayerBuilder(sizes, machine)
     return tuple(builder.attention() + builder.feed_forward(moe))
 
 
@@ -292,7 +187,9 @@ def layer(sizes: Sizes, machine: Machine, moe: bool, recompute: str) -> Layer:
     Args:
         recompute: `none`, `selective`, or `full` (the job's own group size for method uniform).
     """
-    operations = list(operations_of(sizes, machine, moe))
+    operations = list(operations_of(plain_sizes(sizes), machine, moe))
+    if sizes.offload_modules:
+        operations = offloaded(operations, sizes.offload_modules)
     residual = float(sizes.local_tokens * sizes.hidden * sizes.act)
     if recompute == "full":
         saved = residual / sizes.tp if sizes.saved_over_tp and not sizes.sp else residual

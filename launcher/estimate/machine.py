@@ -74,6 +74,7 @@ class Machine:
     shared: float | None
     host: float
     node: int
+    mesh: bool
 
     def linear(self, flops: float, size: float, *, gradient: bool = False) -> float:
         """Return the seconds of a matrix product of `flops` that moves `size` bytes."""
@@ -161,5 +162,6 @@ def _read(
         shared=hardware.shared_link_gbs * 1e9 if hardware.shared_link_gbs else None,
         host=figure("host_link_gbs") * 1e9,
         node=min(hardware.node_devices or node, node),
+        mesh=hardware.full_mesh,
     )
-    return machine, tuple(assumed) if known else ()
+    return machine, (*hardware.unverified, *(assumed if known else ()))

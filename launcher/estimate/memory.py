@@ -45,6 +45,15 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
     return weights_dense + weights_expert, gradients_dense + gradients_expert, optimizer_dense + optimizer_expert
 
 
+def step_peak(sizes: Sizes, counts: Counts, adapters: int) -> float:
+    """Return bytes that the update of a rank's share needs for a moment, when no activations live any more."""
+    if not sizes.step_bytes:
+        return 0.0
+    dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)
+    share, expert_share = shares(sizes) if sizes.zero >= 1 else (1, 1)
+    return sizes.step_bytes * sizes.optimizer_fraction * (dense / share + expert / expert_share)
+
+
 # Grouped products run on four streams, each with a workspace of its own (transformer_engine/pytorch/module/base.py).
 _GROUPED_STREAMS = 4
 
@@ -68,7 +77,7 @@ def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
     if not sizes.fused_wgrad or not sizes.duplicated_mla or sizes.lora:
         return 0.0
     shapes = {op.weight for op in operations if op.weight is not None and op.name != "router"}
-    return float(sum(outer * inner * sizes.act for outer, inner in shapes))
+    return float(sizes.act * sum(outer * inner for outer, inner in shapes))
 
 
 def activations(sizes: Sizes, stage: int, chunks: Sequence[ChunkCost]) -> float:

@@ -8,10 +8,13 @@ def _bandwidth(machine: Machine, intra: float, group: int, stride: int) -> float
 
     Between nodes, the members of a group that share a node also share its network adapters with the other groups of
     that node, one adapter a device. On PCIe, groups that cross the host bridge share it, and longer rings lose part
-    of it to their own traffic (measured on A100 PCIe: 17.2, 15.8, 13.3 GB/s in total for rings of 2, 4, 8).
+    of it to their own traffic (measured on A100 PCIe: 17.2, 15.8, 13.3 GB/s in total for rings of 2, 4, 8). In a mesh
+    without switches a group has only the links between its own members.
     """
     span = group * stride
     if span <= machine.node:
+        if machine.mesh:
+            return intra * (group - 1) / max(1, machine.node - 1)
         if machine.shared is not None and span > machine.node // 2:
             left = 1 - 0.07 * (group // 2 - 1)
             return min(intra, machine.shared * left / max(1, min(stride, machine.node // group)))
@@ -54,14 +57,16 @@ def all_to_all(machine: Machine, size: float, group: int, stride: int) -> float:
     if group <= 1 or not size:
         return 0.0
     inside = min(group, max(1, machine.node // stride))
-    local = size * (inside - 1) / group / _bandwidth(machine, machine.all_to_all, inside, stride)
+    local = 0.0
+    if inside > 1:
+        local = size * (inside - 1) / group / _bandwidth(machine, machine.all_to_all, inside, stride)
     remote = size * (group - inside) / group / machine.inter if group > inside else 0.0
     return max(local, remote) + _latency(machine, group, stride)
 
 
 def send(machine: Machine, size: float, stride: int) -> float:
     """Return the seconds to send `size` bytes to a device `stride` further in the world."""
-    inside = stride < machine.node
-    return size / (machine.p2p if inside else machine.inter) + (
-        machine.intra_latency if inside else machine.inter_latency
-    )
+    if stride >= machine.node:
+        return size / machine.inter + machine.inter_latency
+    link = machine.p2p / max(1, machine.node - 1) if machine.mesh else machine.p2p
+    return size / link + machine.intra_latency

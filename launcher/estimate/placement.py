@@ -1,23 +1,18 @@
 """Which layers, embeddings and heads lie on which pipeline stage: Megatron-core's rules for even and uneven splits."""
 
-import re
 from dataclasses import dataclass
+from functools import lru_cache
 
+from launcher.estimate.layout import CannotSplit, parse_layout
 from launcher.estimate.sizes import Sizes
 from launcher.job import Job
 
 
-class CannotSplit(ValueError):
-    """The layers cannot be spread over the stages; `fields` names what to change."""
-
-    def __init__(self, message: str, fields: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.fields = fields
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
     """One model chunk of a stage: dense and MoE layers in order, and what stands before and after them.
+
+    Two that are the same are one object (`_chunk`): the caches of costs look them up often, by identity.
 
     Attributes:
         kinds: per layer, whether it has experts.
@@ -25,6 +20,7 @@ class Chunk:
         mtp: multi-token-prediction layers at its end.
         norm: the final normalisation is at its end.
         head: the output layer and the loss are at its end.
+        recomputed: layers at its beginning that method `block` recomputes; none: the same number in all chunks.
     """
 
     kinds: tuple[bool, ...]
@@ -32,9 +28,54 @@ class Chunk:
     mtp: int = 0
     norm: bool = False
     head: bool = False
+    recomputed: int | None = None
+
+
+@lru_cache(maxsize=4096)
+def _chunk(
+    kinds: tuple[bool, ...], embedding: bool, mtp: int, norm: bool, head: bool, recomputed: int | None = None
+) -> Chunk:
+    return Chunk(kinds=kinds, embedding=embedding, mtp=mtp, norm=norm, head=head, recomputed=recomputed)
+
+
+_PLACED: dict[tuple[object, ...], tuple[tuple[Chunk, ...], ...]] = {}
+_MOST_PLACED = 512
 
 
 def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
+    """Return the chunks of every stage, stage by stage; the same splits of the same model are computed once.
+
+    Raises:
+        CannotSplit: the numbers of layers do not come out.
+    """
+    parallel = job.parallel
+    key = (
+        (sizes.layers, sizes.experts > 0, sizes.dense_first, sizes.moe_every, sizes.mtp, sizes.pp, sizes.vpp),
+        (parallel.layout, parallel.noop_layers, parallel.first_stage_layers, parallel.last_stage_layers),
+        (parallel.account_for_embedding, parallel.account_for_loss, job.recompute.layers_per_chunk),
+    )
+    found = _PLACED.get(key)
+    if found is None:
+        if len(_PLACED) >= _MOST_PLACED:
+            _PLACED.clear()
+        found = _PLACED[key] = _treated(_place(job, sizes), job.recompute.layers_per_chunk)
+    return found
+
+
+def _treated(stages: tuple[tuple[Chunk, ...], ...], counts: tuple[int, ...]) -> tuple[tuple[Chunk, ...], ...]:
+    """Return the chunks with what each of them recomputes, where the job says it for each."""
+    if len(counts) != sum(map(len, stages)):
+        return stages
+    return tuple(
+        tuple(
+            _chunk(each.kinds, each.embedding, each.mtp, each.norm, each.head, counts[virtual * len(stages) + stage])
+            for virtual, each in enumerate(chunks)
+        )
+        for stage, chunks in enumerate(stages)
+    )
+
+
+def _place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     """Return the chunks of every stage, stage by stage.
 
     Source: get_num_layers_to_build and get_transformer_layer_offset, megatron-core 0.16.1.
@@ -59,12 +100,12 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
                 position += 1
             last = stage == sizes.pp - 1 and virtual == sizes.vpp - 1
             chunks[stage].append(
-                Chunk(
-                    kinds=tuple(kinds),
-                    embedding=stage == 0 and virtual == 0,
-                    mtp=sizes.mtp if last else 0,
-                    norm=(position == total and bool(kinds)) if sizes.mtp else last,
-                    head=last,
+                _chunk(
+                    tuple(kinds),
+                    stage == 0 and virtual == 0,
+                    sizes.mtp if last else 0,
+                    (position == total and bool(kinds)) if sizes.mtp else last,
+                    last,
                 )
             )
     return tuple(tuple(stage) for stage in chunks)
@@ -116,20 +157,6 @@ def _counts(job: Job, sizes: Sizes) -> list[list[int]]:
     return counts
 
 
-def parse_layout(text: str) -> list[str]:
-    """Return the chunks of a layout such as `Et*3|(tt|)*29,m|L` as strings of E, t, m and L.
-
-    Raises:
-        CannotSplit: a letter is unknown.
-    """
-    text = re.sub(r"\(([^)]+)\)\*(\d+)", lambda match: match[1] * int(match[2]), text.replace(",", "").replace(" ", ""))
-    text = re.sub(r"(.)\*(\d+)", lambda match: match[1] * int(match[2]), text)
-    wrong = sorted(set(text) - set("EtmL|"))
-    if wrong:
-        raise CannotSplit(f"{''.join(wrong)!r} is no part of a layout: E, t, m, L, |, (…)*n", ("parallel.layout",))
-    return text.split("|")
-
-
 def _from_layout(text: str, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     parts = parse_layout(text)
     flat = "".join(parts)
@@ -150,7 +177,8 @@ def _from_layout(text: str, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
         real += count
         head = "L" in part
         norm = (count > 0 and real == sizes.layers) if sizes.mtp else head
-        stages[index % sizes.pp].append(
-            Chunk(kinds=kinds, embedding="E" in part, mtp=part.count("m"), norm=norm, head=head)
-        )
+        stages[index % sizes.pp].append(_chunk(kinds, "E" in part, part.count("m"), norm, head))
     return tuple(tuple(stage) for stage in stages)
+
+
+__all__ = ["CannotSplit", "Chunk", "place"]

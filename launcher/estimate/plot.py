@@ -27,7 +27,11 @@ _STEPS = 80
 
 def write_plot(path: Path, job: Job, answer: Estimate) -> str | None:
     """Write both pictures to a file; return what is wrong where it cannot be done."""
-    drawing = draw(job, answer)
+    return write_drawing(path, draw(job, answer), f"{job.name or 'job'}: estimate")
+
+
+def write_drawing(path: Path, drawing: Drawing, title: str) -> str | None:
+    """Write a drawing as .html, .svg or .png; return what is wrong where it cannot be done."""
     if path.suffix == ".png":
         try:
             write_png(path, drawing)
@@ -36,9 +40,8 @@ def write_plot(path: Path, job: Job, answer: Estimate) -> str | None:
         return None
     picture = svg(drawing)
     if path.suffix == ".html":
-        name = escape(job.name or "job")
         picture = (
-            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}: estimate</title></head>'
+            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>'
             f'<body style="margin:24px">{picture}</body></html>'
         )
     path.write_text(picture, encoding="utf-8")

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 
 # One step of a stage: backward?, micro-batch, chunk.
 Step = tuple[bool, int, int]
@@ -20,11 +21,24 @@ class Event:
     end: float
 
 
+def groups_of(pp: int, micro_batches: int, group: int) -> list[range]:
+    """Return the micro-batches that one chunk runs in a row.
+
+    A remainder smaller than `pp` would stall the pipeline: Megatron-core refuses it (schedules.py), MindSpore has it
+    run with the first group (mindspore/toolkits e8d3573 pp_util.py:193).
+    """
+    rest = micro_batches % group
+    first = min(micro_batches, group + rest if rest < pp else group)
+    starts = range(first, micro_batches, group)
+    return [range(first), *(range(start, min(start + group, micro_batches)) for start in starts)]
+
+
 def warm_up(stage: int, pp: int, vpp: int, micro_batches: int, group: int) -> int:
     """Return how many forward steps a stage runs before its first backward (megatron-core schedules.py)."""
     if vpp == 1:
         return min(pp - stage - 1, micro_batches)
-    return min((pp - stage - 1) * 2 + (vpp - 1) * group, micro_batches * vpp)
+    first = len(groups_of(pp, micro_batches, group)[0])
+    return min((pp - stage - 1) * 2 + (vpp - 1) * first, micro_batches * vpp)
 
 
 @lru_cache(maxsize=512)
@@ -32,9 +46,9 @@ def order(stage: int, pp: int, vpp: int, micro_batches: int, group: int) -> tupl
     """Return the steps of one stage in order."""
     table = [
         (micro_batch, chunk)
-        for start in range(0, micro_batches, group)
+        for members in groups_of(pp, micro_batches, group)
         for chunk in range(vpp)
-        for micro_batch in range(start, min(start + group, micro_batches))
+        for micro_batch in members
     ]
     forward: list[Step] = [(False, micro_batch, chunk) for micro_batch, chunk in table]
     backward: list[Step] = [(True, micro_batch, vpp - 1 - chunk) for micro_batch, chunk in table]
@@ -92,46 +106,85 @@ class Pipeline:
         return len(self.forward[0])
 
 
-def simulate(pipeline: Pipeline, events: list[Event] | None = None) -> list[float]:
-    """Return when each stage has finished its last step; append every step to `events` where a list is given."""
-    pp, vpp, count = pipeline.pp, pipeline.vpp, pipeline.micro_batches
-    orders = [order(stage, pp, vpp, count, pipeline.group) for stage in range(pp)]
-    free, place, last = [0.0] * pp, [0] * pp, pp * vpp - 1
-    # When the input of a step has arrived, by direction, position in the model, and micro-batch.
-    arrived: list[list[list[float | None]]] = [[[None] * count for _ in range(last + 1)] for _ in range(2)]
-    arrived[0][0] = [0.0] * count
-    transfer, blocking = (pipeline.transfer if pp > 1 else 0.0), pipeline.blocking
-    waits = transfer if blocking else 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The steps of all stages in an order in which each comes after what it needs, whatever they take.
+
+    Attributes:
+        steps: stage and step.
+        moves: per step its stage, which duration, which arrival it needs and which it brings about, and how it passes
+            its result on (0: to another stage, 1: to itself or to nobody).
+        arrivals: number of arrivals; the last of them nobody waits for.
+    """
+
+    steps: tuple[tuple[int, Step], ...]
+    moves: tuple[tuple[int, int, int, int, int], ...]
+    arrivals: int
+
+
+def _program(pp: int, vpp: int, count: int, group: int) -> Program:
+    orders = [order(stage, pp, vpp, count, group) for stage in range(pp)]
+    positions = pp * vpp
+    last, nobody = positions - 1, 2 * positions * count
+    reached = [False] * (nobody + 1)
+    reached[:count] = [True] * count
+    place = [0] * pp
+    steps: list[tuple[int, Step]] = []
+    moves: list[tuple[int, int, int, int, int]] = []
     moving = True
     while moving:
         moving = False
-        for stage in range(pp):
-            steps, at, now = orders[stage], place[stage], free[stage]
-            first, total = at, len(steps)
-            forward, backward = pipeline.forward[stage], pipeline.backward[stage]
-            while at < total:
-                is_backward, micro_batch, chunk = steps[at]
+        for stage, own in enumerate(orders):
+            at = first = place[stage]
+            while at < len(own):
+                is_backward, micro_batch, chunk = own[at]
                 position = chunk * pp + stage
-                ready = arrived[is_backward][position][micro_batch]
-                if ready is None:
+                needs = (is_backward * positions + position) * count + micro_batch
+                if not reached[needs]:
                     break
-                start = ready if ready > now else now
-                now = start + (backward if is_backward else forward)[chunk]
-                if events is not None:
-                    events.append(_event(stage, steps[at], start, now))
                 if is_backward:
-                    if position:
-                        arrived[1][position - 1][micro_batch] = now + transfer
-                        now += waits
-                elif position == last:
-                    arrived[1][last][micro_batch] = now
+                    gives, ends = (needs - count, 0) if position else (nobody, 1)
                 else:
-                    arrived[0][position + 1][micro_batch] = now + transfer
-                    now += waits
+                    gives, ends = (
+                        (needs + count, 0) if position < last else ((positions + last) * count + micro_batch, 1)
+                    )
+                reached[gives] = True
+                steps.append((stage, own[at]))
+                moves.append((stage, (is_backward * pp + stage) * vpp + chunk, needs, gives, ends))
                 at += 1
             moving = moving or at > first
-            place[stage], free[stage] = at, now
-    assert all(at == len(steps) for at, steps in zip(place, orders, strict=True)), "the schedule is stuck"
+            place[stage] = at
+    assert all(at == len(own) for at, own in zip(place, orders, strict=True)), "the schedule is stuck"
+    return Program(steps=tuple(steps), moves=tuple(moves), arrivals=nobody + 1)
+
+
+_cached_program = lru_cache(maxsize=128)(_program)
+_MOST_CACHED = 10_000  # steps
+
+
+def simulate(pipeline: Pipeline, events: list[Event] | None = None) -> list[float]:
+    """Return when each stage has finished its last step; append every step to `events` where a list is given."""
+    pp, vpp, count = pipeline.pp, pipeline.vpp, pipeline.micro_batches
+    make = _cached_program if 2 * pp * vpp * count <= _MOST_CACHED else _program
+    program = make(pp, vpp, count, pipeline.group)
+    durations = [*chain.from_iterable(pipeline.forward), *chain.from_iterable(pipeline.backward)]
+    transfer = pipeline.transfer if pp > 1 else 0.0
+    passing = (transfer, 0.0)
+    waiting = (transfer if pipeline.blocking else 0.0, 0.0)
+    free, arrived = [0.0] * pp, [0.0] * program.arrivals
+    ends: list[float] = []
+    for stage, duration, needs, gives, how in program.moves:
+        now, ready = free[stage], arrived[needs]
+        if ready > now:
+            now = ready
+        now += durations[duration]
+        arrived[gives] = now + passing[how]
+        free[stage] = now + waiting[how]
+        if events is not None:
+            ends.append(now)
+    if events is not None:
+        for (stage, step), move, end in zip(program.steps, program.moves, ends, strict=True):
+            events.append(_event(stage, step, end - durations[move[1]], end))
     return free
 
 

@@ -1,8 +1,10 @@
 """Everything the estimate needs from a job as plain resolved numbers, and what had to be assumed for it."""
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from operator import attrgetter
 
+from launcher.estimate.layout import parse_layout
 from launcher.job import Job
 
 # Bytes of an element.
@@ -78,6 +80,7 @@ class Sizes:
     zero: int
     master_bytes: int
     state_bytes: int
+    step_bytes: int
     optimizer_fraction: float
     # -- memory switches
     recompute: str
@@ -86,6 +89,7 @@ class Sizes:
     per_stage: bool
     saved_over_tp: bool
     swap_attention: bool
+    offload_modules: tuple[str, ...]
     offload_layers: int
     # -- kernels
     npu: bool
@@ -148,6 +152,7 @@ _BEYOND_KERNELS = frozenset(
         "zero",
         "master_bytes",
         "state_bytes",
+        "step_bytes",
         "optimizer_fraction",
         "overlap_grad",
         "overlap_param",
@@ -155,19 +160,31 @@ _BEYOND_KERNELS = frozenset(
         "vocab_unpadded",
     }
 )
+_RECOMPUTE = frozenset({"recompute", "recompute_modules", "recompute_layers", "per_stage", "saved_over_tp"})
 _KERNEL_KEY = attrgetter(*(field.name for field in fields(Sizes) if field.name not in _BEYOND_KERNELS))
+_PLAIN_KEY = attrgetter(*(field.name for field in fields(Sizes) if field.name not in _BEYOND_KERNELS | _RECOMPUTE))
 _KERNELS: dict[tuple[object, ...], Sizes] = {}
+_PLAIN: dict[tuple[object, ...], Sizes] = {}
 _MOST_KERNELS = 2048
 
 
 def kernel_sizes(sizes: Sizes) -> Sizes:
     """Return the first sizes seen whose kernels are the same: jobs of a search share the costs of their layers."""
-    key = _KERNEL_KEY(sizes)
-    found = _KERNELS.get(key)
+    return _first(sizes, _KERNEL_KEY(sizes), _KERNELS)
+
+
+@lru_cache(maxsize=_MOST_KERNELS)
+def plain_sizes(sizes: Sizes) -> Sizes:
+    """Return the first sizes seen that differ from these at most in what is recomputed."""
+    return _first(sizes, _PLAIN_KEY(sizes), _PLAIN)
+
+
+def _first(sizes: Sizes, key: tuple[object, ...], seen: dict[tuple[object, ...], Sizes]) -> Sizes:
+    found = seen.get(key)
     if found is None:
-        if len(_KERNELS) >= _MOST_KERNELS:
-            _KERNELS.clear()
-        found = _KERNELS[key] = sizes
+        if len(seen) >= _MOST_KERNELS:
+            seen.clear()
+        found = seen[key] = sizes
     return found
 
 
@@ -215,7 +232,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     if kernels.cross_entropy_fusion is None:
         assumed.append("kernels.cross_entropy_fusion: false (Megatron-core's default)")
     fp8 = precision.fp8_format is not None or precision.fp8_recipe is not None
-    if is_moe and moe.capacity_factor is None:
+    if is_moe and not (moe.capacity_factor and moe.pad_to_capacity):
         assumed.append("routing: every expert gets the same number of tokens")
     sizes = Sizes(
         layers=model.num_hidden_layers or 0,
@@ -275,6 +292,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         zero=zero,
         master_bytes=master,
         state_bytes=state,
+        step_bytes=_step_bytes(job, 4 if grad_fp32 or dtype == 4 else dtype),
         optimizer_fraction=_resident_optimizer(job),
         recompute=recompute,
         recompute_modules=modules,
@@ -282,6 +300,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         per_stage=bool(job.recompute.per_pp_rank),
         saved_over_tp=bool(job.recompute.distribute_saved_activations),
         swap_attention=bool(job.offload.attention),
+        offload_modules=job.offload.modules,
         offload_layers=job.offload.activation_layers or 0,
         npu=job.hardware.device == "npu",
         flash=flash,
@@ -294,7 +313,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fused_permute=bool(moe.permute_fusion),
         grouped=moe.grouped_gemm is not False,
         dispatcher=moe.token_dispatcher_type,
-        capacity=moe.capacity_factor if moe.pad_to_capacity or moe.capacity_factor else None,
+        capacity=_capacity(job),
         probs=job.estimate.dispatch_probs,
         overlap_grad=bool(job.overlap.grad_reduce),
         overlap_param=bool(job.overlap.param_gather),
@@ -309,14 +328,20 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     return sizes, assumed
 
 
+def _capacity(job: Job) -> float | None:
+    """Return the tokens of an expert as a share of an equal one: its capacity if padded, else at most one."""
+    factor = job.moe.capacity_factor
+    if factor is None:
+        return None
+    return factor if job.moe.pad_to_capacity else min(1.0, factor)
+
+
 def _chunks_per_stage(job: Job) -> int:
     """Return the virtual pipeline size: given, or what an explicit layout has."""
     parallel = job.parallel
     if parallel.pp == 1:
         return 1
     if parallel.layout:
-        from launcher.estimate.placement import parse_layout
-
         return max(1, len(parse_layout(parallel.layout)) // parallel.pp)
     return parallel.vpp or 1
 
@@ -341,6 +366,19 @@ def _optimizer_bytes(job: Job, dtype: int, grad_fp32: bool, zero: int) -> tuple[
     first = BYTES[optimizer.exp_avg_dtype or "fp32"]
     second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
     return master, first + second
+
+
+def _step_bytes(job: Job, grad_bytes: int) -> int:
+    """Return bytes of fp32 copies for each parameter that the update makes: of gradients, or of small moments.
+
+    Sources: megatron-core 0.16.1 distrib_optimizer.py, _copy_model_grads_to_main_grads; Transformer Engine 2.14
+    optimizers/fused_adam.py, where one kernel reads and writes the moments only if both are bf16.
+    """
+    optimizer = job.optimizer
+    if not optimizer.precision_aware:
+        return 4 if grad_bytes < 4 else 0
+    moments = [optimizer.exp_avg_dtype or "fp32", optimizer.exp_avg_sq_dtype or "fp32"]
+    return 0 if moments == ["bf16", "bf16"] else 4 * sum(each != "fp32" for each in moments)
 
 
 def _resident_optimizer(job: Job) -> float:

@@ -1,14 +1,16 @@
 """A model chunk of a pipeline stage: embedding, layers, output layer and loss put together from their kernels."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 
 from launcher.estimate import network
-from launcher.estimate.layers import Builder, layer
+from launcher.estimate.builder import Builder
+from launcher.estimate.layers import layer
 from launcher.estimate.machine import Machine
 from launcher.estimate.operation import Layer, Operation, walk
 from launcher.estimate.placement import Chunk
-from launcher.estimate.sizes import Sizes
+from launcher.estimate.sizes import Sizes, plain_sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,25 +30,31 @@ def parts_of(sizes: Sizes, machine: Machine, chunk: Chunk, recomputed_before: in
             only where the number of layers holds per stage.
     """
     parts: list[Part] = []
+    plain = plain_sizes(sizes)
     if chunk.embedding:
-        parts.append(Part(name="embedding", layer=_embedding(sizes, machine)))
+        parts.append(Part(name="embedding", layer=_embedding(plain, machine)))
     parts += _layers(sizes, machine, chunk, recomputed_before)
-    builder = Builder(sizes, machine)
-    residual = float(sizes.local_tokens * sizes.hidden * sizes.act)
     if chunk.norm:
-        norm = builder.norm("final norm", sizes.local_tokens, sizes.hidden, "head")
+        residual = float(sizes.local_tokens * sizes.hidden * sizes.act)
+        norm = Builder(sizes, machine).norm("final norm", sizes.local_tokens, sizes.hidden, "head")
         parts.append(Part(name="final norm", layer=walk([norm], residual)))
     if chunk.mtp:
         parts.append(Part(name="mtp", layer=_mtp(sizes, machine, head=chunk.head), count=chunk.mtp))
     if chunk.head:
-        parts.append(Part(name="head", layer=walk(_head(sizes, machine), 0.0)))
+        parts.append(Part(name="head", layer=_output(plain, machine)))
     return parts
+
+
+@lru_cache(maxsize=512)
+def _output(sizes: Sizes, machine: Machine) -> Layer:
+    return walk(_head(sizes, machine), 0.0)
 
 
 def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, before: int) -> list[Part]:
     kind, covered = sizes.recompute, 0
     if kind == "block":
         covered = max(0, sizes.recompute_layers - before) if sizes.per_stage else sizes.recompute_layers
+        covered = covered if chunk.recomputed is None else chunk.recomputed
         kind = "selective" if sizes.recompute_modules else "none"
     runs: list[tuple[bool, str, int]] = []
     for recomputed, kinds in ((True, chunk.kinds[:covered]), (False, chunk.kinds[covered:])):
@@ -62,6 +70,7 @@ def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, before: int) -> list[P
     ]
 
 
+@lru_cache(maxsize=512)
 def _embedding(sizes: Sizes, machine: Machine) -> Layer:
     made = sizes.tokens * sizes.hidden * sizes.act
     local = sizes.local_tokens * sizes.hidden * sizes.act
@@ -131,6 +140,7 @@ def _cross_entropy(sizes: Sizes, machine: Machine) -> Operation:
     )
 
 
+@lru_cache(maxsize=512)
 def _mtp(sizes: Sizes, machine: Machine, *, head: bool) -> Layer:
     """Return one multi-token-prediction layer with its embedding, its output and its loss."""
     builder = Builder(sizes, machine)

@@ -1,46 +1,81 @@
 """Fields that a reader could expect to matter and that the estimate does not look at: named in the answer where set."""
 
+from functools import lru_cache
 from operator import attrgetter
 
 from launcher.job import Job, field_at
 
 _UNREAD = {
-    "parallel.cp_window": "rings are counted as one ring",
+    "batch.interleave": "micro-batches are counted one after the other",
+    "data.reset_attention_mask": "attention is counted over the whole sequence",
+    "kernels.attention_mask": "the mask is counted as one inside the kernel",
+    "kernels.bias_dropout_fusion": "counted as fused",
+    "kernels.deterministic": "counted with the fastest kernels",
+    "kernels.masked_softmax_fusion": "counted as fused",
+    "kernels.qkv_concat": "query, key and value are counted as one product",
+    "kernels.rmsnorm_fusion": "counted as fused",
+    "kernels.rope_fusion": "counted as fused",
+    "lora.quantization": "frozen weights are counted in the job's number format",
+    "moe.deepep": "counted as a plain all-to-all",
+    "moe.permute_fusion": "counted as fused",
+    "moe.router_dtype": "scores are counted in fp32",
+    "moe.router_fusion": "routing is counted as single kernels",
+    "moe.token_drop_policy": "tokens are counted as evenly spread",
+    "moe.tp_extend_ep": "experts are counted as split over etp",
+    "offload.activation_layers": "offloaded layers are counted as kept on the device",
+    "offload.optimizer_times": "the swapped optimizer is counted as moved at once",
+    "optimizer.main_grads_dtype": "precision.grad_reduce_in_fp32 decides about gradients",
+    "optimizer.main_params_dtype": "main weights are counted with what they add to bf16, two bytes",
+    "overlap.sequence_parts": "no communication is counted as hidden by it",
     "parallel.cp_mask_type": "attention is counted as causal",
+    "parallel.cp_window": "rings are counted as one ring",
+    "parallel.optimizer_shard_size": "optimizer states are counted as spread over all that hold the same weights",
+    "parallel.schedule": "counted as 1F1B, or interleaved with virtual stages",
+    "parallel.split_vocabulary": "the vocabulary is counted as split over tp",
     "parallel.tp_2d_x": "2-D tensor parallelism is counted as one-dimensional",
     "parallel.tp_2d_y": "2-D tensor parallelism is counted as one-dimensional",
-    "recompute.activation_num_layers": "the activation function is counted as recomputed in every layer",
-    "recompute.norm_num_layers": "normalisations are counted as recomputed in every layer",
-    "recompute.in_bubble": "recomputation is counted in full",
-    "recompute.in_advance": "recomputation is counted in full",
-    "recompute.communication": "communication is counted as repeated",
-    "offload.modules": "swapped modules are counted as kept on the device",
-    "offload.optimizer_times": "the swapped optimizer is counted as moved at once",
-    "offload.activation_layers": "offloaded layers are counted as kept on the device",
-    "moe.deepep": "counted as a plain all-to-all",
-    "moe.tp_extend_ep": "experts are counted as split over etp",
-    "moe.token_drop_policy": "tokens are counted as evenly spread",
-    "optimizer.main_grads_dtype": "precision.grad_reduce_in_fp32 decides about gradients",
+    "precision.apply_query_key_layer_scaling": "counted as part of the softmax",
+    "precision.attention_softmax_in_fp32": "softmax is counted as the kernels do it, in fp32 inside",
     "precision.fp8_recipe": "scaling factors and their kernels are not counted",
-    "kernels.deterministic": "counted with the fastest kernels",
-    "kernels.rope_fusion": "counted as fused",
-    "kernels.rmsnorm_fusion": "counted as fused",
-    "kernels.masked_softmax_fusion": "counted as fused",
-    "kernels.bias_dropout_fusion": "counted as fused",
+    "precision.norm_in_fp32": "normalisations are counted in the job's number format",
+    "precision.residual_in_fp32": "residual connections are counted in the job's number format",
+    "precision.rope_in_fp32": "rotary positions are counted in the job's number format",
+    "recompute.activation_num_layers": "the activation function is counted as recomputed in every layer",
+    "recompute.communication": "communication is counted as repeated",
+    "recompute.in_advance": "recomputation is counted in full",
+    "recompute.in_bubble": "recomputation is counted in full",
+    "recompute.norm_num_layers": "normalisations are counted as recomputed in every layer",
+    "recompute.optimizer_communication": "weights are counted as gathered once each way",
 }
-# Values that say the same as what is counted.
-_SAME = {"kernels.rope_fusion": True, "kernels.rmsnorm_fusion": True, "kernels.bias_dropout_fusion": True}
+# Values that say the same as what is counted; elsewhere "not set", false and nothing do.
+_SAME: dict[str, tuple[object, ...]] = {
+    "kernels.bias_dropout_fusion": (None, True),
+    "kernels.masked_softmax_fusion": (None, True),
+    "kernels.qkv_concat": (None, True),
+    "kernels.rmsnorm_fusion": (None, True),
+    "kernels.rope_fusion": (None, True),
+    "moe.permute_fusion": (None, True),
+    "parallel.schedule": (None, "1f1b"),
+    "parallel.split_vocabulary": (None, True),
+    "precision.attention_softmax_in_fp32": (True,),
+    "recompute.communication": (None, True),
+}
+_NOTHING: tuple[object, ...] = (None, False, ())
 
 
 _READ = attrgetter(*_UNREAD)
+_COUNTED = tuple((*_SAME.get(path, _NOTHING), field_at(path).default) for path in _UNREAD)
 
 
-def unread(job: Job) -> list[str]:
+def unread(job: Job) -> tuple[str, ...]:
     """Return a note for every field that the user has set and that does not change the estimate."""
+    return _notes(_READ(job), job.kernels.attention_backend not in ("unfused", "local"))
+
+
+@lru_cache(maxsize=256)
+def _notes(values: tuple[object, ...], flash: bool) -> tuple[str, ...]:
     notes = []
-    for path, value in zip(_UNREAD, _READ(job), strict=True):
-        if value is None or value is False or value == () or value == _SAME.get(path):
-            continue
-        if value != field_at(path).default:
-            notes.append(f"{path}: does not change the estimate ({_UNREAD[path]})")
-    return notes
+    for (path, reason), value, counted in zip(_UNREAD.items(), values, _COUNTED, strict=True):
+        if value not in counted and not (flash and path == "kernels.masked_softmax_fusion"):
+            notes.append(f"{path}: does not change the estimate ({reason})")
+    return tuple(notes)

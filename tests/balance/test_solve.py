@@ -209,3 +209,20 @@ def test_the_periodic_middle_of_a_long_step_costs_one_period_a_round(chunks: int
     steps = schedule(4, chunks, 64, whole=True)
     forward, backward = found.split.durations(problem)
     assert found.time == pytest.approx(simulate(problem, steps, [*forward, *backward]), rel=2e-3)
+
+
+@settings(max_examples=15, deadline=None)
+@given(small_problems())
+def test_the_program_that_is_written_for_other_solvers_has_the_same_optimum(problem: Problem) -> None:
+    from launcher.balance.whole import whole_program
+
+    if problem.layers < problem.fewest * problem.parts:
+        return
+    values, _ = whole_program(problem).solve(60.0, 1e-6)
+    if values is None:
+        with pytest.raises(Infeasible):
+            balance(problem)
+        return
+    program = whole_program(problem)
+    values, bound = program.solve(60.0, 1e-6)
+    assert balance(problem, gap=1e-6).time == pytest.approx(bound, rel=1e-4)

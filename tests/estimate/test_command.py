@@ -1,6 +1,7 @@
 """`launch estimate`: JSON of the contract, one screen, pictures, trace, and one clear error for each bad input."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,23 @@ BAD = {
     "negative": (["batch.seq_length=-1"], "EST-VALUE", "batch.seq_length"),
     "zero": (["model.hidden_size=0"], "EST-VALUE", "model.hidden_size"),
     "experts": (["parallel.ep=3"], "", "parallel.ep"),
+    "efficiency above the peak": (["hardware.matmul_efficiency=7"], "EST-SHARES", "hardware.matmul_efficiency"),
+    "more offloaded than there is": (
+        ["offload.optimizer=true", "offload.optimizer_fraction=3"],
+        "EST-SHARES",
+        "offload.optimizer_fraction",
+    ),
+    "capacity of 0": (["moe.capacity_factor=0"], "EST-SHARES", "moe.capacity_factor"),
+    "heads that do not share": (["model.num_key_value_heads=5"], "SENSE-HEADS", "model.num_key_value_heads"),
+    "a layout of other layers": (["parallel.layout=EttL"], "EST-STAGES", "parallel.layout"),
+    "letters that are no layout": (["parallel.layout=xyz"], "EST-STAGES", "parallel.layout"),
+    "virtual stages": (["parallel.vpp=5"], "PAR-PP-LAYERS", "parallel.vpp"),
+    "more experts a token than there are": (["model.num_experts_per_tok=500"], "MOE-TOPK", "model.num_experts"),
+    "global batch": (["batch.global_batch_size=7"], "BATCH-GLOBAL", "batch.global_batch_size"),
+    "not a number": (["hardware.memory_gib=nan"], "EST-VALUE", "hardware.memory_gib"),
+    "negative price": (["hardware.price=-1"], "EST-VALUE", "hardware.price"),
+    "no nodes": (["cluster.nodes=0"], "EST-VALUE", "cluster.nodes"),
+    "Ascend without fp8": (["hardware=ascend_910b", "precision.fp8_format=e4m3"], "FP8-HARDWARE", "fp8_format"),
 }
 
 
@@ -81,11 +99,14 @@ def test_bad_input_is_refused_with_its_field(words: list[str], rule: str, field:
     assert rule in err
     assert field in err
     assert "Traceback" not in err
+    assert re.search(r"\(command line\)|\.yaml:\d+\)|\(\S+=\S+\)", err), "the place of the mistake is not named"
 
 
 USAGE = {
     "unknown field": (["hardware.memory_gb=80"], "memory_gib"),
     "not a number": (["batch.seq_length=long"], "batch.seq_length"),
+    "unknown module": (["recompute.modules=[foo]"], "core_attn"),
+    "unknown section": (["hardwear.memory_gib=80"], "hardware"),
     "unknown folder": (["--plot", "/nowhere/at/all.html"], "/nowhere/at"),
     "unknown kind of picture": (["--plot", "picture.gif"], ".svg"),
 }

@@ -51,6 +51,10 @@ SMALLER: dict[str, tuple[Change, Change]] = {
     ),
     "flash attention": ({"kernels": {"attention_backend": "unfused"}}, {}),
     "swapped attention": ({}, {"offload": {"attention": True}}),
+    "inputs of experts on the host": (
+        {"model": MOE, "parallel": {"ep": 8}},
+        {"model": MOE, "parallel": {"ep": 8}, "offload": {"modules": ["expert_fc1"]}},
+    ),
     "smaller micro-batch": ({"batch": {"micro_batch_size": 4}}, {"batch": {"micro_batch_size": 2}}),
     "moe recomputation": (
         {"model": MOE, "parallel": {"ep": 8}},
@@ -61,9 +65,9 @@ SMALLER: dict[str, tuple[Change, Change]] = {
         {"model": MOE, "parallel": {"ep": 8}, "recompute": {"granularity": "selective", "modules": ["moe_act"]}},
     ),
     "expert parallel": ({"model": MOE}, {"model": MOE, "parallel": {"ep": 8}}),
-    "capacity below one": (
-        {"model": MOE, "parallel": {"ep": 8}, "moe": {"capacity_factor": 1.5}},
-        {"model": MOE, "parallel": {"ep": 8}, "moe": {"capacity_factor": 1.0}},
+    "smaller capacity": (
+        {"model": MOE, "parallel": {"ep": 8}, "moe": {"capacity_factor": 1.5, "pad_to_capacity": True}},
+        {"model": MOE, "parallel": {"ep": 8}, "moe": {"capacity_factor": 1.0, "pad_to_capacity": True}},
     ),
 }
 

@@ -1,18 +1,21 @@
 """Imports every command line of the corpus, writes it back, and prints how many come back the same, and how fast.
 
-    python -m tools.bench.corpus --facts DIR [--backend B] [--failures] [--json]
+    python -m tools.bench.corpus --facts DIR [--megatron-lm CHECKOUT] [--backend B] [--failures] [--json]
 
 DIR holds corpus_*.jsonl: real command lines and files of the backends' own examples, one JSON object a line.
+CHECKOUT is one of Megatron-LM: the `model_config.yaml` of its functional tests are read from it.
 Exit code 1 if a goal is missed: every command imports, 98 % come back the same, 85 % of uses reach a canonical field.
 """
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import Difference, canonical_share, differences
 
 # File of the corpus, backend, and what its names of versions are called in the catalogues.
@@ -58,6 +62,21 @@ def outcomes(file: Path, backend: str, versions: Mapping[str, str]) -> Iterator[
         yield _outcome(record, backend, versions)
 
 
+def of_checkout(folder: Path) -> Iterator[Outcome]:
+    """Import the configurations of Megatron-LM's functional tests and compare what comes back."""
+    for path in sorted(folder.rglob("tests/functional_tests/**/model_config.yaml")):
+        outcome = Outcome(path=str(path.relative_to(folder)))
+        try:
+            outcome.imported = read_file(path, Wanted(partial=True))[0]
+            outcome.differences = differences(outcome.imported)
+            outcome.refused = "; ".join(str(note) for note in outcome.imported.problems)
+        except ImportRefused as error:
+            outcome.outside = re.sub(r"\d+", "N", error.notes[0].message)
+        except Exception as error:  # a crash is a result here, the one that must not happen
+            outcome.crashed = f"{type(error).__name__}: {error}"
+        yield outcome
+
+
 def _outcome(record: Mapping[str, Any], backend: str, versions: Mapping[str, str]) -> Outcome:
     outcome = Outcome(path=f"{record.get('version') or record.get('source') or ''} {record['path']}".strip())
     outcome.outside = _outside(record, backend)
@@ -80,7 +99,10 @@ def _outcome(record: Mapping[str, Any], backend: str, versions: Mapping[str, str
 def _outside(record: Mapping[str, Any], backend: str) -> str:
     """Return why a record is no training command of the backend; empty if it is one."""
     if "yaml" in record and "argv" not in record:
-        kinds = {"pynative": "pynative TrainConfig, another program", "other": "no training configuration"}
+        kinds = {
+            "pynative": "pynative TrainConfig: read as the static graph's file, not written back",
+            "other": "no training configuration",
+        }
         if record.get("run_mode") in ("predict", "eval"):
             return f"run_mode {record['run_mode']}: no training"
         return kinds.get(str(record.get("kind")), "")
@@ -142,11 +164,17 @@ def main() -> int:
     options = _options()
     report: dict[str, Any] = {}
     total = 0.0
-    for name, (backend, versions) in _CORPORA.items():
+    sources = {
+        backend: partial(outcomes, options.facts / name, backend, versions)
+        for name, (backend, versions) in _CORPORA.items()
+    }
+    if options.megatron_lm is not None:
+        sources["megatron_lm"] = partial(of_checkout, options.megatron_lm)
+    for backend, read in sources.items():
         if options.backend not in (None, backend):
             continue
         start = time.process_time()
-        results = list(outcomes(options.facts / name, backend, versions))
+        results = list(read())
         seconds = time.process_time() - start
         total += seconds
         for part in dict.fromkeys(each.part for each in results):
@@ -167,6 +195,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.bench.corpus", description=__doc__.split("\n")[0])
     parser.add_argument("--facts", type=Path, required=True, metavar="DIR", help="folder with corpus_*.jsonl")
+    parser.add_argument("--megatron-lm", type=Path, metavar="CHECKOUT", help="also the configurations of its tests")
     parser.add_argument("--backend", help="only this one")
     parser.add_argument("--failures", action="store_true", help="also every single failure, not only the grouped ones")
     parser.add_argument("--pass-through", action="store_true", help="also the most used arguments without a field")

@@ -1,9 +1,10 @@
 """How far `launch estimate` is from real runs: mean and worst error of memory and time, source by source.
 
-    python -m tools.bench.estimate_accuracy MEASURED.jsonl [--rows] [--markdown]
+    python -m tools.bench.estimate_accuracy [MEASURED.jsonl] [--rows] [--markdown]
 
-Each line of the file is one measured run with its source. A row's job is written from what the source says, nothing
-else: no row has a factor of its own. Rows of models or stacks that the estimate does not describe are counted as such.
+Each line of the file (by default `measured.jsonl` beside this one) is one measured run with its source. A row's job is
+written from what the source says, nothing else: no row has a factor of its own. Rows of models or stacks that the
+estimate does not describe are counted as such.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from launcher.job import Job
 from tools.bench import measured_megatron, measured_other, measured_simumax
 
 GIB = 1024**3
+ROWS = Path(__file__).with_name("measured.jsonl")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ def table(groups: Mapping[str, Sequence[Errors]], left: Mapping[str, int]) -> li
 def main() -> None:
     """Print the table."""
     made = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    made.add_argument("measured", type=Path, help="JSON lines of measured runs")
+    made.add_argument("measured", type=Path, nargs="?", default=ROWS, help="JSON lines of measured runs")
     made.add_argument("--rows", action="store_true", help="also print every run")
     made.add_argument("--markdown", action="store_true", help="a table for the docs")
     options = made.parse_args()

@@ -25,7 +25,7 @@ def job_of(row: Mapping[str, Any], hardware: Mapping[str, Any]) -> Job | None:
         return None
     if args.get("hybrid-layer-pattern") or args.get("spec") or ("vocab-size" in args and "vocab-file" in args):
         return None
-    tree = {
+    tree: dict[str, Any] = {
         "model": _model(args),
         "parallel": _parallel(args),
         "batch": {

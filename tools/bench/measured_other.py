@@ -45,6 +45,27 @@ _MOONLIGHT = {
 }
 
 
+# Rows of MindSpeed-LLM's table: what its scripts set beyond the layout (examples/mcore, c77308a1).
+_MINDSPEED: dict[str, list[str]] = {
+    "Qwen3-30B-A3B": ["model=qwen3_30b_a3b"],
+    "Qwen3-8B": ["model=qwen3_8b", "overlap.grad_reduce=true", "overlap.param_gather=true"],
+}
+_ASCEND = {"Atlas 900 A2": "ascend_910b", "Atlas 900 A3": "ascend_910c"}
+
+
+def _mindspeed(row: Mapping[str, Any]) -> list[str]:
+    words = [f"hardware={_ASCEND[row['hw']]}", f"cluster.nodes={row['nodes']}"]
+    words += [f"cluster.devices_per_node={row['gpus'] // row['nodes']}", "parallel.distributed_optimizer=true"]
+    words += [f"parallel.tp={row['tp']}", f"parallel.pp={row['pp']}", f"parallel.ep={row['ep']}", "parallel.etp=1"]
+    words += [f"batch.micro_batch_size={row['mbs']}", f"batch.global_batch_size={row['gbs']}"]
+    words += [f"batch.seq_length={row['seq_len']}", "kernels.attention_backend=flash"]
+    if row["recompute"] != "none":
+        granularity, method, layers = row["recompute"].split("/")
+        words += [f"recompute.granularity={granularity}", f"recompute.method={method}"]
+        words.append(f"recompute.num_layers={layers}")
+    return words + _MINDSPEED[row["model"]]
+
+
 def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     """Return the group of a row and the overrides that describe it; None for what the estimate does not describe."""
     model = str(row.get("model", ""))
@@ -53,6 +74,16 @@ def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
         words = [f"model.{name}={value}" for name, value in _MOONLIGHT.items()]
         words += [f"recompute.granularity={kind}", f"recompute.modules=[{modules}]"]
         return "Megatron-Bridge, recomputation on H100", words + _MOONLIGHT_RECIPE + _common(row, "h100_80g")
+    if "MindSpeed-LLM" in row["source"] and model in _MINDSPEED and row.get("tokens_per_s_per_device"):
+        return "MindSpeed-LLM table, Ascend A2 and A3", _mindspeed(row)
+    if "moe-hardware-configs" in row["source"] and model == "Qwen3-30B-A3B":
+        words = [
+            "model=qwen3_30b_a3b",
+            "moe.batch_overlap=true",
+            *_common(row, "h100_80g"),
+            "hardware.host_launch_us=0",
+        ]
+        return "Megatron-Bridge, Qwen3-30B-A3B on 16 H100", words
     tables = "docs/performance-summary" in row["source"] or "examples/llama" in row["source"]
     if not tables or not row["parallel_valid"] or row["fsdp"] or "Pre" not in row["phase"]:
         return None
@@ -97,5 +128,8 @@ def _common(row: Mapping[str, Any], hardware: str) -> list[str]:
 def measured(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was measured: bytes, seconds."""
     seconds = row["real_iter_ms"] / 1000 if row.get("real_iter_ms") else row.get("iter_s_derived")
-    # Megatron-Bridge prints bytes x 1e-9 (train_utils.report_memory).
-    return {"memory": row["real_mem_gb"] * 1e9 if row.get("real_mem_gb") else None, "seconds": seconds}
+    if row.get("tokens_per_s_per_device"):
+        seconds = row["gbs"] * row["seq_len"] / row["tokens_per_s_per_device"] / row["gpus"]
+    # Megatron-Bridge prints bytes x 1e-9 (train_utils.report_memory) where the source does not say GiB.
+    unit = 2**30 if "allocated GiB" in row.get("notes", "") else 1e9
+    return {"memory": row["real_mem_gb"] * unit if row.get("real_mem_gb") else None, "seconds": seconds}

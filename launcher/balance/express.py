@@ -1,0 +1,87 @@
+"""A split in a backend's own terms: every way to say it is tried on the backend's table and rules, none is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from launcher.balance.from_job import UNEVEN, layout_text, recompute_values, short_layout
+from launcher.balance.problem import Problem, Split
+from launcher.job import Job, Origin, Value, with_values
+from launcher.pipeline import Outcome, judge
+from launcher.rules.finding import Finding
+
+_ORIGIN = Origin(kind="override", where="launch balance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expressed:
+    """A split as values of canonical fields that the backend takes.
+
+    Attributes:
+        how: the field that carries the layers.
+        refused: the ways that came before it, with the first reason of the backend.
+    """
+
+    how: str
+    values: dict[str, Value]
+    outcome: Outcome
+    refused: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inexpressible:
+    """No way of writing the split is one that the backend takes; holds the reason against each."""
+
+    refused: tuple[tuple[str, str], ...]
+
+
+def express(job: Job, problem: Problem, split: Split) -> Expressed | Inexpressible:
+    """Return the first way to write a split that brings no error that the job does not have already.
+
+    Raises:
+        pipeline.Refused: the job has no backend.
+    """
+    known = {_key(finding) for finding in judge(job, fixes=False).findings if finding.severity == "error"}
+    refused: list[tuple[str, str]] = []
+    for how, layers in _ways(job, split.layers()):
+        values = {**UNEVEN, **layers, **recompute_values(problem, split)}
+        changed = {path: value for path, value in values.items() if value != _default(job, path) or path in layers}
+        outcome = judge(with_values(job, changed, _ORIGIN), fixes=False)
+        new = [f for f in outcome.findings if f.severity == "error" and _key(f) not in known]
+        if not new:
+            return Expressed(how=how, values=changed, outcome=outcome, refused=tuple(refused))
+        refused.append((how, f"{new[0].rule}: {new[0].message}"))
+    return Inexpressible(refused=tuple(refused))
+
+
+def _key(finding: Finding) -> tuple[str, tuple[str, ...]]:
+    return finding.rule, finding.fields
+
+
+def _default(job: Job, path: str) -> Value:
+    from launcher.job import value_at
+
+    return value_at(job, path)
+
+
+def _ways(job: Job, layers: tuple[int, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
+    """Yield the ways to write these layers per chunk, the plainest first."""
+    stages, chunks = job.parallel.pp, job.parallel.vpp or 1
+    per_stage = [sum(layers[stage::stages]) for stage in range(stages)]
+    if len(set(layers)) == 1:
+        yield "an even split", {}
+    elif chunks == 1 and len(set(per_stage[1:-1])) <= 1:
+        ends: dict[str, Value] = {
+            "parallel.first_stage_layers": per_stage[0],
+            "parallel.last_stage_layers": per_stage[-1],
+        }
+        yield "parallel.first_stage_layers, parallel.last_stage_layers", ends
+    yield "parallel.layout", {"parallel.layout": short_layout(layout_text(job, layers))}
+    yield "parallel.noop_layers", {"parallel.noop_layers": _noop(layers)}
+
+
+def _noop(layers: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the empty layers that fill every chunk up to the longest, counted within all layers."""
+    longest = max(layers)
+    return tuple(chunk * longest + place for chunk, count in enumerate(layers) for place in range(count, longest))

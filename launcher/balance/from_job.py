@@ -1,0 +1,227 @@
+"""A job's pipeline as a problem, by the estimate's own figures, and a split as a job again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+
+from launcher.balance.local import even
+from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Split
+from launcher.balance.schedule import schedule
+from launcher.estimate import network
+from launcher.estimate.check import resolved
+from launcher.estimate.estimate import CannotEstimate, estimate
+from launcher.estimate.machine import Machine, read_machine
+from launcher.estimate.memory import static
+from launcher.estimate.parameters import chunk_parameters
+from launcher.estimate.placement import CannotSplit, Chunk
+from launcher.estimate.result import Estimate
+from launcher.estimate.sizes import Sizes, kernel_sizes
+from launcher.estimate.stages import ChunkCost, cost, parts_of
+from launcher.job import Job, Value, with_values
+
+# What a split replaces: the other ways to say how many layers a stage has.
+UNEVEN: dict[str, Value] = {
+    "parallel.layout": None,
+    "parallel.first_stage_layers": None,
+    "parallel.last_stage_layers": None,
+    "parallel.noop_layers": (),
+    "parallel.account_for_embedding": None,
+    "parallel.account_for_loss": None,
+}
+_RECOMPUTED = ("recompute.granularity", "recompute.method", "recompute.num_layers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posed:
+    """A job's problem: seconds and bytes.
+
+    Attributes:
+        start: the same job with its layers spread evenly, which estimates and translates.
+        before: its estimate.
+    """
+
+    problem: Problem
+    start: Job
+    before: Estimate
+
+
+def layout_text(job: Job, layers: tuple[int, ...]) -> str:
+    """Return layers per chunk as Megatron-core writes a layout: `Ett|ttt|tmL`."""
+    chunks = ["t" * count for count in layers]
+    chunks[0] = "E" + chunks[0]
+    chunks[-1] += "m" * (job.model.num_nextn_predict_layers or 0) + "L"
+    return "|".join(chunks)
+
+
+def short_layout(text: str) -> str:
+    """Return a layout with repeated chunks written as `(tt|)*n`, as people write it.
+
+    >>> short_layout("Ett|ttt|ttt|ttt|tL")
+    'Et*2|(t*3|)*3tL'
+    """
+
+    def letters(chunk: str) -> str:
+        runs = [(letter, len(list(run))) for letter, run in groupby(chunk)]
+        return "".join(letter if count == 1 else f"{letter}*{count}" for letter, count in runs)
+
+    chunks = [letters(chunk) for chunk in text.split("|")]
+    written = ""
+    for chunk, run in groupby(chunks[:-1]):
+        count = len(list(run))
+        written += f"{chunk}|" if count == 1 else f"({chunk}|)*{count}"
+    return written + chunks[-1]
+
+
+def split_values(job: Job, problem: Problem, split: Split) -> dict[str, Value]:
+    """Return a split as canonical values that Megatron-core itself would take: a layout, and recomputed layers."""
+    values = {**UNEVEN, "parallel.layout": layout_text(job, split.layers())}
+    return values | recompute_values(problem, split)
+
+
+def recompute_values(problem: Problem, split: Split) -> dict[str, Value]:
+    """Return the recomputation of a split, the same number of layers in every chunk; nothing where it has no choice."""
+    if all(len(kind.modes) == 1 for kind in problem.kinds):
+        return {}
+    most = min(problem.covered or 0, max(split.layers()))
+    if not most:
+        return dict.fromkeys(_RECOMPUTED)
+    return dict(zip(_RECOMPUTED, ("full", "block", most), strict=True))
+
+
+def pose(job: Job, *, recompute: bool = True, empty_ends: bool = False) -> Posed:
+    """Return the problem of a job's pipeline.
+
+    Args:
+        recompute: also choose how many layers are recomputed; otherwise what the job says stays.
+        empty_ends: the first and the last chunk may go without layers.
+
+    Raises:
+        CannotEstimate: the job's figures are incomplete or wrong.
+        BadProblem: there is no pipeline, or no time or memory to balance.
+    """
+    if job.parallel.pp < 2:
+        raise BadProblem("parallel.pp is 1: there are no stages to balance")
+    total = job.model.num_hidden_layers or 0
+    shape = Problem(
+        stages=job.parallel.pp,
+        chunks=job.parallel.vpp or 1,
+        micro_batches=job.parallel.pp,
+        kinds=(Kind(name="all", count=total, forward=1, memory=0, modes=(Mode(name="none", backward=0, keeps=0),)),),
+        limits=(0.0,) * job.parallel.pp,
+    ).checked()
+    layout = layout_text(job, tuple(even(shape)))
+    values: dict[str, Value] = {**UNEVEN, "parallel.layout": layout}
+    if recompute:
+        values |= dict.fromkeys(_RECOMPUTED)
+    start = with_values(job, values)
+    before = estimate(start, changes=False)
+    if before.time is None or before.capacity is None:
+        raise BadProblem("hardware: balancing needs the device's peak FLOP/s and memory, such as hardware=h100_80g")
+    problem = _problem(start, before, choose=recompute, empty_ends=empty_ends)
+    return Posed(problem=problem, start=start, before=before)
+
+
+def _problem(start: Job, before: Estimate, *, choose: bool, empty_ends: bool) -> Problem:
+    split = resolved(start)
+    if isinstance(split, CannotSplit):
+        raise split
+    sizes = split.sizes
+    machine, _ = read_machine(
+        start.hardware,
+        dtype=start.precision.dtype,
+        fp8=sizes.fp8,
+        node=start.cluster.devices_per_node,
+        experts=sizes.experts > 0,
+        nodes=start.cluster.nodes,
+    )
+    flags = [moe for stage in _in_order(split.stages) for moe in stage.kinds]
+    kinds = tuple(_kind(sizes, machine, moe, len(list(run)), choose=choose) for moe, run in groupby(flags))
+    parts = sizes.pp * sizes.vpp
+    first = _fixed(sizes, machine, Chunk(kinds=(), embedding=True))
+    last = _fixed(sizes, machine, Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
+    activation = sizes.local_tokens * sizes.hidden * float(sizes.act)
+    problem = Problem(
+        stages=sizes.pp,
+        chunks=sizes.vpp,
+        micro_batches=sizes.micro_batches,
+        kinds=kinds,
+        limits=(float("inf"),) * sizes.pp,
+        fixed={0: first, parts - 1: last},
+        transfer=network.send(machine, activation, sizes.world // sizes.pp),
+        fewest=1,
+        may_be_empty=frozenset({0, parts - 1}) if empty_ends else frozenset(),
+    )
+    return _with_limits(problem, before, tuple(len(chunk.kinds) for chunk in _in_order(split.stages)))
+
+
+def _in_order(stages: tuple[tuple[Chunk, ...], ...]) -> list[Chunk]:
+    """Return chunks in the model's order."""
+    return [chunk for virtual in zip(*stages, strict=True) for chunk in virtual]
+
+
+def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, *, choose: bool) -> Kind:
+    one = Chunk(kinds=(moe,))
+    plain = _cost(sizes, machine, one)
+    modes = [Mode(name="none", backward=plain.backward_total, keeps=plain.keeps)]
+    if choose:
+        again = _cost(sizes, machine, one, recompute="full")
+        modes.append(Mode(name="full", backward=again.backward_total, keeps=again.keeps))
+    return Kind(
+        name="moe" if moe else "dense",
+        count=count,
+        forward=plain.forward_total,
+        memory=sum(static(sizes, chunk_parameters(sizes, one), 0)),
+        modes=tuple(modes),
+    )
+
+
+def _cost(sizes: Sizes, machine: Machine, chunk: Chunk, recompute: str | None = None) -> ChunkCost:
+    from dataclasses import replace
+
+    kernels = kernel_sizes(sizes if recompute is None else replace(sizes, recompute=recompute))
+    return cost(parts_of(kernels, machine, chunk))
+
+
+def _fixed(sizes: Sizes, machine: Machine, chunk: Chunk) -> Fixed:
+    made = _cost(sizes, machine, chunk)
+    return Fixed(forward=made.forward_total, backward=made.backward_total, keeps=made.keeps)
+
+
+def _with_limits(problem: Problem, before: Estimate, layers: tuple[int, ...]) -> Problem:
+    """Return the problem with limits such that the even split is as far from them as its estimate is from capacity.
+
+    What the estimate counts beyond layers and activations in flight (embedding, head, workspaces, temporaries of the
+    running kernel, the allocator's reserve) is thereby taken off each stage.
+    """
+    from dataclasses import replace
+
+    from launcher.balance.local import kinds_in_order
+
+    assert before.capacity is not None
+    steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
+    dealt = kinds_in_order(problem, layers)
+    zeros = (0,) * problem.parts
+    split = Split(
+        counts=tuple(
+            (tuple(counts), *(zeros for _ in kind.modes[1:])) for kind, counts in zip(problem.kinds, dealt, strict=True)
+        )
+    )
+    counted = split.memory(problem, steps.in_flight)
+    limits = []
+    for stage, used in zip(before.stages, counted, strict=True):
+        left = before.capacity - before.outside - stage.peak_reserved
+        limits.append(used + left * stage.peak_allocated / stage.peak_reserved)
+    return replace(problem, limits=tuple(limits))
+
+
+__all__ = [
+    "UNEVEN",
+    "CannotEstimate",
+    "Posed",
+    "layout_text",
+    "pose",
+    "recompute_values",
+    "short_layout",
+    "split_values",
+]

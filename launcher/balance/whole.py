@@ -1,0 +1,47 @@
+"""The whole problem as one mixed-integer program, schedule included, for other solvers to read (`--mps`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from launcher.balance.problem import Problem
+from launcher.balance.program import Program, Terms
+from launcher.balance.schedule import schedule
+
+
+def whole_program(problem: Problem) -> Program:
+    """Return the program with a start time for every forward and backward instead of cuts."""
+    steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
+    program = Program(problem, steps)
+    program.integral(True)
+    start = [program.column(program.infinity, f"start_{n}", integer=False) for n in range(len(steps.chunk_of))]
+    period = program.column(program.infinity, "period", integer=False)
+
+    def after(terms: Terms, step: int, delay: float) -> None:
+        """Demand that Σ terms is at least the duration of a step plus a delay."""
+        chunk = steps.chunk_of[step]
+        duration: Terms = [(int(c), -float(program.growth[chunk, c])) for c in np.flatnonzero(program.growth[chunk])]
+        program.row(float(program.base[chunk]) + delay, program.infinity, [*terms, *duration])
+
+    for (first, second), sent in zip(steps.arcs, steps.sends, strict=True):
+        after([(start[second], 1.0), (start[first], -1.0)], first, problem.transfer if sent else 0.0)
+    for last, before in steps.period if steps.repeated else ():
+        program.row(0.0, program.infinity, [(period, 1.0), (start[last], -1.0), (start[before], 1.0)])
+    after([(program.time, 1.0), (start[steps.end], -1.0), (period, -float(steps.repeated))], steps.end, 0.0)
+    return program
+
+
+def write_mps(path: Path, problem: Problem) -> None:
+    """Write the whole program as an MPS file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    import highspy
+
+    beside = path.with_name(f".{path.stem}.partial.mps")
+    if whole_program(problem.checked()).solver.writeModel(str(beside)) == highspy.HighsStatus.kError:
+        raise OSError(f"{path}: cannot be written")
+    beside.replace(path)

@@ -1,0 +1,173 @@
+"""`launch balance`: layers and recomputation over pipeline stages, so that a step takes the least time."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from launcher.balance.problem import BadProblem, Problem
+from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.estimate.estimate import CannotEstimate
+from launcher.job import Job
+from launcher.report.findings import print_findings
+
+_RATIOS = (
+    ("--layer-ratio", "dense", "forward of a dense layer over that of a MoE layer (Taylor's dmratio)"),
+    ("--b-ratio", "backward", "backward of a layer over its forward (bfratio)"),
+    ("--head-loss", "head", "forward of output layer and loss over that of a MoE layer (hratio)"),
+    ("--ra-ratio", "recompute", "full recomputation of a layer over its forward (re_grow_ration)"),
+)
+
+
+def main(words: list[str]) -> int:
+    """Balance a job's pipeline; exit 0 with a split, 1 where none fits or the job cannot run, 2 for usage."""
+    made = parser(
+        "balance",
+        "Layers of each pipeline stage and chunk, and how many are recomputed, for the least step time within memory.",
+        "launch balance +recipe=deepseek_v3 backend=mindformers hardware=ascend_910c -o balanced.yaml",
+    )
+    _options(made)
+    options = parse(made, words)
+
+    def body() -> int:
+        wrong = _wrong(options)
+        if wrong:
+            print(f"launch balance: {wrong}", file=sys.stderr)
+            return 2
+        return _balance(composed(options), options)
+
+    return guarded(body, as_json=options.json)
+
+
+def _options(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "-o", "--output", metavar="FILE.yaml", help="write the split as an override file (+strategy=FILE)"
+    )
+    made.add_argument("--plot", metavar="FILE", help="timeline and memory before and after: .html, .svg or .png")
+    made.add_argument("--mps", metavar="FILE.mps", help="write the mixed-integer program for other solvers")
+    made.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="seconds for the solver (default 60)")
+    made.add_argument("--gap", type=float, default=1e-3, help="stop this close to the proven bound (default 0.001)")
+    made.add_argument("--quick", action="store_true", help="local search alone, with the bound of the linear program")
+    made.add_argument("--keep-recompute", action="store_true", help="leave recomputation as the job says")
+    made.add_argument("--empty-ends", action="store_true", help="first and last chunk may hold no layer")
+    for flag, name, text in _RATIOS:
+        made.add_argument(flag, dest=f"ratio_{name}", type=float, metavar="R", help=f"measured: {text}")
+
+
+def _wrong(options: argparse.Namespace) -> str | None:
+    for flag, name, _ in _RATIOS:
+        ratio = getattr(options, f"ratio_{name}")
+        if ratio is not None and not 0 < ratio < float("inf"):
+            return f"{flag} {ratio:g}: a ratio of times is above 0"
+    if not 0 < options.time_limit < float("inf"):
+        return f"--time-limit {options.time_limit:g}: seconds above 0"
+    if not 0 <= options.gap < 1:
+        return f"--gap {options.gap:g}: a share from 0 to below 1"
+    for flag, text, allowed in (
+        ("--plot", options.plot, (".html", ".svg", ".png")),
+        ("--mps", options.mps, (".mps",)),
+        ("--output", options.output, (".yaml", ".yml")),
+    ):
+        if text is not None and Path(text).suffix not in allowed:
+            return f"{flag} {text}: the name must end in {' or '.join(allowed)}"
+        if text is not None and not Path(text).absolute().parent.is_dir():
+            return f"{flag} {text}: there is no folder {Path(text).parent}"
+    return None
+
+
+def _balance(job: Job, options: argparse.Namespace) -> int:
+    try:
+        from launcher.balance.answer import balance_job
+        from launcher.balance.solve import Infeasible
+    except ModuleNotFoundError as error:
+        print(f"launch balance: needs {error.name} (pip install 'launch-llm[search]')", file=sys.stderr)
+        return 1
+    try:
+        answer = balance_job(
+            job,
+            seconds=options.time_limit,
+            gap=options.gap,
+            quick=options.quick,
+            recompute=not options.keep_recompute,
+            empty_ends=options.empty_ends,
+            reshape=_measured(options),
+            watch=None if options.json else _progress(),
+        )
+    except CannotEstimate as error:
+        findings = error.findings
+        return _refuse(options, [f.as_tree() for f in findings], lambda: print_findings(findings, job))
+    except (BadProblem, Infeasible) as error:
+        text = _reason(error)
+        return _refuse(options, [{"rule": "BALANCE", "severity": "error", "message": text}], lambda: _say(text))
+    from launcher.balance.screen import screen, strategy
+
+    if options.json:
+        print_json(answer.as_tree())
+    else:
+        print(screen(answer))
+    values = strategy(answer)
+    if options.output and values is not None:
+        from launcher.report.strategy import write_strategy
+
+        write_strategy(Path(options.output), values, f"launch balance {' '.join(options.overrides)}")
+        if not options.json:
+            print(f"written: {options.output} (add +strategy={options.output})")
+    return _files(options, answer) if values is not None else 1
+
+
+def _files(options: argparse.Namespace, answer: object) -> int:
+    from launcher.balance.answer import Answer
+
+    assert isinstance(answer, Answer)
+    if options.mps:
+        from launcher.balance.whole import write_mps
+
+        write_mps(Path(options.mps), answer.posed.problem)
+    if options.plot:
+        from launcher.balance.plot import write_plot
+
+        trouble = write_plot(Path(options.plot), answer)
+        if trouble:
+            print(f"launch balance: {trouble}", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _measured(options: argparse.Namespace) -> Callable[[Problem], Problem] | None:
+    from launcher.balance.measured import with_ratios
+
+    given = {name: getattr(options, f"ratio_{name}") for _, name, _ in _RATIOS}
+    if all(ratio is None for ratio in given.values()):
+        return None
+    return lambda problem: with_ratios(problem, **given)
+
+
+def _progress() -> Callable[[float, float], None] | None:
+    if not sys.stderr.isatty():
+        return None
+
+    def show(time: float, bound: float) -> None:
+        gap = f", at most {100 * (1 - bound / time):.2f} % from the best" if bound else ""
+        print(f"\r\x1b[Kbalancing: {time:.4g} s a step's pipeline{gap}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _reason(error: Exception) -> str:
+    from launcher.balance.solve import Infeasible
+
+    if isinstance(error, Infeasible) and error.lacking is not None:
+        return f"{error}: {error.lacking / 2**30:.2f} GiB short"
+    return str(error)
+
+
+def _refuse(options: argparse.Namespace, findings: list[dict[str, object]], show: Callable[[], None]) -> int:
+    if options.json:
+        print_json({"ok": False, "findings": findings})
+    else:
+        show()
+    return 1
+
+
+def _say(text: str) -> None:
+    print(f"launch balance: {text}", file=sys.stderr)

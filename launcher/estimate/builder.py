@@ -1,0 +1,129 @@
+"""The kernels that layers are made of: normalisations, element-wise kernels, matrix products, dense networks."""
+
+from launcher.estimate import network
+from launcher.estimate.machine import Machine
+from launcher.estimate.operation import Operation
+from launcher.estimate.sizes import Sizes
+
+
+class Builder:
+    """Makes operations of one job on one machine; all tensors are counted for one rank."""
+
+    def __init__(self, sizes: Sizes, machine: Machine) -> None:
+        self.sizes, self.machine = sizes, machine
+        self.tokens, self.local = sizes.tokens, sizes.local_tokens
+        self.act = sizes.act
+        # What a matrix product keeps of its input: one byte an element in FP8.
+        self.gemm = 1 if sizes.fp8 else sizes.act
+        self.wire = self.act
+
+    # -- building blocks
+    def norm(self, name: str, tokens: int, width: int, module: str, *, keeps: bool = True) -> Operation:
+        """Return a normalisation over `width`: keeps its input and one fp32 figure a token."""
+        size = tokens * width * self.act
+        moved = self.machine.moved
+        return Operation(
+            name=name,
+            module=module,
+            keeps=size + 4 * tokens if keeps else 4 * tokens,
+            forward_needs=2 * size,
+            backward_needs=2 * size,
+            forward=moved(2 * size),
+            backward=moved(3 * size) + self.machine.latency,
+        )
+
+    def elementwise(self, name: str, module: str, size: float, *, needs: float = 0.0) -> Operation:
+        """Return a kernel that keeps nothing and moves `size` bytes in each direction."""
+        seconds = self.machine.moved(size)
+        return Operation(name=name, module=module, forward=seconds, backward=seconds, forward_needs=needs)
+
+    def linear(
+        self,
+        name: str,
+        module: str,
+        tokens: int,
+        inner: int,
+        outer: int,
+        *,
+        split: str = "none",
+        shared: bool = False,
+    ) -> Operation:
+        """Return a matrix product of `tokens` x inner x outer on this rank.
+
+        Args:
+            split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
+            shared: its input is kept by another operation already.
+        """
+        s, machine, act = self.sizes, self.machine, self.act
+        flops = 2.0 * tokens * inner * outer
+        given, made, weight = tokens * inner * act, tokens * outer * act, inner * outer * act
+        forward = machine.linear(flops, given + made + weight)
+        backward = machine.linear(flops, given + made + weight)
+        backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
+        forward_comm = backward_comm = 0.0
+        keeps = float(tokens * inner * self.gemm)
+        needs, back = float(given + made), float(given + made)
+        if s.tp > 1 and split != "none":
+            forward_comm, backward_comm = self._tensor_parallel(given, made, split)
+            if split == "column" and s.sp:
+                keeps /= s.tp  # gathered again in the backward, in FP8 too (TE 2.8 layernorm_linear.py, ln_out)
+                back += given
+        if shared:
+            keeps = 0.0
+        return Operation(
+            name=name,
+            module=module,
+            keeps=keeps,
+            forward_needs=needs,
+            backward_needs=back,
+            forward=forward,
+            backward=backward,
+            forward_comm=forward_comm,
+            backward_comm=backward_comm,
+            flops=flops,
+            weight=(outer, inner),
+        )
+
+    def _tensor_parallel(self, given: float, made: float, split: str) -> tuple[float, float]:
+        """Return seconds of the collectives of a split product, forward and backward."""
+        s, machine = self.sizes, self.machine
+        hidden = 0.3 if s.overlap_tp else 1.0
+        if s.sp:
+            if split == "column":
+                forward = network.all_gather(machine, given, s.tp, 1)
+                backward = forward + network.reduce_scatter(machine, given, s.tp, 1)
+            else:
+                forward = network.reduce_scatter(machine, made, s.tp, 1)
+                backward = network.all_gather(machine, made, s.tp, 1)
+            return forward * hidden, backward * hidden
+        if split == "column":
+            return 0.0, network.all_reduce(machine, given, s.tp, 1) * hidden
+        return network.all_reduce(machine, made, s.tp, 1) * hidden, 0.0
+
+    # -- feed-forward
+    def mlp(self, ffn: int, *, prefix: str = "", module: str = "mlp", shared: bool = False) -> list[Operation]:
+        """Return up projection, activation and down projection of a dense network."""
+        s, act = self.sizes, self.act
+        width = ffn // s.tp
+        up = self.linear(
+            f"{prefix}up", module, self.tokens, s.hidden, width * (2 if s.gated else 1), split="column", shared=shared
+        )
+        down = self.linear(f"{prefix}down", module, self.tokens, width, s.hidden, split="row")
+        return [up, self._activation(f"{prefix}activation", module, self.tokens * width * act), down]
+
+    def _activation(self, name: str, module: str, made: float) -> Operation:
+        """Return the activation function that makes `made` bytes."""
+        s, machine = self.sizes, self.machine
+        given = made * (2 if s.gated else 1)
+        keeps = given if s.fused_activation else given + made
+        if s.fp8 and not s.gated:
+            keeps = given
+        return Operation(
+            name=name,
+            module=module,
+            keeps=keeps,
+            forward_needs=given + made,
+            backward_needs=given + made,
+            forward=machine.moved(given + made) * (1 if s.fused_activation else 2),
+            backward=machine.moved(2 * given + made) * (1 if s.fused_activation else 2),
+        )

@@ -1,0 +1,34 @@
+"""Values of a job as an override file that `+strategy=FILE` takes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from launcher.job import Value
+
+
+def strategy_text(values: Mapping[str, Value], comment: str) -> str:
+    """Return canonical values as YAML, sections nested, under a comment that says where they came from."""
+    import yaml
+
+    tree: dict[str, object] = {}
+    for path, value in values.items():
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            inner = node.setdefault(section, {})
+            assert isinstance(inner, dict)
+            node = inner
+        node[name] = list(value) if isinstance(value, tuple) else value
+    body = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True) if tree else ""
+    return f"# @package _global_\n# {comment}\n{body}"
+
+
+def write_strategy(path: Path, values: Mapping[str, Value], comment: str) -> None:
+    """Write an override file: under another name first, so that a file is whole or not there.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_text(strategy_text(values, comment), encoding="utf-8")
+    beside.replace(path)

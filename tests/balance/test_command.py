@@ -1,0 +1,129 @@
+"""`launch balance` as a user meets it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("highspy")
+
+from launcher.api import compose
+from launcher.balance.problem import Fixed, Kind, Mode, Problem
+from launcher.cli import main
+from launcher.estimate.estimate import estimate
+
+DEEPSEEK = ["+recipe=deepseek_v3", "hardware=h100_80g", "model.pretrained=false"]
+TIGHT = [
+    *("+recipe=qwen3_8b", "backend=megatron", "hardware=a100_80g", "parallel.tp=1", "parallel.pp=4"),
+    *("cluster.nodes=1", "batch.micro_batch_size=2", "batch.seq_length=8192"),
+]
+
+
+def answer_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, object]:
+    assert main(["balance", *words, "--json"]) == 0
+    tree = json.loads(capsys.readouterr().out)
+    assert isinstance(tree, dict)
+    return tree
+
+
+@pytest.mark.parametrize("backend", ["megatron", "megatron_lm", "mindspeed", "mindformers"])
+def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
+    backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "balanced.yaml"
+    words = [*DEEPSEEK, f"backend={backend}"]
+    tree = answer_of(capsys, *words, "-o", str(file))
+    assert main(["check", *words, f"+strategy={file}", "--json"]) == 0
+    job = compose([*words, f"+strategy={file}"])
+    time = estimate(job).time
+    assert time is not None
+    after, before = tree["after"], tree["before"]
+    assert isinstance(after, dict)
+    assert isinstance(before, dict)
+    assert time.step_s == pytest.approx(after["step_s"], rel=1e-6)
+    assert after["step_s"] < 0.95 * before["step_s"]
+
+
+def test_an_old_version_without_layouts_gets_empty_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = answer_of(capsys, *DEEPSEEK, "backend=mindspeed", "backend.version=2.1.0")
+    overrides = tree["overrides"]
+    assert isinstance(overrides, dict)
+    assert tree["how"] == "parallel.noop_layers"
+    layers = tree["layers"]
+    assert isinstance(layers, list)
+    assert len(overrides["parallel.noop_layers"]) == 8 * max(layers[0]) - 61
+
+
+def test_layers_are_recomputed_where_memory_forces_it(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = answer_of(capsys, *TIGHT)
+    overrides, after = tree["overrides"], tree["after"]
+    assert isinstance(overrides, dict)
+    assert isinstance(after, dict)
+    assert overrides["recompute.granularity"] == "full"
+    assert max(after["peak_reserved"]) < int(tree["capacity"])  # type: ignore[call-overload]
+
+
+def test_measured_ratios_move_layers_away_from_a_heavy_head(capsys: pytest.CaptureFixture[str]) -> None:
+    light = answer_of(capsys, *DEEPSEEK, "--head-loss", "0.1")["layers"]
+    heavy = answer_of(capsys, *DEEPSEEK, "--head-loss", "5")["layers"]
+    assert isinstance(light, list)
+    assert isinstance(heavy, list)
+    assert heavy[0][-1] < light[0][-1]
+
+
+def test_pictures_and_program_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot, program = tmp_path / "b.svg", tmp_path / "b.mps"
+    assert main(["balance", *TIGHT, "--plot", str(plot), "--mps", str(program)]) == 0
+    assert "before (even)" in plot.read_text()
+    assert "after (balanced)" in plot.read_text()
+    import highspy
+
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver.setOptionValue("output_flag", False)
+    solver.readModel(str(program))
+    assert solver.getNumCol() > 100
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.mps", "b.svg"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["+recipe=qwen3_8b", "parallel.pp=1", "hardware=h100_80g"], 1, "no stages to balance"),
+        ([*DEEPSEEK, "hardware.memory_gib=20"], 1, "GiB short"),
+        ([*DEEPSEEK, "--gap", "2"], 2, "--gap 2"),
+        ([*DEEPSEEK, "--time-limit", "nan"], 2, "--time-limit nan"),
+        ([*DEEPSEEK, "--head-loss", "-1"], 2, "--head-loss -1"),
+        ([*DEEPSEEK, "--plot", "x.doc"], 2, "--plot x.doc"),
+        ([*DEEPSEEK, "-o", "/no/such/folder/x.yaml"], 2, "there is no folder"),
+        ([*DEEPSEEK, "parallel.pp=64", "parallel.vpp=2"], 1, "cannot fill 128 chunks"),
+    ],
+)
+def test_bad_input(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["balance", *words]) == code
+    said = capsys.readouterr().err
+    assert text in said
+    assert "Traceback" not in said
+
+
+def test_measured_ratios_replace_only_what_is_given() -> None:
+    from launcher.balance.measured import with_ratios
+
+    modes = (Mode(name="none", backward=4, keeps=1), Mode(name="full", backward=6, keeps=0))
+    kinds = (
+        Kind(name="dense", count=1, forward=1, memory=0, modes=modes),
+        Kind(name="moe", count=3, forward=2, memory=0, modes=modes),
+    )
+    problem = Problem(
+        stages=2,
+        chunks=1,
+        micro_batches=2,
+        kinds=kinds,
+        limits=(9, 9),
+        fixed={1: Fixed(forward=1, backward=2)},
+    )
+    assert with_ratios(problem) == problem
+    dense = with_ratios(problem, dense=1.0).kinds[0]
+    assert (dense.forward, dense.modes[0].backward, dense.modes[1].backward) == (2, 8, 12)
+    again = with_ratios(problem, recompute=0.25).kinds[1]
+    assert [mode.backward for mode in again.modes] == [4, 4.5]
+    assert with_ratios(problem, head=2.0, backward=1.5).fixed_of(1) == Fixed(forward=4, backward=6)

@@ -1,0 +1,142 @@
+"""No field is accepted silently: each changes the estimate, is named in the answer, or costs nothing."""
+
+import pytest
+
+from launcher.estimate import CannotEstimate, estimate
+from launcher.job import Job, Value, field_at, field_paths, value_at, with_values
+from tests.estimate.estimate_jobs import MOE, job_with
+
+SECTIONS = (
+    "batch",
+    "estimate",
+    "hardware",
+    "kernels",
+    "lora",
+    "moe",
+    "offload",
+    "optimizer",
+    "overlap",
+    "parallel",
+    "precision",
+    "recompute",
+)
+# What is learned, what is printed, what is derived: no memory and no time.
+NO_COST = {
+    "batch.packing",  # of pretraining; for instruction data see test_packing_of_instruction_data
+    "batch.padding_free",
+    "estimate.enforce",
+    "hardware.measured",
+    "hardware.name",
+    "hardware.source",
+    "kernels.manual_gc_interval",
+    "lora.alpha",
+    "lora.dropout",
+    "lora.load",
+    "lora.merge",
+    "lora.rslora",
+    "moe.aux_loss_coeff",
+    "moe.bias_update_rate",
+    "moe.input_jitter_eps",
+    "moe.load_balancing_type",
+    "moe.z_loss_coeff",
+    "optimizer.adam_beta1",
+    "optimizer.adam_beta2",
+    "optimizer.adam_eps",
+    "optimizer.clip_grad",
+    "optimizer.lr",
+    "optimizer.min_lr",
+    "optimizer.sgd_momentum",
+    "optimizer.weight_decay",
+    "parallel.dp",
+    "precision.calculate_per_token_loss",
+    "precision.initial_loss_scale",
+    "precision.loss_scale",
+    "precision.loss_scale_factor",
+    "precision.loss_scale_window",
+}
+FP8 = {"bf16_tflops": 1000.0, "fp8_tflops": 2000.0, "fp32_tflops": 500.0}
+FULL = {"granularity": "full", "method": "block", "num_layers": 2}
+JOBS: dict[str, Job] = {
+    "dense": job_with(
+        parallel={"tp": 2, "pp": 2, "vpp": 2, "cp": 2, "sequence_parallel": True}, cluster={"nodes": 2}, recompute=FULL
+    ),
+    "experts": job_with(
+        model={**MOE, "num_hidden_layers": 16},
+        parallel={"tp": 2, "ep": 4, "etp": 1, "pp": 2, "sequence_parallel": True},
+        cluster={"nodes": 2},
+        moe={"capacity_factor": 1.5},
+        recompute={"granularity": "selective", "modules": ["moe", "mlp"]},
+    ),
+    "plain": job_with(parallel={"tp": 2}, recompute={"granularity": "full", "method": "uniform", "num_layers": 1}),
+    "fp32": job_with(precision={"dtype": "fp32"}, hardware=FP8, kernels={"attention_backend": "unfused"}),
+    "hybrid ring": job_with(
+        parallel={"cp": 4, "cp_algorithm": "hybrid", "ulysses_degree": 2}, kernels={"cross_entropy_fusion": True}
+    ),
+    "adapters": job_with(
+        lora={"rank": 8},
+        optimizer={"precision_aware": True},
+        offload={"optimizer": True},
+        hardware={**FP8, "price": 2.0},
+        precision={"fp8_format": "e4m3", "fp8_recipe": "tensorwise"},
+    ),
+}
+TEXTS: dict[str, tuple[Value, ...]] = {
+    "offload.modules": (("attention",),),
+    "hardware.unverified": (("hardware.bf16_tflops: a guess",),),
+    "parallel.noop_layers": ((3, 4),),
+    "parallel.layout": ("Ettt|tttt|tttt|tttttL",),
+    "lora.target_modules": (("q_proj",),),
+    "recompute.layers_per_chunk": ((2, 0, 1, 2),),
+    "recompute.modules": (("core_attn",), ("mlp",)),
+}
+
+
+def outcome(job: Job) -> tuple[str, ...]:
+    try:
+        tree = estimate(job, changes=False).as_tree()
+    except CannotEstimate as error:
+        return tuple(finding.message for finding in error.findings)
+    return (repr(tree),)
+
+
+BEFORE = {name: outcome(job) for name, job in JOBS.items()}
+
+
+def others(path: str, now: Value) -> list[Value]:
+    info = field_at(path)
+    kind = str(info.type)
+    found: list[Value] = [*TEXTS.get(path, ()), *info.meta.choices]
+    if path not in TEXTS and "tuple" not in kind:
+        if "bool" in kind:
+            found += [True, False]
+        elif "int" in kind or "float" in kind:
+            base = now if isinstance(now, int | float) and now else 1
+            found += [base * 2, base + 1, 1, 2, 4] if "int" in kind else [base * 0.5, base * 2.0]
+    return [value for value in found if value != now]
+
+
+FIELDS = [path for path in field_paths() if path.split(".")[0] in SECTIONS]
+
+
+@pytest.mark.parametrize("path", [path for path in FIELDS if path not in NO_COST])
+def test_a_field_changes_the_estimate_or_is_named(path: str) -> None:
+    for name, job in JOBS.items():
+        for value in others(path, value_at(job, path)):
+            if outcome(with_values(job, {path: value})) != BEFORE[name]:
+                return
+    pytest.fail(
+        f"{path} is accepted without a word and changes nothing: let the estimate read it, say in "
+        "launcher/estimate/unread.py what is counted instead, or list it in NO_COST"
+    )
+
+
+def test_fields_without_cost_are_fields() -> None:
+    assert set(FIELDS) >= NO_COST
+
+
+def test_packing_of_instruction_data() -> None:
+    loose = estimate(job_with(task={"type": "sft"})).missing
+    packed = estimate(job_with(task={"type": "sft"}, batch={"packing": True})).missing
+    assert set(loose) - set(packed) == {
+        "batch.seq_length: every sequence is counted at full length; shorter samples need less"
+    }
