@@ -18,6 +18,7 @@ ARROWS = {
     "rules": {"job", "translate"},
     "translate": {"job", "plan", "rules"},
     "executors": {"plan"},
+    "observe": {"executors", "plan"},
     "pipeline": {"job", "plan", "rules", "translate"},
     "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
     "rehearse": {"executors", "job", "pipeline", "plan", "rules", "translate"},

@@ -7,6 +7,7 @@ from backends.megatron.effective import effective
 from backends.megatron.launch import argv, launch
 from backends.megatron.mapping import table
 from backends.megatron.mapping_merge import prepare
+from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
 from launcher.translate.catalogue import Catalogue, load
 
@@ -60,6 +61,7 @@ BACKEND = Backend(
     catalogue=catalogue,
     launch=launch,
     native_cpu="backends.megatron.rehearse",
+    checkpoint_format="launcher.convert.formats.torch_dist",
     argv=argv,
     prepare=prepare,
     rules=tuple(f"backends.megatron.rules{name}" for name in ("", "_core", "_rlhf", "_seed", "_changes")),
@@ -68,4 +70,13 @@ BACKEND = Backend(
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",
     aliases={"4.6": "4.6.0", "4.0": "4.0.0", "3.12": "3.12.6", "3.6": "3.6.4", "3.5": "3.5.3", "seed": "3.5-dev"},
     entry=ENTRY,
+    started_by=Path(__file__).parent / "catalogue" / "launchers",
+    watch=Watch(
+        # swift/megatron/callbacks/print.py, on_log; trainers/base.py, save_checkpoint @4.6.0; before 4.0 Megatron-LM's own
+        iteration_line=r"iteration('?: '| +)[0-9]+/ *[0-9]+",
+        trackers=(
+            ("*/checkpoint-*[0-9]", "latest_checkpointed_iteration.txt"),
+            ("*", "latest_checkpointed_iteration.txt"),
+        ),
+    ),
 )

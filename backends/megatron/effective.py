@@ -11,9 +11,10 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
 
     Without --torch_dtype swift takes the one of config.json (swift/arguments/base_args/model_args.py:120), which is
     bfloat16 for every model of its examples; --bf16 and --fp16 set it, too (megatron_args.py:1103-1114 @4.6.0).
+    --load_safetensors is read by nothing in 3.12.6 (declared in swift/megatron/argument/megatron_args.py:328 only).
     The loss of a language model is one per token unless this is RLHF (megatron_args.py:758 @4.6.0).
     """
-    found = {flag: value for flag, value in values.items() if flag not in _DTYPES}
+    found = {flag: value for flag, value in values.items() if flag not in _DTYPES and flag != "load_safetensors"}
     said = next((dtype for flag, dtype in _DTYPES.items() if values.get(flag)), "bfloat16")
     found.setdefault("torch_dtype", said)
     if found.get("calculate_per_token_loss") is None:

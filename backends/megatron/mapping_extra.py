@@ -78,6 +78,7 @@ ARGUMENTS = (
     Extra(path="precision.fp8_recipe", key="fp8_recipe", when=_trained_fp8, until="3.5.99"),
     Extra(path="precision.fp8_param_gather", key="fp8_param_gather", when=_trained_fp8, until="3.5.99"),
     Extra(path="precision.initial_loss_scale", key="initial_loss_scale"),
+    Extra(path="precision.loss_scale_window", key="loss_scale_window"),
     Extra(path="precision.loss_scale", key="loss_scale"),
     Extra(path="kernels.cross_entropy_fusion_impl", key="cross_entropy_fusion_impl", until="3.5-dev"),
     Extra(path="checkpoint.async_save", key="async_save", until="3.6.99"),

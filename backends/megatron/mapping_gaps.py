@@ -7,6 +7,7 @@ from backends.megatron.mapping_extra import padded_vocabulary
 from backends.megatron.mapping_model import BRIDGED, overridden
 from backends.megatron.mapping_rows import FOUR, THREE, only
 from backends.megatron.mapping_shape import SHAPES, expert_places, layer_pattern
+from backends.megatron_lm import static_graph
 from launcher.job import Job, Value, field_paths
 from launcher.translate.rows import Gap, NativeView, Row, Unsupported
 from launcher.translate.versions import in_range
@@ -35,6 +36,7 @@ def _missing(
 
 
 _ASCEND = "a feature of MindSpeed-LLM and MindFormers"
+_TOKENIZER = "it takes Hugging Face tokenizers, from their directory (tokenizer.path)"
 _MEMORY = "it has no option for it; training itself is unaffected, but more memory is needed"
 _SPEED = "it has no option for it; training itself is unaffected"
 
@@ -60,6 +62,7 @@ _GAPS = (
     _missing("recompute.norm", _MEMORY, neutral=(False,), works=("recompute.modules=[layernorm]",), warning=True),
     _missing("recompute.norm_num_layers", _MEMORY, neutral=(0,), warning=True),
     _missing("recompute.per_pp_rank", "num_layers counts per chunk", neutral=(False,), warning=True),
+    _missing("recompute.layers_per_chunk", "num_layers holds for all chunks", works=("recompute.num_layers=…",)),
     _missing("recompute.in_bubble", _SPEED, neutral=(False,), warning=True),
     _missing("recompute.in_advance", _SPEED, neutral=(False,), warning=True),
     _missing("recompute.communication", _SPEED, neutral=(True,), warning=True),
@@ -77,7 +80,11 @@ _GAPS = (
     _missing("moe.input_jitter_eps", "this version has no option for it", neutral=(0.0,), since=FOUR, until="4.2.99"),
     _missing("kernels.rmsnorm_fusion", "Transformer Engine's RMSNorm is always fused", neutral=(True,), warning=True),
     _missing("kernels.deterministic", "removed at 4.0", neutral=(False,), since=FOUR, until="4.2.99"),
+    _missing("precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)),
+    _missing("moe.router_fusion", _SPEED, neutral=(False,), warning=True),
+    _missing("data.seed", "this version orders samples by the job's seed", until="3.5-dev"),
     _missing("precision.initial_loss_scale", "4.x has no option for it", since=FOUR),
+    _missing("precision.loss_scale_window", "4.x has no option for it", since=FOUR),
     _missing("precision.loss_scale", "4.x scales dynamically only", since=FOUR),
     _missing(
         "data.cache_path", "caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE", warning=True
@@ -99,8 +106,18 @@ _GAPS = (
         warning=True,
         since=FOUR,
     ),
+    *(
+        _missing(
+            f"logging.{name}", "4.x logs it not; training is unaffected", neutral=(False,), warning=True, since=FOUR
+        )
+        for name in ("params_norm", "timers", "memory", "perplexity")
+    ),
+    _missing("logging.zero_gradients", "it has no option for it", neutral=(False,), warning=True),
+    _missing("logging.timer_level", "it has no option for it", neutral=(0,), warning=True),
+    _missing("checkpoint.strictness", "it loads what it can and tells the rest", warning=True),
+    _missing("tokenizer.vocab_file", _TOKENIZER),
+    _missing("tokenizer.merge_file", _TOKENIZER),
     _missing("profiler.enabled", "it starts no profiler; training is unaffected", warning=True),
-    _missing("fault_tolerance.max_restarts", "swift starts torchrun without restarts", warning=True),
     _missing("model.num_nextn_predict_layers", "no multi-token prediction before 3.10", until="3.9"),
     _missing("model.mtp_loss_scaling_factor", "no multi-token prediction before 3.10", until="3.9"),
 )
@@ -108,7 +125,8 @@ _GAPS = (
 
 def unsupported(version: str) -> dict[str, Gap]:
     """Return the fields that this version cannot express."""
-    return {item.path: item.gap for item in _GAPS if in_range(version, item.since, item.until)}
+    own = {item.path: item.gap for item in _GAPS if in_range(version, item.since, item.until)}
+    return {**static_graph.GAPS, **own}
 
 
 _LAUNCHER = "read by the launcher itself"
@@ -116,6 +134,8 @@ _IRRELEVANT = {
     "name": _LAUNCHER,
     "output_dir": _LAUNCHER,
     "runtime": _LAUNCHER,
+    "fault_tolerance.max_restarts": _LAUNCHER,
+    "fault_tolerance.hang_minutes": _LAUNCHER,
     "parallel.dp": "swift derives it from the number of processes",
     "profiler.start_step": "only with profiler.enabled, which it cannot express",
     "profiler.end_step": "only with profiler.enabled, which it cannot express",
@@ -127,9 +147,9 @@ _WITHOUT_LORA = ("lora.alpha", "lora.dropout", "lora.target_modules", "lora.rslo
 
 def irrelevant(version: str) -> dict[str, str]:
     """Return the fields that do not concern this version, with the reason."""
-    found = dict(_IRRELEVANT)
+    found = {**static_graph.irrelevant(), **_IRRELEVANT}
     for path in field_paths():
-        if path.split(".")[0] in ("hardware", "cluster", "backend", "rehearse", "rules", "estimate"):
+        if path.split(".")[0] in ("hardware", "cluster", "backend", "rehearse", "rules", "estimate", "search"):
             found[path] = _LAUNCHER
     if in_range(version, None, "3.6.99"):
         found |= dict.fromkeys(_WITHOUT_LORA, "only with lora.rank, which this version cannot express")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from backends.megatron.mapping_model import DTYPES
-from backends.megatron.mapping_rows import FOUR, SEED, THREE, explicit, listed, one_of, only, single, spell_out
+from backends.megatron.mapping_rows import FOUR, SEED, THREE, explicit, listed, one_of, only, single
 from launcher.job import Job, Value, value_at
 from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, same
@@ -366,21 +366,19 @@ def seed_rows() -> tuple[Row, ...]:
     """Return the rows of the seed; swift draws the order of samples from a second seed with a default of its own."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.seed != 42:
-            yield "data_seed", job.seed
+        wanted = job.seed if job.data.seed is None else job.data.seed
+        if wanted != 42:
+            yield "data_seed", wanted
 
     def read(view: NativeView) -> Mapping[str, Value]:
         seed = view.peek("seed", 42)
-        if view.has("data_seed") and view.peek("data_seed") == seed:
-            view.take("data_seed")
-        elif seed != 42:
-            spell_out(view, "data_seed", 42)
-        return {}
+        written = view.take("data_seed", 42)
+        return {} if written == seed else {"data.seed": written}
 
     return (
         same("seed", "seed"),
         Row(
-            fields=("seed",),
+            fields=("data.seed", "seed"),
             flags=("data_seed",),
             emit=emit,
             read=read,

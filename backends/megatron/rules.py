@@ -2,10 +2,15 @@
 
 from typing import Any
 
-from backends.megatron.rules_view import FOUR, THREE, SwiftRule, View, declare
+from backends.megatron.rules_view import FOUR, NAME, THREE, SwiftRule, View, declare
+from launcher.rules.registry import lower
 
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
 _BASE = "ms-swift 4.6.0 arguments/base_args"
+
+lower("MOE-EP-DENSE", NAME, "expert parallelism of a dense model is dropped without a word", since=FOUR)
+lower("SEQ-POSITIONS", NAME, "it does not compare the two, and positions beyond were never learned", since=FOUR)
+lower("MOE-BIAS-SIGMOID", NAME, "the bias of softmax routing is left out without a word", since=FOUR)
 
 
 def _no_model(v: View) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from backends.megatron.rules_view import FOUR, SwiftRule, View, declare
 from launcher.rules.common_sense import layout_chunks
+from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 _OLD = "0.12.1"
@@ -118,10 +119,21 @@ RECOMPUTE = (
         doc="Selective recompute knows these modules.",
         source=f"{_CONFIG}:1191",
         flags=("recompute_modules",),
-        when=lambda v: set(_modules(v)) - set(_MODULES),
+        when=lambda v: v.recompute_granularity == "selective" and set(_modules(v)) - set(_MODULES),
         say=lambda v: (
             f"recompute_modules {', '.join(sorted(set(_modules(v)) - set(_MODULES)))}: known are {', '.join(_MODULES)}"
         ),
+        since="3.7",
+    ),
+    SwiftRule(
+        id="SW-GROUP-SCORES",
+        doc="A group of experts is scored by its best topk / topk_group experts; models count one (V2) or two (V3).",
+        source=GROUP_SCORES,
+        severity="warning",
+        flags=("moe_router_num_groups", "moe_router_group_topk"),
+        when=lambda v: group_scores_differ(v.job.model),
+        say=lambda v: group_scores_differ(v.job.model),
+        fields=("model.n_group", "model.topk_group", "model.num_experts_per_tok"),
         since="3.7",
     ),
     SwiftRule(

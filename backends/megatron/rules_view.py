@@ -37,15 +37,13 @@ class View:
 
     def __init__(self, facts: Facts) -> None:
         assert facts.version is not None
-        assert facts.native is not None
         self.job: Job = facts.job
         self.version: str = facts.version
-        self.written: dict[str, NativeArg] = {arg.flag: arg for arg in facts.native}
-        self._defaults = _defaults(facts.version, command(facts.job))
+        self.written: Mapping[str, NativeArg] = facts.written
 
     def __getattr__(self, flag: str) -> Any:
         arg = self.written.get(flag)
-        return self._defaults.get(flag) if arg is None else arg.value
+        return _defaults(self.version, command(self.job)).get(flag) if arg is None else arg.value
 
     def __getitem__(self, flag: str) -> Any:
         value = getattr(self, flag)
@@ -92,15 +90,16 @@ class View:
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-_last: tuple[object, View] | None = None
+_last: tuple[Facts, View] | None = None
 
 
 def view_of(facts: Facts) -> View:
     """Return the view of these facts; rules of one job share it."""
     global _last
-    if _last is None or _last[0] is not facts.native:
-        _last = (facts.native, View(facts))
-    return _last[1]
+    last = _last
+    if last is None or last[0] is not facts:
+        last = _last = (facts, View(facts))
+    return last[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from launcher.job import Job
+from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ ENTRY = Entry(
     others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
     effective=_effective,
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
+    renames=_HERE / "renames.json",
     signs=("NCCL_", "NVTE_", "CUDA_VISIBLE_DEVICES", "/workspace/megatron", "GPUS_PER_NODE"),
 )
 
@@ -71,6 +73,7 @@ BACKEND = Backend(
     catalogue=_catalogue,
     launch=_launch,
     native_cpu="backends.megatron_lm.rehearse",
+    checkpoint_format="launcher.convert.formats.torch_dist",
     argv=_argv,
     rules=RULES,
     requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),
@@ -80,4 +83,10 @@ BACKEND = Backend(
     ),
     aliases={"0.16": "0.16.1", "0.12": "0.12.1", "core_v0.16.1": "0.16.1", "core_v0.12.1": "0.12.1"},
     entry=ENTRY,
+    started_by=_HERE / "catalogue" / "launchers",
+    watch=Watch(
+        # megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1
+        iteration_line=r"iteration +[0-9]+/ *[0-9]+ \|",
+        trackers=(("", "latest_checkpointed_iteration.txt"),),
+    ),
 )

@@ -5,14 +5,62 @@ from typing import Any
 
 # Accepted and ignored: --use-mcore-models (arguments.py:1746 @0.12.1, `deprecated_use_mcore_models`).
 _IGNORED = ("use-mcore-models",)
-# Flag to the argument and value that validate_args sets (arguments.py:811 @0.12.1).
-_STANDS_FOR = {"use-rotary-position-embeddings": ("position-embedding-type", "rope")}
+# Flag to the argument and value that validate_args sets (arguments.py:811, :379 @0.12.1).
+_STANDS_FOR = {
+    "use-rotary-position-embeddings": ("position-embedding-type", "rope"),
+    "recompute-activations": ("recompute-granularity", "selective"),
+}
+# What pretrain_gpt.py takes where none is named: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
+TOKENIZER = "GPT2BPETokenizer"
+_CHUNKS, _LAYERS_OF_CHUNK = "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"
 
 
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without deprecated spellings."""
+    """Return the arguments of pretrain_gpt.py without deprecated spellings, with what it fills in."""
+    found = dialect(values)
+    found.setdefault("tokenizer-type", TOKENIZER)
+    found.setdefault("eval-interval", 1000)  # 0.12.1's default; without it 0.16.1 divides by None (training.py:3307)
+    chunks = chunks_of(found)
+    if chunks is not None:
+        found.pop(_LAYERS_OF_CHUNK)
+        found |= {_CHUNKS: chunks} if chunks > 1 else {}
+    if found.pop("moe-enable-deepep", False):
+        found["moe-flex-dispatcher-backend"] = "deepep"  # its older spelling (transformer_config.py:1063 @0.16.1)
+    if found.get("multi-latent-attention"):
+        found.setdefault("rope-type", "yarn")  # MLATransformerConfig (transformer_config.py:2034 @0.16.1)
+    return found
+
+
+def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments without deprecated spellings, in every program that takes Megatron's."""
     found = {flag: value for flag, value in values.items() if flag not in _IGNORED and flag not in _STANDS_FOR}
     for flag, (name, value) in _STANDS_FOR.items():
         if values.get(flag):
             found[name] = value
+    if not found.get("disable-bias-linear"):
+        found["add-qkv-bias"] = True  # "Keep the 'add bias' args in sync" (arguments.py:789 @0.12.1, :970 @0.16.1)
+    own_scores = found.get("moe-router-load-balancing-type") == "sinkhorn"
+    if own_scores or found.get("moe-router-score-function") == "sigmoid":
+        found.pop("moe-router-pre-softmax", None)  # read for softmax only (moe_utils.py:724 @0.16.1, :372 @0.12.1)
+    if found.get("num-query-groups") is not None and found["num-query-groups"] == found.get("num-attention-heads"):
+        found = {
+            flag: value for flag, value in found.items() if flag not in ("group-query-attention", "num-query-groups")
+        }
+    if not found.get("num-experts"):
+        found.pop("expert-tensor-parallel-size", None)
     return found
+
+
+def chunks_of(values: Mapping[str, Any]) -> int | None:
+    """Return the chunks per pipeline stage where their layers are given (arguments.py:443-464 @0.12.1).
+
+    None: they are not given, or the layers do not divide (which validate_args refuses).
+    """
+    per_chunk, layers = values.get(_LAYERS_OF_CHUNK), values.get("num-layers", values.get("encoder-num-layers"))
+    uneven = values.get("decoder-first-pipeline-num-layers") or values.get("decoder-last-pipeline-num-layers")
+    if not isinstance(per_chunk, int) or not isinstance(layers, int) or per_chunk < 1 or uneven:
+        return None
+    for end in ("embedding", "loss"):
+        layers += bool(values.get(f"account-for-{end}-in-pipeline-split"))
+    size = per_chunk * values.get("pipeline-model-parallel-size", 1)
+    return layers // size if layers % size == 0 else None

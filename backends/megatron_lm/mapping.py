@@ -7,6 +7,7 @@ from backends.megatron_lm import mapping_moe as moe
 from backends.megatron_lm import mapping_parallel as parallel
 from backends.megatron_lm import mapping_surroundings as surroundings
 from backends.megatron_lm import mapping_training as training
+from backends.megatron_lm import static_graph
 from backends.megatron_lm.factories import reworded, rotary_flag
 from launcher.job import field_paths
 from launcher.translate.rows import Gap, Row, Table
@@ -57,7 +58,7 @@ def rows() -> tuple[Row, ...]:
 @cache
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
-    unsupported = {**_GAPS, **_POST_TRAINING}
+    unsupported = {**static_graph.GAPS, **_GAPS, **_POST_TRAINING}
     if not in_range(version, "0.13", None):
         unsupported.update(_BEFORE_0_13)
     return Table(rows=rows(), unsupported=unsupported, irrelevant=irrelevant())
@@ -65,11 +66,12 @@ def table(version: str) -> Table:
 
 def irrelevant() -> dict[str, str]:
     """Return the fields that no Megatron argument expresses because none needs to."""
-    sections = ("hardware.", "rehearse.", "rules.", "estimate.")
-    alone = {"name", "output_dir", "runtime", "model.overridden", "cluster.executor", "cluster.python"}
+    sections = ("cluster.", "hardware.", "rehearse.", "rules.", "estimate.", "search.")
+    alone = {"name", "output_dir", "runtime", "model.overridden"}
     alone |= {"backend.name", "backend.version"}
     launcher_fields = [path for path in field_paths() if path.startswith(sections) or path in alone]
     return {
+        **static_graph.irrelevant(),
         **dict.fromkeys(launcher_fields, LAUNCHER_ONLY),
         "backend.args": "passed through as they are",
         "backend.env": "set in the environment of every node",
@@ -79,7 +81,8 @@ def irrelevant() -> dict[str, str]:
         "cluster.devices_per_node": "torchrun --nproc_per_node",
         "cluster.master_addr": "torchrun --master_addr",
         "cluster.master_port": "torchrun --master_port",
-        "fault_tolerance.max_restarts": "torchrun --max-restarts",
+        "fault_tolerance.max_restarts": "the launcher starts all ranks again, with the last checkpoint",
+        "fault_tolerance.hang_minutes": LAUNCHER_ONLY,
     }
 
 
@@ -103,6 +106,9 @@ _GAPS = {
     "recompute.norm": _ascend("it is a module of selective recomputation", "recompute.modules=[layernorm]"),
     "recompute.norm_num_layers": _ascend("norms are recomputed in all layers or none", neutral=(0,)),
     "recompute.per_pp_rank": _ascend("recompute.num_layers counts per chunk"),
+    "recompute.layers_per_chunk": Gap(
+        why="recompute.num_layers holds for all chunks", works=("recompute.layers_per_chunk=[]",)
+    ),
     "recompute.in_bubble": _ascend("pipeline bubbles stay empty"),
     "recompute.in_advance": _ascend("recomputation starts when the gradient arrives"),
     "recompute.communication": _ascend("MindFormers' switch; Megatron repeats it"),
@@ -116,6 +122,9 @@ _GAPS = {
     "data.num_preprocess": _ascend("tokenizing is a separate program (tools/preprocess_data.py)", neutral=()),
     "data.shuffle": Gap(
         why="token files are always shuffled by the seed", neutral=(True,), works=("data.shuffle=true",)
+    ),
+    "data.seed": _ascend(
+        "token files are shuffled by the job's seed: the same samples in another order", "data.seed=null", neutral=()
     ),
     "data.streaming": Gap(
         why="token files are indexed before training", neutral=(False,), works=("data.streaming=false",)
@@ -146,6 +155,7 @@ _POST_TRAINING = {
 _BEFORE_0_13 = {
     "parallel.layout": Gap(why="layouts came with core 0.13", works=("backend.version=0.16.1",)),
     "moe.batch_overlap": _ascend("it came with core 0.13", "backend.version=0.16.1"),
+    "moe.router_fusion": _ascend("it came with core 0.13", "backend.version=0.16.1"),
     "offload.attention": _ascend("it came with core 0.16", "backend.version=0.16.1"),
     "offload.modules": _ascend("it came with core 0.16", "backend.version=0.16.1", neutral=()),
     "offload.activation_layers": _ascend("it came with core 0.16", "backend.version=0.16.1", neutral=(0,)),

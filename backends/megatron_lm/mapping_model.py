@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import chosen, flag_on, flag_unless, refused, valued, when_given
 from launcher.job import Job, Value, field_paths
-from launcher.translate.rows import NativeView, Row, Unsupported, computed
+from launcher.translate.rows import NativeView, Read, Row, Unsupported, computed
 
 # Constants of RotaryEmbedding._apply_scaling, which no argument reaches.
 # Source: megatron/core/models/common/embeddings/rotary_pos_embedding.py:94-98 @core_v0.16.1
@@ -109,7 +109,7 @@ def layers() -> tuple[Row, ...]:
             ("disable-bias-linear", "add-qkv-bias"),
             _write_bias,
             _read_bias,
-            note="Megatron has biases on by default; --add-qkv-bias adds only those of query, key and value.",
+            note="Megatron has all biases by default; without them --add-qkv-bias adds those of query, key and value.",
         ),
         flag_on(
             "model.qk_layernorm",
@@ -146,8 +146,8 @@ def _write_bias(job: Job) -> Iterable[tuple[str, Value]]:
         )
     if not job.model.linear_bias:
         yield "disable-bias-linear", True
-    if job.model.attention_bias:
-        yield "add-qkv-bias", True
+        if job.model.attention_bias:
+            yield "add-qkv-bias", True
 
 
 def _read_bias(view: NativeView) -> Mapping[str, Value]:
@@ -329,18 +329,29 @@ def _rank(path: str, flag: str, default: Value) -> Row:
 
 
 def multi_token_prediction() -> tuple[Row, ...]:
-    """Return the rows of multi-token prediction."""
+    """Return the rows of multi-token prediction; 0 layers stay as they are written."""
+    scale = when_given("model.mtp_loss_scaling_factor", "mtp-loss-scaling-factor")
+
+    def if_any(read: Read) -> Read:
+        return lambda view: read(view) if view.peek("mtp-num-layers") else {}
+
     return (
         computed(
             ("model.num_nextn_predict_layers",),
             ("mtp-num-layers",),
             lambda job: (("mtp-num-layers", job.model.num_nextn_predict_layers),),
-            lambda view: {"model.num_nextn_predict_layers": view.take("mtp-num-layers")},
-            when=lambda job: job.model.num_nextn_predict_layers > 0,
+            if_any(lambda view: {"model.num_nextn_predict_layers": view.take("mtp-num-layers")}),
+            when=_predicts,
         ),
-        when_given(
-            "model.mtp_loss_scaling_factor",
-            "mtp-loss-scaling-factor",
-            when=lambda job: job.model.num_nextn_predict_layers > 0,
+        Row(
+            fields=scale.fields,
+            flags=scale.flags,
+            emit=scale.emit,
+            read=if_any(scale.read or (lambda view: {})),
+            when=_predicts,
         ),
     )
+
+
+def _predicts(job: Job) -> bool:
+    return job.model.num_nextn_predict_layers > 0

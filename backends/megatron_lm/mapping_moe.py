@@ -103,7 +103,10 @@ def routing() -> tuple[Row, ...]:
 def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
     model = job.model
     single_expert = model.num_experts_per_tok == 1
-    if model.scoring_func == "sigmoid":
+    if job.moe.load_balancing_type == "sinkhorn":
+        if model.scoring_func == "sigmoid":
+            yield "moe-router-score-function", "sigmoid"
+    elif model.scoring_func == "sigmoid":
         if model.norm_topk_prob == single_expert:
             raise Unsupported(
                 "model.norm_topk_prob",
@@ -127,6 +130,8 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
     function = view.take("moe-router-score-function", "softmax")
     before = bool(view.take("moe-router-pre-softmax", False))
     normalised = view.peek("moe-router-topk", 2) > 1 if function == "sigmoid" else not before
+    if view.peek("moe-router-load-balancing-type") == "sinkhorn":
+        normalised = False  # it weights by scores of its own (_sinkhorn_activation, moe/router.py:231 @core_v0.16.1)
     return {"model.scoring_func": function, "model.norm_topk_prob": normalised}
 
 
@@ -225,6 +230,7 @@ def dispatch() -> tuple[Row, ...]:
         ),
         switch("moe.grouped_gemm", "moe-grouped-gemm", when=is_moe),
         switch("moe.permute_fusion", "moe-permute-fusion", when=is_moe),
+        switch("moe.router_fusion", "moe-router-fusion", when=is_moe, since="0.13"),
         switch("moe.shared_expert_overlap", "moe-shared-expert-overlap", when=is_moe),
         switch("moe.batch_overlap", "overlap-moe-expert-parallel-comm", when=is_moe, since="0.13"),
         switch("moe.deepep", "moe-enable-deepep", when=is_moe, until="0.15.9"),

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from backends.megatron_lm.effective import chunks_of
 from backends.megatron_lm.factories import chosen, listed, many, single, valued, when_given
 from backends.megatron_lm.mapping_moe import is_moe
 from launcher.job import Job, Value
@@ -54,15 +55,11 @@ def _write_chunks(job: Job) -> Iterable[tuple[str, Value]]:
 def _read_chunks(view: NativeView) -> Mapping[str, Value]:
     if view.has("num-virtual-stages-per-pipeline-rank"):
         return {"parallel.vpp": view.take("num-virtual-stages-per-pipeline-rank")}
-    per_chunk, layers = view.peek("num-layers-per-virtual-pipeline-stage"), view.peek("num-layers")
-    uneven = view.peek("decoder-first-pipeline-num-layers") or view.peek("decoder-last-pipeline-num-layers")
-    counted = view.peek("account-for-embedding-in-pipeline-split") or view.peek("account-for-loss-in-pipeline-split")
-    if per_chunk and layers and not uneven and not counted:
-        size = per_chunk * view.peek("pipeline-model-parallel-size", 1)
-        if layers % size == 0:
-            view.take("num-layers-per-virtual-pipeline-stage")
-            return {"parallel.vpp": layers // size}
-    return {}
+    chunks = chunks_of(view.values)
+    if chunks is None:
+        return {}
+    view.take("num-layers-per-virtual-pipeline-stage")
+    return {"parallel.vpp": chunks}
 
 
 def stages_of(layout: str) -> int:
@@ -167,12 +164,27 @@ def recompute() -> tuple[Row, ...]:
     """Return the rows of recomputation."""
     return (
         when_given("recompute.granularity", "recompute-granularity"),
+        _recompute_activations(),
         when_given("recompute.method", "recompute-method"),
         when_given("recompute.num_layers", "recompute-num-layers"),
         recompute_modules(_RECOMPUTED, since="0.13"),
         recompute_modules(_RECOMPUTED[:-1], until="0.12.9"),
         switch("recompute.distribute_saved_activations", "distribute-saved-activations"),
     )
+
+
+def _recompute_activations() -> Row:
+    """Return the row that reads the other spelling of selective recomputation (arguments.py: validate_args)."""
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        other = view.peek("recompute-granularity", "selective") != "selective"
+        if other or view.peek("recompute-activations") is not True:
+            return {}
+        view.take("recompute-activations")
+        return {"recompute.granularity": "selective"}
+
+    note = "Read only: `--recompute-activations` is `--recompute-granularity selective`."
+    return computed(("recompute.granularity",), ("recompute-activations",), lambda job: (), read, note=note)
 
 
 def recompute_modules(known: tuple[str, ...], since: str | None = None, until: str | None = None) -> Row:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
+from backends.megatron_lm.effective import TOKENIZER
 from backends.megatron_lm.factories import chosen, listed, many, valued, when_given
 from launcher.job import Job, Value
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
 # Evaluation every so many steps where the user named no interval. Source: the default of core 0.12.1, arguments.py.
-_EVAL_INTERVAL = 1000
+_EVAL_INTERVAL, _EVAL_ITERS = 1000, 100
 
 
 def data() -> tuple[Row, ...]:
@@ -108,7 +109,7 @@ def evaluation() -> tuple[Row, ...]:
             ("evaluation.iters",),
             ("eval-iters",),
             _write_eval_iters,
-            lambda view: {"evaluation.iters": view.take("eval-iters")} if view.has("eval-iters") else {},
+            _read_eval_iters,
             note="Nobody asked for evaluation: none. Megatron's own default is 100 batches, also after the last step.",
         ),
     )
@@ -121,11 +122,20 @@ def _write_eval_iters(job: Job) -> Iterable[tuple[str, Value]]:
         yield "eval-iters", 0
 
 
+def _read_eval_iters(view: NativeView) -> Mapping[str, Value]:
+    if view.has("eval-iters"):
+        return {"evaluation.iters": view.take("eval-iters")}
+    asked = ("eval-interval", "valid-data-path", "valid-data-args-path", "data-args-path", "per-split-data-args-path")
+    return {} if any(view.peek(flag) for flag in asked) else {"evaluation.iters": _EVAL_ITERS}
+
+
 def tokenizer() -> tuple[Row, ...]:
     """Return the rows of the tokenizer."""
     return (
         tokenizer_class("0.15", None),
         tokenizer_class(None, "0.14.9"),
+        when_given("tokenizer.vocab_file", "vocab-file"),
+        when_given("tokenizer.merge_file", "merge-file"),
         switch("tokenizer.trust_remote_code", "trust-remote-code", since="0.13"),
         computed(
             ("data.template",),
@@ -167,6 +177,9 @@ def tokenizer_path(job: Job) -> str | None:
 
 def tokenizer_kind(job: Job) -> str:
     """Return Megatron's name of the tokenizer class that this job needs."""
+    passed = job.backend.args.get("tokenizer-type")
+    if passed is not None:
+        return str(passed)
     if job.tokenizer.type is not None:
         return job.tokenizer.type
     return "HuggingFaceTokenizer" if tokenizer_path(job) else "NullTokenizer"
@@ -175,6 +188,7 @@ def tokenizer_kind(job: Job) -> str:
 def _read_tokenizer(view: NativeView) -> Mapping[str, Value]:
     known = ("HuggingFaceTokenizer", "NullTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer")
     found: dict[str, Value] = {}
+    view.values.setdefault("tokenizer-type", TOKENIZER)  # what its absence means has no field
     if view.peek("tokenizer-type") in (*known, "SFTTokenizer"):
         kind = view.take("tokenizer-type")
         found["tokenizer.type"] = kind if kind in known else None
@@ -323,6 +337,7 @@ def checkpoint() -> tuple[Row, ...]:
         switch("checkpoint.no_load_rng", "no-load-rng"),
         switch("checkpoint.no_save_optim", "no-save-optim"),
         switch("checkpoint.no_save_rng", "no-save-rng"),
+        when_given("checkpoint.strictness", "dist-ckpt-strictness"),
         switch("checkpoint.exit_on_missing", "exit-on-missing-checkpoint"),
     )
 
@@ -392,6 +407,12 @@ def logging() -> tuple[Row, ...]:
         when_given("logging.wandb_project", "wandb-project"),
         when_given("logging.wandb_name", "wandb-exp-name"),
         switch("logging.throughput", "log-throughput"),
+        switch("logging.params_norm", "log-params-norm"),
+        switch("logging.zero_gradients", "log-num-zeros-in-grad"),
+        when_given("logging.timer_level", "timing-log-level"),
+        switch("logging.timers", "log-timers-to-tensorboard"),
+        switch("logging.memory", "log-memory-to-tensorboard"),
+        switch("logging.perplexity", "log-validation-ppl-to-tensorboard"),
         *profiler(),
         when_given("fault_tolerance.timeout_minutes", "distributed-timeout-minutes"),
     )

@@ -168,7 +168,9 @@ def precision() -> tuple[Row, ...]:
         reduction(),
         flag_on("precision.attention_softmax_in_fp32", "attention-softmax-in-fp32"),
         switch("precision.apply_query_key_layer_scaling", "apply-query-key-layer-scaling"),
+        switch("precision.residual_in_fp32", "fp32-residual-connection"),
         when_given("precision.initial_loss_scale", "initial-loss-scale"),
+        when_given("precision.loss_scale_window", "loss-scale-window"),
         when_given("precision.loss_scale", "loss-scale"),
         switch("precision.calculate_per_token_loss", "calculate-per-token-loss"),
     )

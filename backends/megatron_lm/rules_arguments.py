@@ -27,7 +27,7 @@ _EVERY = (
     ),
     says(
         "MLM-ITERS-DECAY-SAMPLES",
-        "train-iters & lr-decay-samples",
+        "train-iters & lr-decay-samples?",
         "",
         "Training by iterations counts the decay in iterations.",
         arguments(627, 761),
@@ -69,14 +69,14 @@ _EVERY = (
     ),
     says(
         "MLM-LAYERS-TWICE",
-        "num-layers & encoder-num-layers",
+        "num-layers? & encoder-num-layers?",
         "",
         "The layers are counted once.",
         arguments(653, 787),
     ),
     says(
         "MLM-SEQ-TWICE",
-        "seq-length & encoder-seq-length",
+        "seq-length? & encoder-seq-length?",
         "",
         "The sequence length is given once.",
         arguments(689, 823),

@@ -1,8 +1,9 @@
 """What Megatron-core's TransformerConfig and ModelParallelConfig refuse: recomputation, experts, FP8, offloading."""
 
-from backends.megatron_lm.rules_versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, config, says
+from backends.megatron_lm.rules_versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, arguments, config, says
 from launcher.rules.table import declare
 
+_P2P = "!no-overlap-p2p-communication"
 _PARALLEL = "megatron-core 0.12.1 model_parallel_config.py __post_init__"
 
 declare(
@@ -154,6 +155,49 @@ declare(
             "Latent attention has no interleaved rotary positions.",
             config(933, 1559),
         ),
+        says(
+            "MLM-XAVIER",
+            "init-method-xavier-uniform",
+            "",
+            "The argument reaches a configuration that does not have it (scaled_init_method).",
+            arguments(1033, 1345),
+        ),
+        says(
+            "MLM-WARMUP-FLUSH",
+            "overlap-p2p-communication-warmup-flush",
+            f"num-layers-per-virtual-pipeline-stage? & {_P2P} or num-virtual-stages-per-pipeline-rank? & {_P2P} or "
+            f"pipeline-model-parallel-layout? & {_P2P}",
+            "Only the interleaved schedule overlaps its first and last exchanges.",
+            "megatron-core 0.12.1 and 0.16.1 model_parallel_config.py overlap_p2p_comm_warmup_flush",
+        ),
+        says(
+            "MLM-DENSE-GROUPS",
+            "moe-router-group-topk>0",
+            "num-experts>0",
+            "Groups are groups of experts.",
+            config(998, 1654),
+        ),
+        says(
+            "MLM-SQUARED-RELU",
+            "squared-relu",
+            "!swiglu",
+            "The network has one activation function.",
+            arguments(1028, 1339),
+        ),
+        says(
+            "MLM-IN-MEMORY",
+            "non-persistent-ckpt-type=in_memory",
+            "",
+            "Checkpoints that are overwritten are global or local.",
+            arguments(280, 297),
+        ),
+        says(
+            "MLM-LOCAL-SPEC",
+            "attention-backend=local",
+            "spec~local",
+            "The local attention comes with the local layer specification.",
+            arguments(319, 321),
+        ),
     ),
     backends=BACKENDS,
     versions=SINCE_12,
@@ -222,6 +266,20 @@ declare(
             "Latent attention has no fused rotary kernel.",
             config(930),
         ),
+        says(
+            "MLM-UNEVEN-FIRST",
+            "decoder-first-pipeline-num-layers? & pipeline-model-parallel-size=1",
+            "",
+            "Uneven stages need stages.",
+            config(779),
+        ),
+        says(
+            "MLM-UNEVEN-LAST",
+            "decoder-last-pipeline-num-layers? & pipeline-model-parallel-size=1",
+            "",
+            "Uneven stages need stages.",
+            config(779),
+        ),
     ),
     backends=PLAIN,
     until=ONLY_12["megatron_lm"][1],
@@ -231,10 +289,31 @@ declare(
     (
         says(
             "MLM-TOPK-ONE",
-            "num-experts>0 & moe-router-topk=1 & moe-router-score-function=softmax",
+            "moe-router-topk=1 & moe-router-score-function=softmax",
             "moe-router-pre-softmax or moe-router-load-balancing-type=sinkhorn",
             "Softmax over a single chosen expert has no gradient, so it is taken before choosing.",
             config(984, 1641),
+        ),
+        says(
+            "MLM-EXPERT-BIAS",
+            "moe-router-enable-expert-bias",
+            "moe-router-score-function=sigmoid",
+            "The learned bias of experts is defined for sigmoid scores, and checked for dense models, too.",
+            config(958, 1595),
+        ),
+        says(
+            "MLM-RETRO",
+            "retro-add-retriever",
+            "retro-project-dir?",
+            "Retrieval reads its lengths and samples from the project that was preprocessed.",
+            arguments(796),
+        ),
+        says(
+            "MLM-ROPE-TYPE",
+            "rope-type=yarn & !multi-latent-attention",
+            "",
+            "This argument names the positions of latent attention; others take --position-embedding-type.",
+            arguments(1042, 1357),
         ),
     ),
     backends=PLAIN,

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from backends.megatron_lm.rules_versions import BACKENDS, EVERY, SINCE_12, arguments, config
 from launcher.rules.registry import Facts, Fault, lift, rule
+from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
 
 def _ffn(facts: Facts) -> int:
@@ -13,8 +14,13 @@ def _ffn(facts: Facts) -> int:
 
 
 def _has_shape(facts: Facts) -> bool:
-    sizes = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings", "tokenizer-type")
-    return all(facts.flag(name) for name in sizes)
+    sizes = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings")
+    return all(facts.flag(name) for name in sizes) and _has_tokenizer(facts)
+
+
+def _has_tokenizer(facts: Facts) -> bool:
+    """Tell whether a tokenizer says how large the vocabulary is; Megatron-LM's own entry point has one by default."""
+    return bool(facts.flag("tokenizer-type")) or (facts.backend == BACKENDS[0] and facts.as_written)
 
 
 def _has_batch(facts: Facts) -> bool:
@@ -25,6 +31,8 @@ def _visited(facts: Facts) -> int:
     return facts.number("moe-router-group-topk")
 
 
+# Read from the arguments there, whatever the model: see MLM-EXPERT-BIAS.
+lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.as_written)
 for _backend in BACKENDS:
     lift("REQ-MODEL", _backend, _has_shape)
     # Groups without a number that a token visits are not read; see MLM-GROUPS-UNUSED.
@@ -73,5 +81,17 @@ def groups_are_visited(facts: Facts) -> Iterator[Fault]:
         yield Fault(
             message="n_group without topk_group has no effect: tokens visit all groups",
             fields=("model.n_group", "model.topk_group"),
+            flags=("moe-router-num-groups", "moe-router-group-topk"),
+        )
+
+
+@rule("MLM-GROUP-SCORES", source=GROUP_SCORES, severity="warning", backends=BACKENDS, versions=SINCE_12)
+def groups_are_scored_alike(facts: Facts) -> Iterator[Fault]:
+    """A group of experts is scored by its best topk / topk_group experts, where models count one (V2) or two (V3)."""
+    message = group_scores_differ(facts.job.model) if _visited(facts) else ""
+    if message:
+        yield Fault(
+            message=message,
+            fields=("model.n_group", "model.topk_group", "model.num_experts_per_tok"),
             flags=("moe-router-num-groups", "moe-router-group-topk"),
         )

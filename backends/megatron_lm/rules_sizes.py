@@ -29,6 +29,16 @@ def _items(value: Value) -> Sequence[Value]:
     return value if isinstance(value, (list, tuple)) else () if value is None else (value,)
 
 
+@rule("MLM-SIZES", source=arguments("286, 304", "316, 574"), backends=BACKENDS, versions=SINCE_12)
+def sizes_are_positive(facts: Facts) -> Iterator[Fault]:
+    """Every parallel size, the number of chunks and what training counts in are at least 1."""
+    parallel = ("tensor-model-parallel-size", _STAGES, "context-parallel-size")
+    sizes = (*parallel, _CHUNK, _CHUNKS, "global-batch-size", "train-samples", "num-dataset-builder-threads")
+    for flag in sizes:
+        if facts.given(flag) and facts.number(flag, 1) < 1:
+            yield Fault(message=f"--{flag} {facts.flag(flag)} must be at least 1", flags=(flag,))
+
+
 @rule("MLM-TP-GROUPS", source=config(575), backends=BACKENDS, versions=UNTIL_12)
 def query_groups_are_a_multiple_of_tp(facts: Facts) -> Iterator[Fault]:
     """Up to core 0.12, each tensor-parallel rank holds whole query groups; fewer groups than ranks came later."""

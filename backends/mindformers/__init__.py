@@ -9,6 +9,7 @@ from backends.mindformers.launch import argv, launch
 from backends.mindformers.mapping import table
 from backends.mindformers.yaml_file import flatten
 from launcher.job import Job
+from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
 from launcher.translate.catalogue import Catalogue, load
 
@@ -67,6 +68,7 @@ BACKEND = Backend(
     catalogue=_catalogue,
     launch=launch,
     native_cpu="backends.mindformers.rehearse",
+    checkpoint_format="backends.mindformers.checkpoint",
     prepare=prepare,
     argv=argv,
     rules=tuple(f"backends.mindformers.{name}" for name in ("rules", "rules_layers", "rules_model", "rules_pynative")),
@@ -75,4 +77,12 @@ BACKEND = Backend(
     "MINDFORMERS_PATH to it",
     aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
     entry=ENTRY,
+    other_entries=("2.1.0-pynative",),
+    started_by=_FOLDER / "launchers",
+    watch=Watch(
+        # core/callback/callback.py, MFLossMonitor and CheckpointMonitor @1.6.0; checkpoint/utils.py @2.1.0
+        iteration_line=r"step:\[ *[0-9]+/ *[0-9]+\]",
+        trackers=(("", "latest_checkpointed_iteration.txt"), ("checkpoint", "rank_0/meta.json")),
+        rank_log="msrun_log/worker_{rank}.log",
+    ),
 )

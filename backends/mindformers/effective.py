@@ -1,15 +1,24 @@
-"""Which keys of a MindFormers file have an effect in training; facts for comparing files and for leaving noise out."""
+"""What a training run makes of a file: keys that nothing reads gone, what it fills in or replaces written out."""
 
 from collections.abc import Mapping
 from typing import Any
+
+from backends.mindformers.class_defaults import legacy_defaults, missing_defaults
+from backends.mindformers.mapping_dims import steps_of
+from backends.mindformers.mapping_loader import HUB, MEGATRON, columns_of_file, strategy
+from backends.mindformers.mapping_silent import unsaid
+from backends.mindformers.mapping_support import KIND, MODEL, frozen
+from launcher.translate.rows import NativeView
 
 # Sections that a training run drops with the warning "Some configs in yaml are useless"
 # (tools/register/template.py:599-700 @2.1.0: predict_configs; do_eval_configs unless do_eval).
 _NEVER = ("processor.",)
 # Read by generation only (models/configuration_utils.py:160-175 @2.1.0).
 _GENERATION = frozenset(
-    f"model.model_config.{name}" for name in ("max_decode_length", "repetition_penalty", "top_k", "top_p", "do_sample")
+    f"{MODEL}{name}" for name in ("max_decode_length", "repetition_penalty", "top_k", "top_p", "do_sample")
 )
+# Overwritten with the job's own (dataset/utils.py: check_dataset_config).
+_OVERWRITTEN = frozenset({"train_dataset.seed", "train_dataset.batch_size"})
 _ONLY_EVALUATING = (
     "eval_dataset.",
     "eval_dataset_task.",
@@ -18,7 +27,16 @@ _ONLY_EVALUATING = (
     "eval_step_interval",
     "eval_epoch",
 )
-_ONLY_LEGACY = ("moe_config.", "model.model_config.qkv_concat")  # parallel_core knows mla_qkv_concat only
+# What the mcore graph reads past. qkv_concat: parallel_core knows mla_qkv_concat only; input_sliced_sig is among the
+# keys that its converter leaves out (transformer_config_utils.py:192); vocab_emb_dp is set to false
+# (transformer_config.py:421); router_aux_loss_coef is deleted (configuration_qwen3_moe.py:179). All @2.1.0.
+_ONLY_LEGACY = (
+    "moe_config.",
+    f"{MODEL}qkv_concat",
+    f"{MODEL}input_sliced_sig",
+    f"{MODEL}router_aux_loss_coef",
+    "parallel_config.vocab_emb_dp",
+)
 # Key: the switch without which nothing reads it.
 _NEEDS = {
     "context.save_graphs_path": "context.save_graphs",  # core/context/build_context.py:143
@@ -36,28 +54,151 @@ _NEEDS = {
     "data_simplification": "profile",
     "mstx": "profile",
 }
-# Values that MindSpore takes by itself (mindspore.set_context, set_auto_parallel_context @2.7).
+# Values that MindSpore and MindFormers take by themselves where the catalogue has no default.
 _NEUTRAL: Mapping[str, Any] = {
-    "context.save_graphs": False,
+    "context.save_graphs": False,  # mindspore.set_context @2.7
     "context.enable_dump": False,
     "context.memory_optimize_level": "O0",
     "context.enable_graph_kernel": False,
     "parallel.strategy_ckpt_config.only_trainable_params": False,
-    "train_dataset.seed": 1234,
+    "parallel.parallel_optimizer_config.gradient_accumulation_shard": False,  # set_auto_parallel_context
+    "parallel.parallel_optimizer_config.parallel_optimizer_threshold": 64,
+    "train_dataset.data_loader.dataset_dir": "",
+    "remote_save_url": "",
+    f"{MODEL}checkpoint_name_or_path": "",
+    "parallel.strategy_ckpt_config.save_file": "./ckpt_strategy.ckpt",  # tools/register/template.py @2.1.0
+    "calculate_per_token_loss": False,  # wrapper/wrapper.py:874 @1.8.0
     "train_dataset.data_loader.config.eod_pad_length": 128,  # dataset/blended_datasets/gpt_dataset.py:44
+    "train_dataset.data_loader.datasets_type": "GPTDataset",  # the only one that the loader builds
+}
+_MONITOR, _LOSS = "callbacks.CheckpointMonitor.", "callbacks.MFLossMonitor.type"
+_FORMAT = f"{_MONITOR}checkpoint_format"
+_COLUMNS, _ARGUMENTS = "train_dataset.input_columns", "train_dataset.construct_args_key"
+# lr_end where a schedule is silent; None: it reads past the key (core/lr/lr_schedule.py @2.1.0).
+_ENDS: Mapping[str, float | None] = {
+    "ConstantWarmUpLR": None,
+    "LinearWithWarmUpLR": None,
+    "CosineWithWarmUpLR": 0.0,
+    "PolynomialWithWarmUpLR": 1e-7,
+    "WarmUpStableDecayLR": 1e-7,
 }
 
 
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that a training run reads, without values that MindSpore takes anyway."""
+    """Return the settings that a training run works with, without values that it takes anyway."""
+    mcore = not values.get("use_legacy", True)
     unread = list(_NEVER)
     unread += [] if values.get("do_eval") else _ONLY_EVALUATING
-    unread += [] if values.get("use_legacy", True) else _ONLY_LEGACY
-    return {
+    unread += _ONLY_LEGACY if mcore else []
+    found = {
         key: value
-        for key, value in values.items()
-        if key not in _GENERATION
+        for key, value in _renamed(values).items()
+        if key not in _GENERATION | _OVERWRITTEN
         and not key.startswith(tuple(unread))
         and not (key in _NEEDS and not values.get(_NEEDS[key]))
-        and not (key in _NEUTRAL and values[key] == _NEUTRAL[key])
     }
+    if len(values) > 1:  # One argument alone is no file.
+        found |= {key: value for key, value in _filled_in(values, mcore).items() if key not in found}
+        stages = values.get("parallel_config.pipeline_stage", 1)
+        staged = isinstance(stages, int) and stages > 1
+        # The factor that does not apply is reset to 1 (base_trainer.py:202, :301 @1.8.0).
+        found.pop("runner_config.gradient_accumulation_steps" if staged else "parallel_config.micro_batch_num", None)
+        _resolve_schedule(values, found)
+        _resolve_data(values, found)
+        if mcore:
+            _resolve_model(found)
+        elif values.get("parallel_config.model_parallel", 1) == 1:
+            found.pop("parallel_config.use_seq_parallel", None)  # nothing to split; mcore refuses it
+    return {key: value for key, value in found.items() if not (key in _NEUTRAL and value == _NEUTRAL[key])}
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings with one key for what has an older name."""
+    older = {"parallel.strategy_ckpt_save_file": "parallel.strategy_ckpt_config.save_file"}
+    return {
+        older.get(key, key): value
+        for key, value in values.items()
+        if older.get(key, key) not in values or key not in older
+    }
+
+
+def _filled_in(values: Mapping[str, Any], mcore: bool) -> dict[str, Any]:
+    """Return what the trainer adds: a callback is there or not, mcore's checkpoints are safetensors, class defaults."""
+    found: dict[str, Any] = {}
+    for key in values:
+        section, _, rest = key.partition(".")
+        if section == "callbacks":
+            kind = rest.partition(".")[0]
+            found[f"callbacks.{kind}.type"] = kind.partition("#")[0]
+    if not found:
+        found[_LOSS] = "MFLossMonitor"  # the section's default (tools/register/template.py:523 @2.1.0)
+    found |= unsaid(values)
+    return found | (missing_defaults(values) if mcore else legacy_defaults(values))
+
+
+def _resolve_schedule(values: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Write out warm-up, end and length of the learning rate's schedule."""
+    kind = str(found.get("lr_schedule.type"))
+    if kind not in _ENDS:
+        return
+    steps = steps_of(NativeView(values))
+    if found.get("lr_schedule.total_steps") in (None, -1) and steps is not None:
+        found["lr_schedule.total_steps"] = steps
+    if found.get("lr_schedule.warmup_ratio") is not None:  # It goes before the steps (lr_schedule.py: _get_lr_steps).
+        found.pop("lr_schedule.warmup_steps", None)
+    for name in ("warmup_steps", "warmup_ratio", "warmup_lr_init"):
+        if not found.get(f"lr_schedule.{name}"):
+            found.pop(f"lr_schedule.{name}", None)
+    end = _ENDS[kind]
+    if end is None or found.get("lr_schedule.lr_end") == end:
+        found.pop("lr_schedule.lr_end", None)
+    if kind == "LinearWithWarmUpLR" or found.get("lr_schedule.power") == 1.0:
+        found.pop("lr_schedule.power", None)
+
+
+def _resolve_data(values: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Write out columns and their split, which the trainer derives for its own loaders (base_trainer.py:892 @1.8.0)."""
+    kind = values.get("train_dataset.data_loader.type")
+    if kind in (None, MEGATRON) and not values.get("train_dataset.data_loader.shuffle"):
+        found.pop("train_dataset.data_loader.shuffle", None)  # false is its default
+    if kind == HUB and "train_dataset.data_loader.create_attention_mask" not in values:
+        found["train_dataset.data_loader.create_attention_mask"] = "attention_mask" in columns_of_file(
+            NativeView(values)
+        )
+    if kind in (MEGATRON, HUB):
+        columns = frozen(values.get(_COLUMNS)) or columns_of_file(NativeView(values))
+        found.setdefault(_COLUMNS, columns)
+        found.setdefault(_ARGUMENTS, found[_COLUMNS])
+        dp = values.get("parallel_config.data_parallel", 1)
+        if len(columns) > 3 and values.get("parallel.dataset_strategy") is None:
+            found["parallel.dataset_strategy"] = strategy(columns, dp)
+    if found.get("parallel.dataset_strategy") is not None and kind in (MEGATRON, HUB):
+        found["parallel.full_batch"] = False
+    if found.get("parallel.full_batch", True):
+        found.pop("parallel.dataset_strategy", None)  # It is reset to full_batch (base_trainer.py:205 @1.8.0).
+
+
+def _resolve_model(found: dict[str, Any]) -> None:
+    """Write out what mcore makes of formats and activations."""
+    if any(key.startswith(_MONITOR) for key in found):
+        found[_FORMAT] = "safetensors"  # base_trainer.py:1375 @1.8.0
+    if f"{MODEL}softmax_compute_dtype" in found:  # the same setting as a type and as a switch
+        wide = found.pop(f"{MODEL}softmax_compute_dtype") in ("float32", "fp32", True)
+        found[f"{MODEL}attention_softmax_in_fp32"] = wide
+    act, gated = f"{MODEL}hidden_act", f"{MODEL}gated_linear_unit"
+    if found.get(act) == "swiglu" and found.get(f"{MODEL}bias_swiglu_fusion"):
+        found[act] = "fusedswiglu"  # transformer_config.py:2621 @2.1.0
+    if found.get(act) == "fusedswiglu":
+        found.pop(f"{MODEL}bias_swiglu_fusion", None)
+    if found.get(act) in ("swiglu", "fusedswiglu"):
+        found[gated] = True  # :2639
+    for name in ("n_group", "topk_group"):
+        if found.get(f"{MODEL}{name}") == 0:
+            found[f"{MODEL}{name}"] = 1  # neither limits the choice (router.py: group_limited_topk)
+    width, one = f"{MODEL}moe_shared_expert_intermediate_size", found.get(f"{MODEL}moe_intermediate_size")
+    if isinstance(one, int) and found.get(width) == one * (found.get(f"{MODEL}n_shared_experts") or 0):
+        found.pop(width)  # what it is without being said
+    # A number of heads that is not said, and the names of classes, follow from others.
+    if found.get(KIND) in ("deepseek_v3", "telechat3_moe"):
+        for name in ("head_dim", "kv_channels"):
+            found.pop(f"{MODEL}{name}", None)  # latent attention has its own sizes

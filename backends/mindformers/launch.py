@@ -2,6 +2,7 @@
 
 from pathlib import PurePosixPath
 
+from backends.mindformers.mapping_graph import options_path
 from backends.mindformers.yaml_file import render
 from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
@@ -82,8 +83,17 @@ def comments(native: NativeArgs) -> dict[str, str]:
     batch = f"global batch {size * dp * count * parts} = batch_size {size} x data_parallel {dp} x "
     batch += f"{name.rpartition('.')[2]} {count}" + (f" x micro_batch_interleave_num {parts}" if parts > 1 else "")
     world = f"{dp * tp * pp * cp} devices = data_parallel {dp} x model_parallel {tp} x pipeline_stage {pp}"
-    head = f"MindFormers {native.version}, mcore static graph; written by launch"
+    models = "older models" if native.get("use_legacy") else "mcore static graph"
+    head = f"MindFormers {native.version}, {models}; written by launch"
     return {"": head, "runner_config": batch, "parallel_config": f"{world} x context_parallel {cp}"}
+
+
+def _options(job: Job, native: NativeArgs) -> tuple[PlanFile, ...]:
+    """Return the file of options for parallel compilation, where it is the launcher's own."""
+    path = options_path(job)
+    if native.get("context.ascend_config.parallel_speed_up_json_path") != path:
+        return ()
+    return (PlanFile(path=path, content='{"dataset_broadcast_opt_level": 3}\n'),)
 
 
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:
@@ -95,9 +105,10 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         "MINDFORMERS_PATH must name a MindFormers checkout: the wheel does not ship run_mindformer.py",
         "in semi-automatic parallel mode MindFormers seeds the order of data only, not the initial weights",
     )
+    config = PlanFile(path=config_path(job), content=render(native, comments(native)))
     return LaunchPlan(
         nodes=nodes,
-        files=(PlanFile(path=config_path(job), content=render(native, comments(native))),),
+        files=(config, *_options(job, native)),
         output_dir=output_dir(job),
         what=f"run_mindformer.py of MindFormers {native.version} on {cluster.world_size} devices",
         notes=notes,

@@ -2,8 +2,11 @@
 
 from functools import cache
 
-from backends.mindformers.mapping_data import data_rows, length_rows, mask_rows, strategy_row
+from backends.mindformers.mapping_data import data_rows, length_rows
 from backends.mindformers.mapping_gaps import IRRELEVANT, UNSUPPORTED
+from backends.mindformers.mapping_graph import context_rows, expert_exchange_row, sink_row
+from backends.mindformers.mapping_legacy import legacy_rows, modern
+from backends.mindformers.mapping_loader import mask_rows, strategy_row
 from backends.mindformers.mapping_memory import memory_rows
 from backends.mindformers.mapping_model import (
     dropout_row,
@@ -13,8 +16,9 @@ from backends.mindformers.mapping_model import (
     weight_rows,
 )
 from backends.mindformers.mapping_moe import bias_callback, moe_rows
-from backends.mindformers.mapping_outputs import callback_rows, checkpoint_rows, output_rows
+from backends.mindformers.mapping_outputs import callback_rows, checkpoint_rows, output_rows, reshard_row
 from backends.mindformers.mapping_parallel import batch_rows, parallel_rows, stage_rows
+from backends.mindformers.mapping_silent import silent_row, usual_row
 from backends.mindformers.mapping_support import architecture
 from backends.mindformers.mapping_training import (
     general_rows,
@@ -25,14 +29,16 @@ from backends.mindformers.mapping_training import (
     schedule_rows,
     trainer_rows,
 )
-from launcher.translate.rows import Row, Table, fixed
+from launcher.translate.rows import Row, Table
 
 
-def _context_rows() -> tuple[Row, ...]:
+def _mcore_model(version: str) -> tuple[Row, ...]:
     return (
-        fixed("context.mode", 0, note="graph mode; 1 would choose the other training stack of 2.x"),
-        fixed("context.device_target", "Ascend"),
-        fixed("context.jit_config.jit_level", "O0", note="as in every mcore example of MindFormers"),
+        *(architecture(row) for row in model_rows(version)),
+        dropout_row(),
+        *(architecture(row) for row in latent_attention_rows()),
+        *(architecture(row) for row in moe_rows(version)),
+        *(architecture(row) for row in prediction_rows(version)),
     )
 
 
@@ -45,31 +51,32 @@ def table(version: str) -> Table:
     (rope_scaling, pet_config, select_recompute).
     """
     rows = (
+        silent_row(),
         *general_rows(),
         *checkpoint_rows(),
         *weight_rows(),
+        reshard_row(),
         *trainer_rows(),
         *batch_rows(),
         *data_rows(version),
         *length_rows(),
+        sink_row(),
         *optimizer_rows(version),
         *schedule_rows(),
-        *_context_rows(),
+        *context_rows(version),
         *parallel_rows(version),
         strategy_row(),
         *memory_rows(version),
-        *(architecture(row) for row in model_rows(version)),
-        dropout_row(),
-        *(architecture(row) for row in latent_attention_rows()),
-        *(architecture(row) for row in moe_rows(version)),
-        *(architecture(row) for row in prediction_rows(version)),
+        *legacy_rows(),
+        *map(modern, _mcore_model(version)),
+        expert_exchange_row(),
         *stage_rows(version),
-        *mask_rows(),
-        *precision_rows(),
+        *map(modern, (*mask_rows(), *precision_rows())),
         *kernel_rows(version),
         *lora_rows(),
         *callback_rows(),
-        bias_callback(),
+        modern(bias_callback()),
         *output_rows(),
+        usual_row(),
     )
     return Table(rows=rows, unsupported=UNSUPPORTED, irrelevant=IRRELEVANT)

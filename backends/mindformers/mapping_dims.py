@@ -50,8 +50,8 @@ def _worlds_near(job: Job, ranks: int) -> tuple[str, ...]:
 
 
 def interleave(job: Job) -> int:
-    """Return micro_batch_interleave_num, which has no canonical field and comes as a pass-through value."""
-    value = job.backend.args.get(INTERLEAVE, 1)
+    """Return the micro-batches that are computed in turns, each of the given size."""
+    value = job.backend.args.get(INTERLEAVE, job.batch.interleave or 1)
     return value if isinstance(value, int) and value > 0 else 1
 
 

@@ -66,7 +66,6 @@ _PRECISION = {
     "optimizer.sgd_momentum": Gap(why="the optimizer is AdamW"),
     "optimizer.precision_aware": Gap(why="optimizer states are fp32 (core/optim/adamw.py:180)", neutral=(False,)),
     "optimizer.main_grads_dtype": Gap(why="main gradients are fp32", neutral=("fp32",)),
-    "optimizer.main_params_dtype": Gap(why="main weights are fp32", neutral=("fp32",)),
     "optimizer.exp_avg_dtype": Gap(why="optimizer states are fp32 (core/optim/adamw.py:180)", neutral=("fp32",)),
     "optimizer.exp_avg_sq_dtype": Gap(why="optimizer states are fp32 (core/optim/adamw.py:180)", neutral=("fp32",)),
 }
@@ -94,7 +93,6 @@ _PARALLEL = {
 _MEMORY = {
     "recompute.in_bubble": _speed("it does not recompute in pipeline bubbles", False),
     "recompute.in_advance": _speed("it recomputes when the gradient arrives", False),
-    "recompute.distribute_saved_activations": _speed("kept activations are not spread over tp", False),
     "offload.modules": _speed("it swaps attention (offload.attention) or whole layers (offload.activation_layers)"),
     "offload.optimizer_fraction": _speed("optimizer.swap is all or nothing", 0.0, 1.0),
     "offload.optimizer_times": _speed("optimizer.swap has no pieces"),
@@ -103,7 +101,6 @@ _MEMORY = {
 _IGNORED = "its mcore router and experts read past it (training_graph/transformer/moe), so it would change nothing"
 _MOE = {
     "moe.z_loss_coeff": Gap(why=_IGNORED, neutral=(0.0,)),
-    "moe.capacity_factor": Gap(why=_IGNORED + ": no token is dropped"),
     "moe.pad_to_capacity": Gap(why=_IGNORED, neutral=(False,)),
     "moe.token_drop_policy": Gap(why=_IGNORED + ": no token is dropped"),
     "moe.input_jitter_eps": Gap(why=_IGNORED, neutral=(0.0,)),
@@ -116,7 +113,11 @@ _MOE = {
 _DATA = {
     "data.validation_paths": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that"),
     "data.validation_ratio": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that", 0.0),
-    "evaluation.interval": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that"),
+    "evaluation.interval": Gap(
+        why="training does not evaluate: MindFormers needs a whole eval_dataset for that",
+        severity="warning",
+        matters=lambda job: job.evaluation.iters != 0,
+    ),
     "evaluation.iters": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that", 0),
     "data.num_preprocess": _speed("it tokenizes in one process"),
     "data.streaming": Gap(why="streaming needs a size and a state directory (hf_dataloader.py)", neutral=(False,)),
@@ -126,8 +127,11 @@ _DATA = {
     "data.self_cognition_author": Gap(why="it does not fill in self-cognition data"),
     "data.self_cognition_name": Gap(why="it does not fill in self-cognition data"),
     "tokenizer.type": Gap(why="it loads Hugging Face tokenizers", neutral=("HuggingFaceTokenizer",)),
+    "tokenizer.vocab_file": Gap(why="it loads Hugging Face tokenizers, from their directory (tokenizer.path)"),
+    "tokenizer.merge_file": Gap(why="it loads Hugging Face tokenizers, from their directory (tokenizer.path)"),
 }
 
+_FIGURES = ("params_norm", "zero_gradients", "timers", "memory", "perplexity")
 _OUTPUTS = {
     "checkpoint.save_safetensors": _speed("all its checkpoints are safetensors, of its own layout", True),
     "checkpoint.no_save_optim": _speed("its checkpoints always hold the optimizer", False),
@@ -136,9 +140,11 @@ _OUTPUTS = {
     "checkpoint.exit_on_missing": _speed("a missing load_checkpoint always ends the run", True),
     "logging.wandb_project": _speed("it logs to files and TensorBoard"),
     "logging.wandb_name": _speed("it logs to files and TensorBoard"),
+    **{f"logging.{name}": _speed("its monitors log other figures", False) for name in _FIGURES},
+    "logging.timer_level": _speed("its monitors log other figures", 0),
+    "checkpoint.strictness": _speed("it loads what it can and tells the rest"),
     "logging.throughput": _speed("MFLossMonitor always logs samples per second", True),
     "profiler.path": _speed("profiles go below output_dir"),
-    "fault_tolerance.max_restarts": _speed("msrun does not restart"),
 }
 
 UNSUPPORTED: Mapping[str, Gap] = {
@@ -157,15 +163,17 @@ UNSUPPORTED: Mapping[str, Gap] = {
 
 _LAUNCHER = "read by the launcher alone"
 _MSRUN = "part of the msrun command"
+_MAPPED_CLUSTER = ("cluster.nodes", "cluster.devices_per_node")
 IRRELEVANT: Mapping[str, str] = {
     **dict.fromkeys(("name", "runtime", "model.overridden"), _LAUNCHER),
     "fault_tolerance.timeout_minutes": "HCCL_EXEC_TIMEOUT in the environment of the launch",
+    **{path: _LAUNCHER for path in field_paths() if path.startswith("cluster.") and path not in _MAPPED_CLUSTER},
     **dict.fromkeys(("cluster.master_addr", "cluster.master_port"), _MSRUN),
-    **dict.fromkeys(("cluster.executor", "cluster.python"), _LAUNCHER),
+    **dict.fromkeys(("fault_tolerance.max_restarts", "fault_tolerance.hang_minutes"), _LAUNCHER),
     "kernels.manual_gc_interval": "the graph runs outside Python",
     **{f"backend.{name}": _LAUNCHER for name in ("name", "version", "args", "env")},
     **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "shrink", "fake_world", "ranks", "max_processes")},
     **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
     **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
-    **{path: _LAUNCHER for path in field_paths() if path.startswith("estimate.")},
+    **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search."))},
 }

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping_parallel import PP, effective_vpp
 from backends.mindformers.mapping_stages import Matrix, layers_per_chunk
-from backends.mindformers.mapping_support import frozen, key, require
+from backends.mindformers.mapping_support import frozen, is_legacy, key, require
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row
+from launcher.translate.rows import NativeView, Row, same
 
 _FULL = "recompute_config.recompute"
 _SWAP, _LAYER_SWAP = "swap_config.swap", "swap_config.layer_swap"
@@ -35,18 +35,30 @@ def _swaps(job: Job) -> bool:
     return bool(job.offload.attention) or bool(job.offload.activation_layers)
 
 
-def _first_layers(matrix: Matrix, count: int) -> tuple[int, ...]:
+def _first_layers(matrix: Matrix, counts: int | Matrix) -> tuple[int, ...]:
     layers: list[int] = []
     start = 0
-    for row in matrix:
-        for size in row:
+    for chunk, row in enumerate(matrix):
+        for stage, size in enumerate(row):
+            count = counts if isinstance(counts, int) else counts[chunk][stage]
             layers.extend(range(start, start + min(count, size)))
             start += size
     return tuple(layers)
 
 
+def _per_chunk(job: Job) -> Matrix | None:
+    """Return the recomputed layers by chunk and stage where the job says them for each."""
+    counts, pp = job.recompute.layers_per_chunk, job.parallel.pp
+    chunks = pp * (job.parallel.vpp or 1)
+    if not counts:
+        return None
+    path = "recompute.layers_per_chunk"
+    require(len(counts) == chunks, path, f"there are {chunks} chunks (pp x vpp), it has {len(counts)} numbers")
+    return tuple(tuple(counts[start : start + pp]) for start in range(0, chunks, pp))
+
+
 def _full() -> Row:
-    paths = ("granularity", "method", "num_layers", "per_pp_rank")
+    paths = ("granularity", "method", "num_layers", "per_pp_rank", "layers_per_chunk")
     fields = tuple(f"recompute.{name}" for name in paths)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -54,7 +66,7 @@ def _full() -> Row:
         if recompute.granularity != "full":
             yield _FULL, False
             return
-        count = recompute.num_layers or 1
+        count, own = recompute.num_layers or 1, _per_chunk(job)
         if recompute.method != "block":
             why = f"it recomputes each layer by itself, not groups of {count}"
             require(count == 1, fields[2], why, f"{fields[2]}=1", "recompute.method=block")
@@ -65,7 +77,9 @@ def _full() -> Row:
             matrix = layers_per_chunk(job)
             require(matrix is not None, "model.num_hidden_layers", "swapping needs it to number the layers")
             require(not recompute.per_pp_rank, fields[3], "with swapping the layers are numbered chunk by chunk")
-            yield _FULL, _first_layers(matrix or (), count)
+            yield _FULL, _first_layers(matrix or (), own or count)
+        elif own is not None:
+            yield _FULL, own if len(own) > 1 else own[0]
         elif (parallel.vpp or 1) > 1 and not recompute.per_pp_rank:
             yield _FULL, tuple((count,) * parallel.pp for _ in range(parallel.vpp or 1))
         else:
@@ -83,10 +97,17 @@ def _full() -> Row:
         rows = written if isinstance(written, tuple) and written and isinstance(written[0], tuple) else (written,)
         figures = {n for row in rows if isinstance(row, tuple) for n in row}
         count = next(iter(figures), None)
-        sound = all(isinstance(row, tuple) and len(row) == pp for row in rows) and len(figures) == 1
+        sound = all(isinstance(row, tuple) and len(row) == pp for row in rows)
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in figures)
         numbers = view.peek(key("cpu_offloading"))  # Layer numbers, not counts (S7).
-        if numbers or not sound or isinstance(count, bool) or not count or len(rows) not in (1, vpp):
+        if numbers or not sound or not whole or not any(figures) or len(rows) not in (1, vpp):
             return {}
+        if len(figures) > 1:
+            if len(rows) != vpp:
+                return {}
+            view.take(_FULL)
+            counts = tuple(n for row in rows if isinstance(row, tuple) for n in row)
+            return {fields[0]: "full", fields[1]: "block", fields[2]: max(counts), fields[4]: counts}
         view.take(_FULL)
         found: dict[str, Value] = {fields[0]: "full", fields[1]: "block", fields[2]: count}
         if vpp > 1 and len(rows) == 1:
@@ -264,11 +285,29 @@ def _communication(version: str) -> Row:
     return Row(fields=(path,), flags=flags, emit=emit, read=read, note="MindFormers' default is true")
 
 
+def _slices() -> Row:
+    path, flag = "recompute.distribute_saved_activations", "recompute_config.recompute_slice_activation"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.recompute.distribute_saved_activations
+        why = "mcore refuses it (transformer_config.py:2709 @2.1.0)"
+        require(not wanted or is_legacy(job), path, why, f"{path}=false")
+        if wanted is not None:
+            yield flag, wanted
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if isinstance(view.peek(flag), bool) and view.has(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read)
+
+
 def memory_rows(version: str) -> tuple[Row, ...]:
     """Return the rows of recompute_config and swap_config."""
     return (
         _full(),
         _selective(version),
         _communication(version),
+        same("recompute.optimizer_communication", "recompute_config.parallel_optimizer_comm_recompute"),
+        _slices(),
         _swapping(version),
     )

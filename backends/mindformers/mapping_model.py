@@ -12,14 +12,17 @@ from backends.mindformers.mapping_support import (
     class_given,
     drop,
     first_given,
+    follows,
     from_directory,
+    is_file,
     is_mla,
     key,
     like_deepseek,
     require,
+    starts_from_weights,
 )
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, choice, computed, fixed, mapped, same
+from launcher.translate.rows import NativeView, Row, choice, computed, mapped, same
 
 _WHY_NOT = {
     "1.6.0": "it trains only DeepSeek-V3 there (models/*/modeling_*.py: 'Train mode is not supported')",
@@ -137,7 +140,7 @@ def _activation() -> Row:
             drop(view, {gated: names[written] == "silu"})
         if view.has(fusion):
             found["kernels.bias_activation_fusion"] = view.take(fusion)
-        elif written == "fusedswiglu":
+        if written == "fusedswiglu":
             found["kernels.bias_activation_fusion"] = True
         return found
 
@@ -265,28 +268,25 @@ def _rope_scaling() -> Row:
 
 def _weights() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        model = job.model
-        start = model.pretrained if model.pretrained is not None else bool(model.path or model.hub_id)
-        if not start:
+        if not starts_from_weights(job):
             return
         why = "it loads weights from a local directory, not from a hub"
-        require(model.path is not None, "model.hub_id", why, "model.path=DIR", "model.pretrained=false")
-        yield WEIGHTS, model.path
+        require(job.model.path is not None, "model.hub_id", why, "model.path=DIR", "model.pretrained=false")
+        yield WEIGHTS, job.model.path
         if job.checkpoint.load is None:
             yield "load_checkpoint", ""
-            yield "auto_trans_ckpt", True
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if not view.has(WEIGHTS) or not view.peek(WEIGHTS):
             drop(view, {WEIGHTS: ""})
             return {}
         if not view.peek("load_checkpoint"):
-            drop(view, {"load_checkpoint": "", "auto_trans_ckpt": True})
+            drop(view, {"load_checkpoint": ""})
         return {"model.path": view.take(WEIGHTS), "model.pretrained": True}
 
     return Row(
         fields=("model.path", "model.pretrained", "model.hub_id"),
-        flags=(WEIGHTS, "load_checkpoint", "auto_trans_ckpt"),
+        flags=(WEIGHTS, "load_checkpoint"),
         emit=emit,
         read=read,
         note="only for pre-trained weights: a directory with safetensors is loaded even where load_checkpoint is empty "
@@ -328,7 +328,7 @@ def model_rows(version: str) -> tuple[Row, ...]:
         ),
         aliased("model.rope_theta", "rope_theta", "theta", "rotary_base"),
         _rope_scaling(),
-        fixed(key("input_sliced_sig"), True, note="samples have the model's length; base_trainer sets it otherwise"),
+        follows(key("input_sliced_sig"), True, "data.columns", note="samples have labels of their own"),
     )
 
 
@@ -349,22 +349,42 @@ def _key_value_heads() -> Row:
 
 
 def _latent() -> Row:
-    values = {key("multi_latent_attention"): True, key("mla_qkv_concat"): False}
+    flag = key("multi_latent_attention")
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if key("kv_lora_rank") in view.values or class_given(view) == "deepseek_v3":
-            drop(view, values)
+        if _has_latent(view):
+            drop(view, {flag: True})
         return {}
 
-    note = "mla_qkv_concat is false in every DeepSeek example: a layout, no arithmetic"
     return Row(
         fields=("model.kv_lora_rank",),
-        flags=tuple(values),
-        emit=lambda job: values.items(),
+        flags=(flag,),
+        emit=lambda job: ((flag, True),),
         read=read,
         when=is_mla,
         derived=True,
-        note=note,
+    )
+
+
+def _has_latent(view: NativeView) -> bool:
+    return key("kv_lora_rank") in view.values or class_given(view) == "deepseek_v3"
+
+
+def _latent_layout() -> Row:
+    flag, path = key("mla_qkv_concat"), "kernels.qkv_concat"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not _has_latent(view) or not (view.has(flag) or is_file(view)):
+            return {}
+        return {path: True if view.take(flag, True) else None}
+
+    return Row(
+        fields=(path,),
+        flags=(flag,),
+        emit=lambda job: ((flag, bool(job.kernels.qkv_concat)),),
+        read=read,
+        when=is_mla,
+        note="false in every DeepSeek example: a layout, no arithmetic; MindFormers' own default is true",
     )
 
 
@@ -390,6 +410,7 @@ def latent_attention_rows() -> tuple[Row, ...]:
     """Return the rows of multi-head latent attention."""
     return (
         _latent(),
+        _latent_layout(),
         _query_rank(),
         aliased("model.kv_lora_rank", "kv_lora_rank", when=is_mla),
         aliased("model.qk_nope_head_dim", "qk_nope_head_dim", "qk_head_dim", when=is_mla),

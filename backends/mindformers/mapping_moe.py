@@ -310,6 +310,31 @@ def _dispatcher(version: str) -> Row:
     return Row(fields=("moe.token_dispatcher_type",), flags=flags, emit=emit, read=read, when=is_moe)
 
 
+def _router_fusion() -> Row:
+    path, flags = "moe.router_fusion", (key("use_fused_ops_topkrouter"),)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.moe.router_fusion is not None:
+            yield flags[0], job.moe.router_fusion
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = first_given(view, flags)
+        return {path: view.take(given)} if given is not None else {}
+
+    return Row(fields=(path,), flags=flags, emit=emit, read=read, when=is_moe)
+
+
+def _capacity() -> Row:
+    path = "moe.capacity_factor"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        why = "its mcore router and experts read past it (training_graph/transformer/moe): no token is dropped"
+        require(job.moe.capacity_factor is None, path, why)
+        return ()
+
+    return Row(fields=(path,), flags=(), emit=emit, note="only the older models drop tokens")
+
+
 def moe_rows(version: str) -> tuple[Row, ...]:
     """Return the rows of mixture of experts."""
     return (
@@ -340,25 +365,8 @@ def moe_rows(version: str) -> tuple[Row, ...]:
         mapped("moe.grouped_gemm", key("moe_grouped_gemm"), bool, bool, when=is_moe),
         same("moe.permute_fusion", key("moe_permute_fusion"), when=is_moe),
         same("moe.shared_expert_overlap", key("moe_shared_expert_overlap"), when=is_moe),
-        _all_to_all(),
-    )
-
-
-def _all_to_all() -> Row:
-    flag = "parallel.enable_alltoall"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.peek("parallel_config.expert_parallel", 1) > 1:
-            drop(view, {flag: True})
-        return {}
-
-    return Row(
-        fields=("parallel.ep",),
-        flags=(flag,),
-        emit=lambda job: ((flag, True),),
-        read=read,
-        when=lambda job: job.parallel.ep > 1,
-        derived=True,
+        _router_fusion(),
+        _capacity(),
     )
 
 

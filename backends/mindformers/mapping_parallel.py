@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from backends.mindformers.mapping_dims import (
     INTERLEAVE,
     checked_data_parallel,
-    interleave,
     micro_batches,
 )
+from backends.mindformers.mapping_graph import parallel_mode_rows
 from backends.mindformers.mapping_stages import (
     canonical_split,
     extra_layers,
@@ -15,9 +15,18 @@ from backends.mindformers.mapping_stages import (
     matrix_of,
     offset_of,
 )
-from backends.mindformers.mapping_support import drop, first_given, key, require, uses_flash
+from backends.mindformers.mapping_support import (
+    drop,
+    first_given,
+    is_file,
+    is_legacy,
+    key,
+    legacy_file,
+    require,
+    uses_flash,
+)
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, fixed, same
+from launcher.translate.rows import NativeView, Row, Unsupported, computed, same
 
 DP, TP = "parallel_config.data_parallel", "parallel_config.model_parallel"
 PP, CP = "parallel_config.pipeline_stage", "parallel_config.context_parallel"
@@ -86,16 +95,34 @@ def _micro_batches() -> Row:
 
 
 def _interleave() -> Row:
+    path = "batch.interleave"
+
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if interleave(job) == 1:
-            yield INTERLEAVE, 1
+        if INTERLEAVE not in job.backend.args:
+            yield INTERLEAVE, job.batch.interleave or 1
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        drop(view, {INTERLEAVE: 1})
-        return {}
+        return {path: view.take(INTERLEAVE)} if isinstance(view.peek(INTERLEAVE), int) and view.has(INTERLEAVE) else {}
 
-    note = "one micro-batch is not split further; another value comes as backend.args and divides the micro-batches"
-    return Row(fields=(), flags=(INTERLEAVE,), emit=emit, read=read, derived=True, note=note)
+    return Row(fields=(path,), flags=(INTERLEAVE,), emit=emit, read=read, note="it divides the micro-batches")
+
+
+def _vocabulary() -> Row:
+    flag, path = "parallel_config.vocab_emb_dp", "parallel.split_vocabulary"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.parallel.split_vocabulary
+        why = "mcore always splits it: it resets vocab_emb_dp to false, with a warning (transformer_config.py:421)"
+        require(wanted is not False or is_legacy(job), path, why, f"{path}=true")
+        yield flag, wanted is False
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag) and not (legacy_file(view) and is_file(view)):
+            return {}
+        whole = view.take(flag, True)
+        return {path: not whole} if legacy_file(view) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="a file that does not say it keeps it whole")
 
 
 def _split(version: str) -> Row:
@@ -146,35 +173,39 @@ def effective_vpp(view: NativeView) -> int:
 
 
 def _virtual_pipeline() -> Row:
+    path, scheduler = "parallel.vpp", "parallel.schedule"
     flags = (*VPP, INTERLEAVED, SCHEDULER)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        vpp = job.parallel.vpp
-        if vpp is None:
-            return
-        why = "chunks need pipeline stages: with pp 1 MindFormers ignores them"
-        require(vpp == 1 or job.parallel.pp > 1, "parallel.vpp", why, "parallel.vpp=1")
-        yield VPP[0], vpp
-        if vpp > 1:
+        vpp, schedule = job.parallel.vpp, job.parallel.schedule
+        if vpp is not None:
+            why = "chunks need pipeline stages: with pp 1 MindFormers ignores them"
+            require(vpp == 1 or job.parallel.pp > 1, path, why, f"{path}=1")
+            yield VPP[0], vpp
+        if (vpp or 1) > 1 or schedule is not None:
             yield INTERLEAVED, True
             if SCHEDULER not in job.backend.args:
-                yield SCHEDULER, "1f1b"
+                yield SCHEDULER, schedule or "1f1b"
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = first_given(view, VPP)
-        if given is None:
-            return {}
-        vpp = view.take(given)
-        if vpp > 1 and not view.peek(INTERLEAVED):
-            return {}
-        if vpp > 1:
-            drop(view, {INTERLEAVED: True, SCHEDULER: "1f1b"})
-        return {"parallel.vpp": vpp}
+        found: dict[str, Value] = {}
+        vpp = view.take(given) if given is not None else 1
+        on = bool(view.peek(INTERLEAVED))
+        if given is not None and (vpp == 1 or on):
+            found[path] = vpp
+        if on and view.peek(SCHEDULER, "1f1b") in _SCHEDULES:
+            view.take(INTERLEAVED)
+            wanted = view.take(SCHEDULER, "1f1b")
+            if wanted != "1f1b" or vpp == 1:
+                found[scheduler] = wanted
+        return found
 
     note = "without pipeline_interleave the chunks would be ignored (S4), and both keys are required together"
-    return Row(fields=("parallel.vpp",), flags=flags, emit=emit, read=read, note=note)
+    return Row(fields=(path, scheduler), flags=flags, emit=emit, read=read, note=note)
 
 
+_SCHEDULES = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 _ALGORITHM, _DEGREE = "parallel_config.context_parallel_algo", "parallel_config.ulysses_degree_in_cp"
 _RING = key("use_ring_attention")
 # Native algorithm by canonical name; `megatron` is a ring, which is a switch of attention on top of colossalai_cp.
@@ -280,7 +311,11 @@ def _expert_tensor() -> Row:
             raise Unsupported("parallel.etp", why, ("parallel.etp=1",))
         return ()
 
-    return Row(fields=("parallel.etp",), flags=(), emit=emit, note="1 is what MindFormers does")
+    def read(view: NativeView) -> Mapping[str, Value]:
+        # Said, because other backends split experts over tp where nothing is said.
+        return {"parallel.etp": 1} if view.peek("parallel_config.expert_parallel", 1) > 1 else {}
+
+    return Row(fields=("parallel.etp",), flags=(), emit=emit, read=read, note="1 is what MindFormers does")
 
 
 def parallel_rows(version: str) -> tuple[Row, ...]:
@@ -297,11 +332,9 @@ def parallel_rows(version: str) -> tuple[Row, ...]:
         _expert_tensor(),
         _micro_batches(),
         _sequence_parallel(),
-        fixed("parallel_config.vocab_emb_dp", False, note="mcore resets true to false, with a warning"),
+        _vocabulary(),
         _interleave(),
-        fixed("parallel.parallel_mode", 1, note="anything else silently sets every parallel size to 1 (S1)"),
-        fixed("parallel.gradients_mean", False, note="the semi-automatic mode means gradients in the loss"),
-        fixed("parallel.full_batch", False, note="each rank reads its own share"),
+        *parallel_mode_rows(),
         _optimizer_sharding(),
     )
 

@@ -125,6 +125,61 @@ def aliased(path: str, name: str, *aliases: str, default: Value = None, **row: A
     return Row(fields=(path,), flags=flags, emit=emit, read=read, **row)
 
 
+def left_open(path: str, flag: str, default: Value, *, silent: Value = None, **row: Any) -> Row:
+    """Return a row for a value that is always written: the job's, or what the launcher chooses where it has none.
+
+    Args:
+        path: canonical field.
+        flag: key that is written.
+        default: written where the field is None.
+        silent: what a file of a whole training means that does not have the key; None: what is written.
+    """
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        yield flag, default if value is None else value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.has(flag):
+            return {path: view.take(flag)}
+        return {path: silent} if silent is not None and is_file(view) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def renamed(path: str, flag: str, names: Mapping[Value, Value], **row: Any) -> Row:
+    """Return a row for an enumeration of which only some native values are known; others are passed through."""
+    back = {native: canonical for canonical, native in names.items()}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None:
+            yield flag, names[value]
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        written = view.peek(flag)
+        known = [canonical for native, canonical in back.items() if native == written and type(native) is type(written)]
+        if not known or not view.has(flag):
+            return {}
+        view.take(flag)
+        return {path: known[0]}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def follows(flag: str, value: Value, *paths: str, **row: Any) -> Row:
+    """Return a row for a key that follows from fields: one value for every job that can be expressed here.
+
+    Read back, that value is understood; another one is passed through.
+    """
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        drop(view, {flag: value})
+        return {}
+
+    return Row(fields=paths, flags=(flag,), emit=lambda job: ((flag, value),), read=read, derived=True, **row)
+
+
 def drop(view: NativeView, expected: Mapping[str, Value]) -> None:
     """Mark arguments as understood that have the value the launcher itself would write."""
     for flag, value in expected.items():
@@ -157,6 +212,27 @@ def like_deepseek(job: Job) -> bool:
     """Tell whether the class is DeepSeek-V3's, or unknown here (another of the same make, or a directory decides)."""
     kind = model_kind(job)
     return kind is None or kind.startswith(("deepseek", "telechat"))
+
+
+def starts_from_weights(job: Job) -> bool:
+    """Tell whether training starts from a model's pre-trained weights."""
+    model = job.model
+    return model.pretrained if model.pretrained is not None else bool(model.path or model.hub_id)
+
+
+def is_legacy(job: Job) -> bool:
+    """Tell whether the older models are built (use_legacy: True)."""
+    return bool(job.model.legacy)
+
+
+def is_file(view: NativeView) -> bool:
+    """Tell whether the arguments are those of a whole training, so that what is not there says something, too."""
+    return any(name in view.values for name in ("run_mode", "trainer.type", "model.arch.type"))
+
+
+def legacy_file(view: NativeView) -> bool:
+    """Tell whether a file builds the older models, which it does unless it says otherwise (template.py @2.1.0)."""
+    return is_file(view) and bool(view.peek("use_legacy", True))
 
 
 def is_moe(job: Job) -> bool:

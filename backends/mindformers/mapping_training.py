@@ -3,10 +3,23 @@
 from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping_dims import global_batch, steps_of
-from backends.mindformers.mapping_support import KIND, drop, frozen, key, model_kind, require
-from launcher.job import Job, Value
+from backends.mindformers.mapping_pipeline import seed_row
+from backends.mindformers.mapping_support import (
+    KIND,
+    drop,
+    first_given,
+    follows,
+    frozen,
+    is_file,
+    is_legacy,
+    key,
+    left_open,
+    model_kind,
+    require,
+)
+from launcher.job import Job, Value, value_at
 from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
-from launcher.translate.rows import NativeView, Row, Unsupported, choice, fixed, mapped, same
+from launcher.translate.rows import NativeView, Row, Unsupported, choice, mapped, same
 
 _MODES = {"pretrain": "train", "sft": "finetune"}
 _TYPE = "lr_schedule.type"
@@ -25,26 +38,44 @@ _STYLES = {
 def general_rows() -> tuple[Row, ...]:
     """Return the rows of the top of the file."""
     return (
-        fixed("use_legacy", False, note="the mcore static graph; true would build the older models"),
+        _legacy(),
         choice("task.type", "run_mode", _MODES, why="MindFormers' trainer pre-trains and fine-tunes, nothing else"),
-        same("seed", "seed", note="in semi-automatic mode the trainer seeds data only (trainer/trainer.py:296 @2.1.0)"),
-        fixed("use_parallel", True, note="else parallel_mode is left out and accumulation is silently 1"),
+        seed_row(),
+        left_open(
+            "graph.distributed",
+            "use_parallel",
+            True,
+            silent=False,
+            note="else parallel_mode is left out and accumulation is silently 1",
+        ),
     )
+
+
+def _legacy() -> Row:
+    path, flag = "model.legacy", "use_legacy"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag) and not is_file(view):
+            return {}
+        return {path: True if view.take(flag, True) else None}
+
+    note = "false is the mcore static graph; true builds the older models, and so does a file that does not say it"
+    return Row(fields=(path,), flags=(flag,), emit=lambda job: ((flag, is_legacy(job)),), read=read, note=note)
 
 
 def trainer_rows() -> tuple[Row, ...]:
     """Return the rows of the section trainer."""
-    flag = "trainer.model_name"
+    flag, path = "trainer.model_name", "model.label"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        yield flag, model_kind(job) or "llm"
+        yield flag, job.model.label or model_kind(job) or "llm"
 
     def read(view: NativeView) -> Mapping[str, Value]:
         drop(view, {flag: view.peek(KIND, "llm")})
-        return {}
+        return {path: view.take(flag)} if view.has(flag) else {}
 
-    name = Row(fields=("model.model_type",), flags=(flag,), emit=emit, read=read, derived=True, note="a label of logs")
-    return (fixed("trainer.type", "CausalLanguageModelingTrainer"), name)
+    name = Row(fields=(path, "model.model_type"), flags=(flag,), emit=emit, read=read, note="a label of logs")
+    return (follows("trainer.type", "CausalLanguageModelingTrainer", "task.type"), name)
 
 
 def _decay_steps(job: Job) -> int | None:
@@ -128,6 +159,7 @@ def _schedule() -> Row:
         flags=(_TYPE, _END, _POWER, _DECAY_START, _STEPS, _RATIO, _INIT, _TOTAL),
         emit=emit,
         read=_read_schedule,
+        when=lambda job: _TYPE not in job.backend.args,
         note="the whole section is always written: MindFormers' defaults hold only where it is missing; "
         "total_steps is Megatron's lr_decay_iters, the formulas are the same",
     )
@@ -195,6 +227,7 @@ def _betas() -> Row:
         flags=(flag,),
         emit=lambda job: ((flag, (job.optimizer.adam_beta1, job.optimizer.adam_beta2)),),
         read=read,
+        when=lambda job: "optimizer.type" not in job.backend.args,
         note="default would be 0.9 and 0.999",
     )
 
@@ -229,41 +262,54 @@ def _wrapper_rows() -> tuple[Row, ...]:
             return {}
         return {path: view.take(norm, 1.0) if view.take(clip) else 0.0}
 
-    kind = fixed("runner_wrapper.type", "MFTrainOneStepCell", note="with pipeline stages MindFormers replaces it")
+    kind = follows(
+        "runner_wrapper.type",
+        "MFTrainOneStepCell",
+        "optimizer.clip_grad",
+        "precision.loss_scale",
+        note="the step that clips and scales; with pipeline stages MindFormers replaces it",
+    )
     return (kind, Row(fields=(path,), flags=(clip, norm), emit=emit, read=read), _loss_scale())
 
 
 _DYNAMIC = "runner_wrapper.scale_sense."
-_DYNAMIC_DEFAULTS = {"type": "DynamicLossScaleUpdateCell", "scale_factor": 2, "scale_window": 1000}
+_KIND = "DynamicLossScaleUpdateCell"
 _FIRST_SCALE = 65536.0  # MindFormers' own template (tools/register/template.py:478 @2.1.0)
+_GROWTH = {"scale_factor": 2, "scale_window": 1000}
 
 
 def _loss_scale() -> Row:
     flag = "runner_wrapper.scale_sense"
-    paths = ("precision.loss_scale", "precision.initial_loss_scale")
+    names = ("loss_scale", "initial_loss_scale", "loss_scale_factor", "loss_scale_window")
+    paths = tuple(f"precision.{name}" for name in names)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         precision = job.precision
-        if precision.dtype != "fp16" or precision.loss_scale is not None:
+        dynamic = precision.dtype == "fp16" or precision.initial_loss_scale is not None
+        if not dynamic or precision.loss_scale is not None:
             yield flag, 1.0 if precision.loss_scale is None else precision.loss_scale
             return
-        yield f"{_DYNAMIC}type", _DYNAMIC_DEFAULTS["type"]
+        yield f"{_DYNAMIC}type", _KIND
         yield f"{_DYNAMIC}loss_scale_value", int(precision.initial_loss_scale or _FIRST_SCALE)
-        yield f"{_DYNAMIC}scale_factor", _DYNAMIC_DEFAULTS["scale_factor"]
-        yield f"{_DYNAMIC}scale_window", _DYNAMIC_DEFAULTS["scale_window"]
+        yield f"{_DYNAMIC}scale_factor", precision.loss_scale_factor or _GROWTH["scale_factor"]
+        yield f"{_DYNAMIC}scale_window", precision.loss_scale_window or _GROWTH["scale_window"]
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.has(flag) and isinstance(view.peek(flag), (int, float)):
             scale = view.take(flag)
             return {} if scale == 1 else {paths[0]: float(scale)}
-        dynamic = {f"{_DYNAMIC}{name}": value for name, value in _DYNAMIC_DEFAULTS.items()}
-        if any(view.peek(each) != value for each, value in dynamic.items()):
+        if view.peek(f"{_DYNAMIC}type") != _KIND:
             return {}
-        drop(view, dynamic)
+        view.take(f"{_DYNAMIC}type")
         first = view.take(f"{_DYNAMIC}loss_scale_value", _FIRST_SCALE)
-        return {} if first == _FIRST_SCALE else {paths[1]: float(first)}
+        usual = first == _FIRST_SCALE and view.peek(key("compute_dtype")) in ("float16", "fp16")
+        found: dict[str, Value] = {} if usual else {paths[1]: float(first)}
+        for path, (name, default) in zip(paths[2:], _GROWTH.items(), strict=True):
+            value = view.take(f"{_DYNAMIC}{name}", default)
+            found[path] = None if value == default else value
+        return found
 
-    flags = (flag, *(f"{_DYNAMIC}{name}" for name in (*_DYNAMIC_DEFAULTS, "loss_scale_value")))
+    flags = (flag, *(f"{_DYNAMIC}{name}" for name in ("type", "loss_scale_value", *_GROWTH)))
     note = "1 in bf16 and fp32; fp16 scales dynamically unless a fixed scale is given"
     return Row(fields=paths, flags=flags, emit=emit, read=read, note=note)
 
@@ -304,14 +350,50 @@ def _softmax_dtype() -> Row:
     return Row(fields=(path,), flags=flags, emit=emit, read=read)
 
 
+def _weight_dtype() -> Row:
+    flags, path = (key("params_dtype"), key("param_init_type")), "optimizer.main_params_dtype"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = first_given(view, flags)
+        names = {"float32": "fp32", "fp32": "fp32", "float16": "fp16", "fp16": "fp16"}
+        if given is None or view.peek(given) not in names:
+            return {}
+        return {path: names[view.take(given)]}
+
+    return Row(
+        fields=(path,),
+        flags=flags,
+        emit=lambda job: ((flags[0], _DTYPES[job.optimizer.main_params_dtype or "fp32"]),),
+        read=read,
+        note="the one copy of the weights, and with it gradients and optimizer states",
+    )
+
+
+def _own_dtype(path: str, *names: str) -> Row:
+    """Return a row of arithmetic that is in fp32 unless the job says otherwise."""
+    flags = tuple(key(name) for name in names)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        yield flags[0], _DTYPES[job.precision.dtype] if value_at(job, path) is False else "float32"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = first_given(view, flags)
+        if given is None or view.peek(given) not in (*_DTYPES.values(), *_DTYPES):
+            return {}
+        return {path: view.take(given) in ("float32", "fp32")}
+
+    return Row(fields=(path,), flags=flags, emit=emit, read=read)
+
+
 def precision_rows() -> tuple[Row, ...]:
     """Return the rows of the model section that choose number formats."""
     return (
-        fixed(key("params_dtype"), "float32", note="fp32 main weights, gradients and optimizer states"),
+        _weight_dtype(),
         _compute_dtype(),
-        fixed(key("layernorm_compute_dtype"), "float32"),
+        _own_dtype("precision.norm_in_fp32", "layernorm_compute_dtype", "layernorm_compute_type"),
         _softmax_dtype(),
-        fixed(key("rotary_dtype"), "float32"),
+        _own_dtype("precision.rope_in_fp32", "rotary_dtype"),
+        same("precision.residual_in_fp32", key("fp32_residual_connection")),
         same("precision.apply_query_key_layer_scaling", key("apply_query_key_layer_scaling")),
     )
 

@@ -12,6 +12,7 @@ from backends.mindformers.rules_view import (
     INTERLEAVE,
     MICRO,
     MODE,
+    NAME,
     PP,
     SCHEDULER,
     SP,
@@ -21,8 +22,16 @@ from backends.mindformers.rules_view import (
     MindRule,
     View,
     declare,
+    view_of,
     whole,
 )
+from launcher.rules.registry import lift
+from launcher.rules.told import tell
+
+# MindSpore's schedule of chunks takes any number of micro-batches from pp on (InterleavedScheduler, offset_).
+lift("BATCH-VPP", NAME, lambda facts: True)
+# The older routers add the bias to any scores; only TransformerConfig refuses it (transformer_config.py:2475).
+lift("MOE-BIAS-SIGMOID", NAME, lambda facts: facts.version is not None and view_of(facts).dialect == "legacy")
 
 _VALIDATORS = "mindformers 1.6.0 core/context/validators.py:36-59"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"
@@ -327,3 +336,11 @@ PIPELINE = (
 )
 
 declare(*GENERAL, *PIPELINE)
+
+tell(
+    "REHEARSE-MINDFORMERS-CPU",
+    "error",
+    "Part of the job needs operators that MindSpore has on Ascend only: its own entry point cannot train it on CPU.",
+    "rehearse.entry=core, which trains the same job with megatron-core",
+    "mindspore 2.7.0",
+)

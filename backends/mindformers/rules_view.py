@@ -48,12 +48,14 @@ class View:
 
     def __init__(self, facts: Facts) -> None:
         assert facts.version is not None
-        assert facts.native is not None
         self.job: Job = facts.job
         self.version: str = facts.version
-        self.written: dict[str, NativeArg] = {arg.flag: arg for arg in facts.native}
+        self.written: Mapping[str, NativeArg] = facts.written
         self._defaults = _defaults(facts.version)
-        self._pynative = any(key.startswith("parallelism.") for key in self.written)
+        # No data-parallel size fits the devices, which is told by itself: nothing can be counted with it.
+        self.unsized = not facts.as_written and facts.job.parallel.dp is None and DP not in facts.written
+        # No row of the mapping table writes this section.
+        self._pynative = any(key.startswith("parallelism") for key in facts.job.backend.args)
 
     def __getitem__(self, key: str) -> Any:
         arg = self.written.get(key)
@@ -109,8 +111,8 @@ class View:
 
     @property
     def automatic(self) -> bool:
-        """Tell whether MindSpore splits the graph, as parallel_mode asks for."""
-        return self[MODE] in _AUTOMATIC
+        """Tell whether MindSpore splits the graph, as parallel_mode asks for, over as many devices as there are."""
+        return self[MODE] in _AUTOMATIC and not self.unsized
 
     @property
     def flash(self) -> bool:
@@ -125,15 +127,16 @@ class View:
         return "mcore" if self["use_legacy"] is False else "legacy"
 
 
-_last: tuple[object, View] | None = None
+_last: tuple[Facts, View] | None = None
 
 
 def view_of(facts: Facts) -> View:
     """Return the view of these facts; rules of one job share it."""
     global _last
-    if _last is None or _last[0] is not facts.native:
-        _last = (facts.native, View(facts))
-    return _last[1]
+    last = _last
+    if last is None or last[0] is not facts:
+        last = _last = (facts, View(facts))
+    return last[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from backends.mindformers.mapping_support import frozen
+from backends.mindformers.pynative import is_pynative, static_of
 from launcher.job import Value
 from launcher.translate.native import NativeArgs
 
@@ -34,7 +35,12 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null",
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the arguments of a parsed file; the copy of train_dataset in train_dataset_task is left out."""
+    """Return the arguments of a parsed file; the copy of train_dataset in train_dataset_task is left out.
+
+    A pynative `TrainConfig` comes as the arguments of the static graph that train the same.
+    """
+    if is_pynative(tree):
+        return {path: frozen(value) for path, value in static_of(tree).items()}
     flat: dict[str, Value] = {}
     for name, node in tree.items():
         if name == CALLBACKS and isinstance(node, list):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
 from launcher.job import Job
+from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ ENTRY = Entry(
         "convert_ckpt_v2.py": "it converts checkpoints (launch convert)",
     },
     effective=_effective,
+    renames=_HERE.parent / "megatron_lm" / "renames.json",
     signs=("ASCEND_", "HCCL_", "PYTORCH_NPU_", "NPUS_PER_NODE", "TASK_QUEUE_ENABLE", "/usr/local/Ascend"),
 )
 
@@ -82,6 +84,7 @@ BACKEND = Backend(
     catalogue=_catalogue,
     launch=_launch,
     native_cpu="backends.mindspeed.rehearse",
+    checkpoint_format="backends.mindspeed.checkpoint",
     argv=_argv,
     rules=RULES,
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
@@ -92,4 +95,11 @@ BACKEND = Backend(
     ),
     aliases={"26.1": "26.1.0", "2.1": "2.1.0"},
     entry=ENTRY,
+    other_entries=("master-fsdp2",),
+    started_by=_HERE / "catalogue" / "launchers",
+    watch=Watch(
+        # megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1
+        iteration_line=r"iteration +[0-9]+/ *[0-9]+ \|",
+        trackers=(("", "latest_checkpointed_iteration.txt"),),
+    ),
 )

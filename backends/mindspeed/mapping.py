@@ -104,7 +104,7 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "moe.permute_fusion": (parallel.permutation(is_old), *parallel.overlap()),
         "moe.deepep": (),
         "kernels.attention_backend": (parallel.flash_attention(),),
-        "kernels.transformer_impl": (parallel.layer_library(),),
+        "kernels.transformer_impl": (parallel.layer_library(is_old),),
         **parallel.fusions(),
         "kernels.rmsnorm_fusion": (parallel.rmsnorm_fusion(),),
         "kernels.deterministic": (parallel.deterministic(is_old),),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import many, when_given
 from backends.megatron_lm.mapping_surroundings import padded_vocabulary, tokenizer_path
+from backends.mindspeed.mapping_training import is_known_stage
 from launcher.job import Job, Value
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
@@ -169,7 +170,9 @@ def template(old: bool) -> Row:
         ("data.template", "model.model_type", "task.type"),
         ("prompt-type",),
         emit,
-        lambda view: {"data.template": view.take("prompt-type")} if view.has("prompt-type") else {},
+        lambda view: (
+            {"data.template": view.take("prompt-type")} if view.has("prompt-type") and is_known_stage(view, old) else {}
+        ),
         note="Raw chats need a template by name, so the family's is named where the user gave none.",
     )
 
@@ -187,8 +190,9 @@ def packing(old: bool) -> tuple[Row, ...]:
         yield "neat-pack", True
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.take("neat-pack", False):
+        if not (view.peek("neat-pack") and view.peek("reset-attention-mask")):
             return {}
+        view.take("neat-pack")
         if view.peek("handler-name") == _HANDLERS["sft", "messages"]:
             view.take("pack")
         return {"batch.packing": True}
@@ -201,13 +205,16 @@ def packing(old: bool) -> tuple[Row, ...]:
             emit,
             read,
         ),
-        _unpadded(unpadded),
+        _unpadded(unpadded, old),
     )
 
 
-def _unpadded(flag: str) -> Row:
+def _unpadded(flag: str, old: bool) -> Row:
     """Return the row of micro-batches of different length, which only post-training has."""
     row = switch("batch.variable_seq_lengths", flag)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {row.fields[0]: bool(view.take(flag))} if view.has(flag) and is_known_stage(view, old) else {}
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.batch.variable_seq_lengths and job.task.type == "pretrain":
@@ -215,7 +222,7 @@ def _unpadded(flag: str) -> Row:
             raise Unsupported("batch.variable_seq_lengths", why, ("batch.variable_seq_lengths=false",))
         return row.emit(job)
 
-    return Row(fields=row.fields, flags=row.flags, emit=emit, read=row.read)
+    return Row(fields=row.fields, flags=row.flags, emit=emit, read=read)
 
 
 def attention_mask() -> Row:

@@ -46,7 +46,7 @@ def layer_spec(known: tuple[str, ...] = ("deepseek_spec", "qwen2_moe_spec", "qwe
         ("model.model_type", "model.qk_layernorm", "model.kv_lora_rank", "model.shared_expert_gate"),
         ("spec",),
         emit,
-        _read_spec,
+        lambda view: _read_spec(view, known),
         note="Without it --qk-layernorm is silently ignored (pretrain_gpt.py:57 @26.1.0).",
     )
 
@@ -62,7 +62,7 @@ def spec_of(job: Job) -> str | None:
     return None
 
 
-def _read_spec(view: NativeView) -> Mapping[str, Value]:
+def _read_spec(view: NativeView, known: tuple[str, ...]) -> Mapping[str, Value]:
     given = view.peek("spec")
     module = str(given[0] if isinstance(given, (list, tuple)) else given).removeprefix(_SPECS)
     experts = bool(view.peek("num-experts"))
@@ -75,7 +75,19 @@ def _read_spec(view: NativeView) -> Mapping[str, Value]:
     if module in families and (module != "deepseek_spec" or view.peek("multi-latent-attention")):
         view.take("spec")
         return {"model.model_type": families[module]}
-    return {"model.model_type": family_of_converter(view)}
+    family = family_of_converter(view)
+    if given is None and _needed(view, family) in known:
+        view.values["spec"] = None  # plain layers, though the architecture needs a specification: as it was typed
+    return {"model.model_type": family}
+
+
+def _needed(view: NativeView, family: str | None) -> str | None:
+    """Return the module that `spec_of` names for what was read."""
+    if view.peek("multi-latent-attention"):
+        return "deepseek_spec"
+    if family == "qwen2_moe" or view.peek("shared-expert-gate"):
+        return "qwen2_moe_spec"
+    return "qwen3_spec" if family in ("qwen3", "qwen3_moe") or view.peek("qk-layernorm") else None
 
 
 def family_of_converter(view: NativeView) -> str | None:
@@ -167,8 +179,9 @@ def routing_scores() -> Row:
         _read_scores,
         when=is_moe,
         note=(
-            "Softmax after top-k normalises already; --norm-topk-prob divides once more and would undo a scaling "
-            "factor under aux_loss (core/transformer/moe/router.py topk_router_routing @26.1.0)."
+            "Softmax after top-k normalises already; under aux_loss --norm-topk-prob divides once more, which would "
+            "undo a scaling factor and divide by 0 where a capacity drops tokens; other balancing types do not read it "
+            "(core/transformer/moe/router.py topk_router_routing @26.1.0)."
         ),
     )
 
@@ -178,6 +191,10 @@ def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
     if job.backend.args.get("moe-router-load-balancing-type") in _OWN_BALANCING:
         if model.norm_topk_prob:
             yield "norm-topk-prob", True
+        return
+    if job.moe.load_balancing_type == "sinkhorn":
+        if model.scoring_func == "sigmoid":
+            yield "moe-router-score-function", "sigmoid"
         return
     if model.scoring_func == "sigmoid":
         if model.norm_topk_prob == single:
@@ -192,10 +209,13 @@ def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
     elif single:
         why = "softmax over a single chosen expert would always be one; Megatron refuses it"
         raise Unsupported("model.norm_topk_prob", why, ("model.norm_topk_prob=false",))
-    if model.norm_topk_prob and (
-        model.routed_scaling_factor in (None, 1.0) or job.moe.load_balancing_type != "aux_loss"
-    ):
+    if model.norm_topk_prob and (_sums_to_one(job) or job.moe.load_balancing_type != "aux_loss"):
         yield "norm-topk-prob", True
+
+
+def _sums_to_one(job: Job) -> bool:
+    """Tell whether the weights of a token's experts add up to one: they are neither scaled, nor dropped."""
+    return job.model.routed_scaling_factor in (None, 1.0) and job.moe.capacity_factor is None
 
 
 def _read_scores(view: NativeView) -> Mapping[str, Value]:
@@ -203,9 +223,12 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
         return {}
     balancing_type = view.peek("moe-router-load-balancing-type", "aux_loss")
     function = view.take("moe-router-score-function", "softmax")
-    undoes_scaling = balancing_type == "aux_loss" and view.peek("moe-router-topk-scaling-factor", 1.0) != 1.0
-    divides = not undoes_scaling and bool(view.take("norm-topk-prob", False))
-    if balancing_type in _OWN_BALANCING:
+    changed = view.peek("moe-router-topk-scaling-factor", 1.0) != 1.0 or view.peek("moe-expert-capacity-factor")
+    divides = not (balancing_type == "aux_loss" and changed) and bool(view.take("norm-topk-prob", False))
+    if balancing_type == "sinkhorn":
+        view.take("moe-router-pre-softmax")
+        normalised = False
+    elif balancing_type in _OWN_BALANCING:
         normalised = divides
     elif function == "sigmoid":
         normalised = view.peek("moe-router-topk", 2) > 1
@@ -355,7 +378,7 @@ def _read_scaling(view: NativeView) -> Mapping[str, Value]:
         factor = view.take("rotary-seq-len-interpolation-factor")
         return {prefix + "type": "linear", prefix + "factor": factor}
     kind = view.peek("rope-scaling-type")
-    if kind not in ("llama3", "yarn"):
+    if kind not in ("llama3", "yarn") or (kind == "yarn" and _stretched_otherwise(view)):
         return {}
     view.take("rope-scaling-type")
     found: dict[str, Value] = {prefix + "type": kind}
@@ -363,6 +386,14 @@ def _read_scaling(view: NativeView) -> Mapping[str, Value]:
         value = view.take(flag, 8.0 if flag == "rope-scaling-factor" else default)
         found[prefix + name] = int(value) if name.startswith("original") else value
     return found
+
+
+def _stretched_otherwise(view: NativeView) -> bool:
+    """Tell whether a factor is given that MindSpeed-LLM does not use (see `_check_stretch`)."""
+    original = view.peek("rope-scaling-original-max-position-embeddings", 4096)
+    longest, factor = view.peek("max-position-embeddings"), view.peek("rope-scaling-factor")
+    known = all(isinstance(value, (int, float)) for value in (original, longest, factor))
+    return known and not view.peek("multi-latent-attention") and longest != original * factor
 
 
 def sliding_window() -> Row:

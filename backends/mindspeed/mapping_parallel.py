@@ -207,14 +207,14 @@ def flash_attention() -> Row:
     )
 
 
-def layer_library() -> Row:
-    """Return the row of the layer library, always written out."""
+def layer_library(old: bool) -> Row:
+    """Return the row of the layer library, always written out; 2.1.0 takes its own layers without it."""
     path = "kernels.transformer_impl"
     return computed(
         (path,),
         ("transformer-impl",),
         lambda job: (("transformer-impl", job.kernels.transformer_impl or "local"),),
-        lambda view: {path: view.take("transformer-impl", "transformer_engine")},
+        lambda view: {path: view.take("transformer-impl", "local" if old else "transformer_engine")},
         note=(
             "Read before Megatron's defaults exist (context_parallel_feature.py:115 @26.1.0), so always written; local "
             "is what the weight converter makes for dense models and what LoRA needs."

@@ -23,7 +23,7 @@ def weights() -> tuple[Row, ...]:
             ("checkpoint.format", "model.pretrained", "model.first_k_dense_replace"),
             ("ckpt-format",),
             _write_format,
-            lambda view: {"checkpoint.format": view.take("ckpt-format")} if view.has("ckpt-format") else {},
+            _read_format,
             note="Converted weights are of format torch; torch_dist, the default, is refused with them.",
         ),
         _load_weights_only("checkpoint.finetune", "finetune"),
@@ -79,6 +79,14 @@ def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
     mixed = job.model.is_moe and job.model.first_k_dense_replace > 0
     if wanted is not None or converts(job) or mixed:
         yield "ckpt-format", wanted or "torch"
+
+
+def _read_format(view: NativeView) -> Mapping[str, Value]:
+    if view.has("ckpt-format"):
+        return {"checkpoint.format": view.take("ckpt-format")}
+    mixed = view.peek("num-experts") and (view.peek("first-k-dense-replace") or 0) > 0
+    # Here the default differs from what a job without an opinion gets.
+    return {"checkpoint.format": "torch_dist"} if mixed or view.peek("enable-hf2mg-convert") else {}
 
 
 def _load_weights_only(path: str, flag: str) -> Row:

@@ -1,6 +1,7 @@
 """Rows of MindSpeed-LLM's own for task, LoRA, preference losses, optimizer, and for deprecated names."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from backends.megatron_lm.factories import chosen, many, reworded, when_given
 from launcher.job import Job, Value
@@ -45,9 +46,23 @@ def preference(old: bool) -> tuple[Row, ...]:
         _loss("task.loss_type", "loss-type", old),
         _loss("task.label_smoothing", "label-smoothing", old),
         when_given("task.rpo_alpha", "pref-ftx", when=lambda job: job.task.type == "dpo"),
-        when_given("task.reference_model", "ref-model", when=lambda job: job.task.type == "dpo"),
+        _reference(),
     )
     return (*rows, _margin()) if old else rows
+
+
+def _reference() -> Row:
+    row = when_given("task.reference_model", "ref-model", when=lambda job: job.task.type == "dpo")
+    return replace(row, read=lambda view: {"task.reference_model": view.take("ref-model")} if _is_dpo(view) else {})
+
+
+def _is_dpo(view: NativeView) -> bool:
+    return view.peek("stage") == "dpo" and view.has("ref-model")
+
+
+def is_known_stage(view: NativeView, old: bool) -> bool:
+    """Tell whether --stage names a post-training that a job can name."""
+    return view.peek("stage") in (("sft", "dpo", "simpo", "orm") if old else ("sft", "dpo"))
 
 
 def _loss(path: str, name: str, old: bool) -> Row:

@@ -282,6 +282,13 @@ declare(
             "It is read before Megatron's defaults exist, so it must be written out.",
             f"{_NEXT}:38",
         ),
+        says(
+            "MS-GLOBAL-AUX-ROUTER",
+            "use-global-aux-loss",
+            "",
+            "Two features replace the router's forward, so that the program ends while it starts.",
+            f"{_NEXT}:47; {LLM}/moe/moe_router.py:104",
+        ),
         *excludes(
             "MS-GLOBAL-AUX",
             "use-global-aux-loss",

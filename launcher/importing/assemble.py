@@ -8,8 +8,8 @@ from launcher.importing.cluster import environment_of
 from launcher.importing.imported import Became, Imported
 from launcher.importing.notes import Note
 from launcher.job import Value, derive, fields
+from launcher.job.cluster import Cluster
 from launcher.job.derive import with_values
-from launcher.job.machine import Cluster
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.engine import ReadBack, active_rows, read_back
@@ -45,7 +45,7 @@ def assemble(
         kept: names that are not read but passed through, because their value is a placeholder of the wrong type.
         env: environment of the command; what belongs to launchers is left out.
     """
-    read, kept = _read_exactly(values, backend, version, command, set(kept))
+    read, kept = _read(values, backend, version, command, set(kept))
     args = {flag: value for flag, value in values.items() if flag in kept}
     pseudo = backend.entry.command_argument
     rest = {arg.flag: arg.value for arg in read.unmapped if arg.flag != pseudo or pseudo in values} | args
@@ -85,18 +85,6 @@ def _became(
         yield Became(flag=flag, value=value, fields=paths, implied=flag not in unmapped and not paths)
 
 
-def _read_exactly(
-    values: Mapping[str, Value], backend: Backend, version: str, command: str | None, kept: set[str]
-) -> tuple[ReadBack, set[str]]:
-    read, kept = _read(values, backend, version, command, kept)
-    if read.job.checkpoint.save_interval is not None and read.job.checkpoint.save is None:
-        # An interval without a folder saves nothing; as a field it would get the launcher's own folder.
-        ties = fields_by_flag(backend.name, version)
-        intervals = {flag for flag in values if "checkpoint.save_interval" in ties.get(flag, ())}
-        read, kept = _read(values, backend, version, command, kept | intervals)
-    return read, kept
-
-
 def _without_guesses(
     read: ReadBack, given: Mapping[str, Value], kept: set[str], ties: Mapping[str, tuple[str, ...]]
 ) -> ReadBack:
@@ -112,7 +100,10 @@ def _without_guesses(
 def _without_effect(
     rest: Mapping[str, Value], values: Mapping[str, Value], backend: Backend, version: str, command: str | None
 ) -> tuple[str, ...]:
-    """Return arguments that need not be passed through: they say the backend's default, or nothing reads them."""
+    """Return arguments that need not be passed through: they say the backend's default, or nothing reads them.
+
+    Defaults that a table spells out stay: without them the job would say otherwise.
+    """
     catalogue = backend.catalogue(version)
     if catalogue.style == "argparse":  # there, some are read before defaults exist
         return ()
@@ -120,7 +111,7 @@ def _without_effect(
     return tuple(
         flag
         for flag, value in rest.items()
-        if _is_default(catalogue, flag, value, command) or (flag in values and flag not in read)
+        if flag in values and (_is_default(catalogue, flag, value, command) or flag not in read)
     )
 
 
@@ -157,6 +148,9 @@ def _read(
         refused = {warning.split(" ", 1)[0] for warning in read.warnings}
         ties = fields_by_flag(backend.name, version)
         culprits = {flag for flag in given if flag not in kept and refused & set(ties.get(flag, ()))}
+        if read.job.checkpoint.save_interval is not None and read.job.checkpoint.save is None:
+            # An interval without a folder saves nothing; as a field it would get the launcher's own folder.
+            culprits |= {flag for flag in given if "checkpoint.save_interval" in ties.get(flag, ())}
         if not culprits:
             return _without_guesses(read, given, kept, ties), kept
         kept = kept | culprits

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import is_open, names, shown
 from launcher.job import Job
-from launcher.job.machine import Cluster
+from launcher.job.cluster import Cluster
+from launcher.job.secret import is_secret
 
 # What launchers set for the processes they start, or read instead of options: said again by the plan, not by the job.
 _OF_LAUNCHERS = {
@@ -36,8 +37,22 @@ class Found:
 
 
 def environment_of(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a command that belong to the job: without those that launchers set."""
-    return {name: _referring(value) for name, value in env.items() if name not in _OF_LAUNCHERS}
+    """Return the variables of a command that belong to the job: without those that launchers set.
+
+    Secrets become references to the environment of whoever starts the job: no file and no screen shows them.
+    """
+    own = {name: value for name, value in env.items() if name not in _OF_LAUNCHERS}
+    return {name: f"${{{name}}}" if is_secret(name) else _referring(value) for name, value in own.items()}
+
+
+def secrets_of(env: Mapping[str, str], where: str) -> list[Note]:
+    """Return a remark for each secret whose value the input tells, and the job does not."""
+    return [
+        Note(message=f"{name} is a secret: the job refers to it, its value is left out", where=where, works=(works,))
+        for name, value in env.items()
+        if is_secret(name) and value and not is_open(value)
+        for works in (f"export {name} where the job starts",)
+    ]
 
 
 def _referring(value: str) -> str:
@@ -115,12 +130,12 @@ def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Itera
         if text.isdigit():
             yield key, int(text)
         elif key in words:
-            open_names = names(said[key]) or (text.strip("${}"),)
+            open_names = names(said[key]) or ((text.strip("${}"),) if text.startswith("$") else ())
             warnings.append(
                 Note(
                     message=f"the {words[key]} is not known ({shown(said[key])})",
                     where=where,
-                    works=tuple(f"--set {name}=N" for name in open_names if name.isidentifier()),
+                    works=tuple(f"--set {name}=N" for name in open_names if name.isidentifier() or name.isdigit()),
                 )
             )
 

@@ -1,6 +1,7 @@
 """Finds training commands of any backend among the commands of a script: wrappers and launchers off, entry found."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ from launcher.importing.shell.state import Command
 from launcher.translate.backend import Backend, Entry, backend_names, get_backend
 
 _PYTHON_VALUES = frozenset({"-X", "-W"})
+_TRAINS = re.compile(r"train|finetune|sft|rlhf")
+_FEWEST_ARGUMENTS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +42,16 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """A command of a known project that is not a training command of a backend, and why."""
+    """A command that is not a training command of a backend, and why.
+
+    Attributes:
+        unknown: nothing is known of it; its arguments may be those of a backend that the user names.
+    """
 
     program: str
     why: str
     where: str
+    unknown: bool = False
 
 
 def entries() -> Iterator[tuple[Backend, Entry]]:
@@ -53,21 +61,36 @@ def entries() -> Iterator[tuple[Backend, Entry]]:
         yield backend, backend.entry
 
 
-def find(commands: Iterable[Command]) -> tuple[list[Invocation], list[Other]]:
-    """Return the training commands among the commands of a script, and those that are known not to be."""
-    found: list[Invocation] = []
-    others: list[Other] = []
-    for command in commands:
-        result = recognise(command)
-        if isinstance(result, Invocation):
-            found.append(result)
-        elif result is not None:
-            others.append(result)
-    return found, others
+def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[Invocation], list[Other]]:
+    """Return the training commands among the commands of a script, and others, known ones first.
+
+    Args:
+        backend: where no entry point is known, scripts that look like training are taken for one of this backend's.
+    """
+    results = [recognise(command) for command in commands]
+    found = [each for each in results if isinstance(each, Invocation)]
+    others = [each for each in results if isinstance(each, Other)]
+    if not found and backend is not None:
+        taken = [_assumed(command, backend) for command, each in zip(commands, results, strict=True) if _strange(each)]
+        found = [each for each in taken if each is not None]
+    return found, sorted(others, key=lambda other: other.unknown)
 
 
-def recognise(command: Command) -> Invocation | Other | None:
-    """Return the training command that a command is; `Other` if it is known not to be one, None if it is unknown."""
+def _strange(result: Invocation | Other | None) -> bool:
+    return isinstance(result, Other) and result.unknown
+
+
+def _assumed(command: Command, backend: str) -> Invocation | None:
+    result = recognise(command, assume=backend)
+    return result if isinstance(result, Invocation) else None
+
+
+def recognise(command: Command, assume: str | None = None) -> Invocation | Other | None:
+    """Return the training command that a command is; `Other` if it is known not to be one, None if it is no training.
+
+    Args:
+        assume: backend of a script that looks like training and is no known entry point.
+    """
     plain = [shown(word) for word in command.words]
     env = dict(command.env)
     for at, word in enumerate(plain):
@@ -82,7 +105,7 @@ def recognise(command: Command) -> Invocation | Other | None:
         # Words are handed on with their marks: what was taken off stands in front.
         inner = started.words if head == "msrun_launcher.sh" else _tail(command.words, len(started.words))
         cluster = {**wrapper_cluster(plain[:at]), **started.cluster}
-        result = _entry(inner, started.module, env, cluster, head, command.where)
+        result = _entry(inner, started.module, env, cluster, head, command.where, assume)
         if result is not None:
             return result
         if head in LAUNCHERS or head.startswith("python"):
@@ -128,7 +151,13 @@ def _python(words: Sequence[str]) -> Started | None:
 
 
 def _entry(
-    words: Sequence[str], module: bool, env: Mapping[str, str], cluster: Mapping[str, str], head: str, where: str
+    words: Sequence[str],
+    module: bool,
+    env: Mapping[str, str],
+    cluster: Mapping[str, str],
+    head: str,
+    where: str,
+    assume: str | None,
 ) -> Invocation | Other | None:
     if not words:
         return None
@@ -138,7 +167,7 @@ def _entry(
         return (
             None
             if started is None
-            else _entry(_tail(words, len(started.words)), started.module, env, cluster, head, where)
+            else _entry(_tail(words, len(started.words)), started.module, env, cluster, head, where, assume)
         )
     launcher = head if head in LAUNCHERS or head == "msrun_launcher.sh" else ("torchrun" if cluster else "")
     made: dict[str, Any] = {"env": env, "cluster": cluster, "launcher": launcher, "where": where}
@@ -153,6 +182,9 @@ def _entry(
         for name in (f"{program} {command}", program):
             if name in entry.others and not _scripts(first):
                 return Other(program=name, why=entry.others[name], where=where)
+    if module and first == "coverage":
+        at = next((index for index, word in enumerate(rest) if shown(word).endswith(".py")), len(rest))
+        return _entry(rest[at:], False, env, cluster, head, where, assume)
     if module:
         first = first.replace(".", "/") + ".py"
     scripts = _scripts(first)
@@ -164,7 +196,19 @@ def _entry(
             argv=rest,
             **made,
         )
-    return _other(first, where)
+    return _other(first, where) or _unknown(first, rest, launcher, assume, made)
+
+
+def _unknown(
+    path: str, argv: tuple[str, ...], launcher: str, assume: str | None, made: Mapping[str, Any]
+) -> Invocation | Other | None:
+    """Return what a script with another name may be: one that a launcher starts, or whose name speaks of training."""
+    name = path.rpartition("/")[2]
+    if not name.endswith(".py") or not (launcher or _TRAINS.search(name)) or len(argv) < _FEWEST_ARGUMENTS:
+        return None
+    if assume is not None:
+        return Invocation(program=name, backends=(assume,), argv=argv, **made)
+    return Other(program=name, why="it is no entry point that is known here", where=made["where"], unknown=True)
 
 
 def _scripts(path: str) -> dict[str, str]:

@@ -135,10 +135,12 @@ def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
     cluster: dict[str, str] = {}
     is_module = False
     at = 0
-    while at < len(words) and words[at].startswith("-"):
+    while at < len(words) and (words[at].startswith("-") or _is_open_option(words, at)):
         name, equals, value = words[at].lstrip("-").partition("=")
         name = name.replace("_", "-")
         at += 1
+        if name.startswith("$"):
+            continue
         if name in launcher.module_flags and not equals:
             is_module = True
             break
@@ -157,6 +159,11 @@ def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
         elif known is not None:
             cluster[known] = value
     return Started(words=tuple(words[at:]), cluster=cluster, module=is_module)
+
+
+def _is_open_option(words: Sequence[str], at: int) -> bool:
+    """Tell whether a word is a variable that nothing sets, where options of the launcher are expected."""
+    return words[at].startswith("$") and "/" not in words[at] and _has_script_after(words, at)
 
 
 def _has_script_after(words: Sequence[str], at: int) -> bool:

@@ -25,10 +25,14 @@ class Note:
 
 
 class ImportRefused(Exception):
-    """The input cannot be imported; holds every reason with its place."""
+    """The input cannot be imported; holds every reason with its place.
 
-    def __init__(self, notes: Iterable[Note]) -> None:
-        self.notes = tuple(notes)
+    Attributes:
+        partial: the rest could be imported.
+    """
+
+    def __init__(self, notes: Iterable[Note], *, partial: bool = False) -> None:
+        self.notes, self.partial = tuple(notes), partial
         super().__init__("\n".join(str(note) for note in self.notes))
 
 

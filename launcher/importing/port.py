@@ -1,6 +1,7 @@
 """Port: the imported job judged for another backend; what does not exist there is named, with reason and substitute."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from launcher.importing.imported import Imported
@@ -62,22 +63,38 @@ def ported(imported: Imported, target: str, version: str | None = None) -> Porte
 
     backend = get_backend(target)
     version = backend.version(version)
-    args, missing = _split(imported, backend, version)
-    env = {name: value for name, value in imported.job.backend.env.items() if not _of_source(name, imported, backend)}
-    choice = dataclasses.replace(imported.job.backend, name=target, version=version, args=args, env=env)
-    job = dataclasses.replace(imported.job, backend=choice)
+    job, missing = carried(imported.job, imported.backend, imported.version, target, version, without=imported.exact)
+    env = job.backend.env
     outcome = judge(with_preset(job))
     variables = tuple(name for name in imported.job.backend.env if name not in env)
     return Ported(job=outcome.job, missing=tuple(missing), variables=variables, findings=outcome.findings)
 
 
-def _split(imported: Imported, backend: Backend, version: str) -> tuple[dict[str, Value], list[Missing]]:
+def carried(
+    job: Job, name: str, own_version: str, target: str, version: str, *, without: Iterable[str] = ()
+) -> tuple[Job, list[Missing]]:
+    """Return a job with another backend: pass-through arguments and variables of the source only are gone.
+
+    Args:
+        name, own_version: what its pass-through arguments are written for.
+        without: pass-through arguments that only make the source's own command exact.
+    """
+    source, backend = get_backend(name), get_backend(target)
+    passed = {flag: value for flag, value in job.backend.args.items() if flag not in set(without)}
+    args, missing = _split(passed, source, own_version, backend, version)
+    env = {variable: text for variable, text in job.backend.env.items() if not _of_source(variable, source, backend)}
+    choice = dataclasses.replace(job.backend, name=target, version=version, args=args, env=env)
+    return dataclasses.replace(job, backend=choice), missing
+
+
+def _split(
+    passed: Mapping[str, Value], source: Backend, own_version: str, backend: Backend, version: str
+) -> tuple[dict[str, Value], list[Missing]]:
     """Return pass-through arguments that the target has, too, and those that it has not."""
     catalogue = backend.catalogue(version)
-    own = get_backend(imported.backend).catalogue(imported.version)
+    own = source.catalogue(own_version)
     kept: dict[str, Value] = {}
     missing: list[Missing] = []
-    passed = {flag: value for flag, value in imported.job.backend.args.items() if flag not in imported.exact}
     for flag, value in passed.items():
         written = own.get(flag)
         if written is not None and written.has_default and written.default == value:
@@ -87,7 +104,7 @@ def _split(imported: Imported, backend: Backend, version: str) -> tuple[dict[str
         if argument is not None and problem is None:
             kept[argument.name] = value
             continue
-        if backend.name == imported.backend and argument is None:
+        if backend.name == source.name and argument is None:
             known = elsewhere(flag, backend, version)
             if known.name is not None and known.convert is not None:
                 kept.setdefault(known.name, known.convert(value))
@@ -99,9 +116,9 @@ def _split(imported: Imported, backend: Backend, version: str) -> tuple[dict[str
     return kept, missing
 
 
-def _of_source(name: str, imported: Imported, backend: Backend) -> bool:
+def _of_source(name: str, source: Backend, backend: Backend) -> bool:
     """Tell whether a variable means something to the source, or to its devices, only."""
-    signs = get_backend(imported.backend).entry.signs
+    signs = source.entry.signs
     if any(name.startswith(sign) for sign in signs) and not any(name.startswith(sign) for sign in backend.entry.signs):
         return name not in _SHARED
     return name not in _SHARED and any(

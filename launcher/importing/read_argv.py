@@ -27,7 +27,7 @@ def read_argv(
     wanted = Wanted(backend=backend, version=version, world_size=world_size, partial=partial)
     invocation = Invocation(program="", backends=(backend,), argv=words, env=env or {})
     if words and not words[0].startswith("-"):
-        found = recognise(Command(words=words, env=env or {}, where=""))
+        found = recognise(Command(words=words, env=env or {}, where=""), assume=backend)
         if isinstance(found, Other):
             raise refuse(f"{found.program}: {found.why}")
         invocation = found or invocation

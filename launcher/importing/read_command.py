@@ -2,12 +2,13 @@
 
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from launcher.importing.argv import Parsed, typed_value
 from launcher.importing.assemble import assemble
-from launcher.importing.cluster import cluster_of, fitting
+from launcher.importing.cluster import cluster_of, fitting, secrets_of
 from launcher.importing.config import Configuration, configuration
 from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
@@ -16,10 +17,12 @@ from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.shell.placeholders import INHERITED
 from launcher.importing.versions import Match, best, elsewhere, values_of_words
 from launcher.job import Value
-from launcher.job.machine import Cluster
+from launcher.job.cluster import Cluster
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Catalogue
 
+# So many arguments may be of the same name by chance, in a command that speaks for another backend.
+_FEW = 2
 # What examples write where a user's own value belongs.
 _BLANK = re.compile(r"\b(your|my)[_ -]\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>|\bxxx+\b|\bTODO\b", re.IGNORECASE)
 
@@ -64,7 +67,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     _refuse_other_uses(values, match, places)
     warnings += settings.warnings
     if problems and not wanted.partial:
-        raise ImportRefused(problems)
+        raise ImportRefused(problems, partial=True)
     backend = match.backend
     env = {**settings.env, **invocation.env}
     said = cluster_of(
@@ -75,7 +78,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         world_size=wanted.world_size,
     )
     command = invocation.command or None
-    kept = {flag for flag in match.parsed.open if _misfit(values.get(flag), flag, match)}
+    kept = {flag for flag, value in values.items() if _misfit(value, flag, match)}
 
     def on(cluster: Cluster) -> Callable[[set[str]], Imported]:
         return lambda kept: assemble(
@@ -93,7 +96,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     imported = exact(on(cluster.cluster), kept)
     return dataclasses.replace(
         imported,
-        warnings=(*warnings, *cluster.warnings, *imported.warnings),
+        warnings=(*warnings, *secrets_of(env, invocation.where), *cluster.warnings, *imported.warnings),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
         program=invocation.program,
         where=invocation.where,
@@ -111,7 +114,7 @@ def _refuse_other_uses(values: Mapping[str, Value], match: Match, places: "Place
 
 
 def _misfit(value: Value, flag: str, match: Match) -> bool:
-    """Tell whether an open value is text where the argument takes something else."""
+    """Tell whether a value is text where the argument takes something else: left open, or wrong."""
     argument = match.backend.catalogue(match.version).get(flag)
     words = value if isinstance(value, tuple) else (value,)
     return argument is not None and any(isinstance(word, str) and typed_value(word, argument) is None for word in words)
@@ -123,6 +126,9 @@ def _misfit(value: Value, flag: str, match: Match) -> bool:
 def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
     names = (wanted.backend,) if wanted.backend else invocation.backends
     matches = [_match(get_backend(name), invocation, settings, wanted) for name in names]
+    # One backend extends the other: the one with the smaller parser is the plain one.
+    plain = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.versions[0])))
+    matches = [match for match in matches if match is plain or _speaks(match, plain, invocation, wanted)]
     least = min(match.misfits for match in matches)
     fitting = [match for match in matches if match.misfits == least]
     if len(fitting) == 1:
@@ -132,9 +138,8 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
     likely = [match for match in fitting if signs[match.backend.name] == most]
     if len(likely) == 1:
         return likely[0]
-    if invocation.program and least == 0:
-        # One backend extends the other: the smallest parser that knows all of the arguments is the plain one.
-        return min(likely, key=lambda match: len(match.backend.catalogue(match.version)))
+    if invocation.program and plain in likely:
+        return plain
     raise ImportRefused(
         [
             Note(
@@ -144,6 +149,17 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
             )
         ]
     )
+
+
+def _speaks(match: Match, plain: Match, invocation: Invocation, wanted: Wanted) -> bool:
+    """Tell whether a command speaks for a backend that extends the plain one, and not only for its older parser."""
+    better = plain.misfits - match.misfits
+    if not invocation.program or match.misfits == 0 or better <= 0 or _signs(match.backend, invocation, wanted):
+        return True
+    catalogue = match.backend.catalogue(match.version)
+    usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
+    own = sum(argument.origin != usual for argument in map(catalogue.get, match.parsed.values) if argument is not None)
+    return own > better / 2 and (own > _FEW or not _signs(plain.backend, invocation, wanted))
 
 
 def _match(backend: Backend, invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
@@ -196,6 +212,8 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         where = places.of(option)
         what = f"--{option} is not an argument of {backend.title} {version}"
         message = f"{what}: {known.message}" if known.message else what
+        if known.name is not None and known.name in values:
+            message += ", which is given, too: keep one"
         value = values_of_words(words)
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = backend.catalogue(version).get(known.name)
@@ -241,7 +259,7 @@ def _said(option: str, text: str) -> str:
 
 
 def _placeholder_note(flag: str, typed: str, places: Places) -> Note:
-    names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*)", typed) if not typed.startswith("$(")]
+    names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", typed) if not typed.startswith("$(")]
     return Note(
         message=f"--{flag} {typed} is kept as it is: the script does not say its value",
         where=places.of(flag),

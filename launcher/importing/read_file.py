@@ -20,6 +20,12 @@ from launcher.importing.shell.state import State
 from launcher.translate.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
+# A dash before an option or in a number, a quote at a value, a blank that is none.
+_TYPOGRAPHIC = re.compile(
+    r"(?<=\s)([\u2010-\u2015\u2212]+)(?=[-\w])|(?<=\d[eE])([\u2010-\u2015\u2212])(?=\d)"
+    r"|--[\w-]+[ =]([\u2018-\u201f])|(\u00a0)"
+)
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _STRUCTURED = (".yaml", ".yml", ".json")
 
 
@@ -46,6 +52,19 @@ def read_file(
     if _is_argv(text):
         return [read_words(shlex.split(text, comments=True), wanted, str(path), text)]
     return _script(text, path, wanted, variables or {}, all_commands)
+
+
+def is_job_file(path: str | Path) -> bool:
+    """Tell whether a file is a job of this program already (what `import -o` writes, or a recipe).
+
+    Raises:
+        ImportRefused: it cannot be read, or is no YAML.
+    """
+    path = Path(path)
+    if path.suffix not in (".yaml", ".yml"):
+        return False
+    tree = parse_mapping(read_text(path), str(path))
+    return bool(tree) and _is_job(tree, 0.0)
 
 
 def job_name(path: Path) -> str:
@@ -80,13 +99,17 @@ def read_words(words: Sequence[str], wanted: Wanted, where: str = "", text: str 
 def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
     batch, slurm = batch_header(text)
     state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables))
-    run_script(text, state, path.parent)
-    found, others = find(state.commands)
-    warnings = [*state.warnings, *_assumed(state)]
+    try:
+        run_script(text, state, path.parent)
+    except RecursionError:
+        raise refuse("is nested too deeply", str(path)) from None
+    found, others = find(state.commands, wanted.backend)
+    warnings = [*state.warnings, *_assumed(state), *_typographic(text, path)]
     if not found:
-        raise ImportRefused([*state.problems, _nothing_found(path, others, len(state.commands))])
+        nothing = _nothing_found(path, others, len(state.commands), state.stopped)
+        raise ImportRefused([*state.problems, nothing] if wanted.partial else state.problems or [nothing])
     if state.problems and not wanted.partial:
-        raise ImportRefused(state.problems)
+        raise ImportRefused(state.problems, partial=True)
     wanted = dataclasses.replace(wanted, sources=state.sources, files=state.heredocs)
     chosen = [dataclasses.replace(each, cluster={**batch, **each.cluster}) for each in _distinct(found)]
     if not all_commands:
@@ -95,11 +118,28 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
             for each in chosen[1:]
         ]
         chosen = chosen[:1]
-    jobs = [read_command(invocation, wanted) for invocation in chosen]
+    try:
+        jobs = [read_command(invocation, wanted) for invocation in chosen]
+    except ImportRefused as error:
+        raise ImportRefused([*error.notes, *_typographic(text, path)], partial=error.partial) from None
     return [
         dataclasses.replace(job, warnings=(*warnings, *job.warnings), problems=(*state.problems, *job.problems))
         for job in jobs
     ]
+
+
+def _typographic(text: str, path: Path) -> list[Note]:
+    """Name characters that text processors and chats put in place of those that a shell understands."""
+    lines = [(number, _TYPOGRAPHIC.search(line)) for number, line in enumerate(text.splitlines(), 1)]
+    return [
+        Note(
+            message=f"{found.group(found.lastindex or 0)} is no ASCII character: a shell takes it as part of a word",
+            where=f"{path}:{number}",
+            works=("a hyphen, quote or blank typed anew",),
+        )
+        for number, found in lines
+        if found is not None and not found.string.lstrip().startswith("#")
+    ][:3]
 
 
 def _distinct(found: Sequence[Invocation]) -> list[Invocation]:
@@ -114,19 +154,31 @@ def _assumed(state: State) -> list[Note]:
     return [
         Note(message=f"{name} is not set; the condition takes it as empty", where=where, works=(f"--set {name}=VALUE",))
         for name, where in state.assumed.items()
-        if name.isidentifier()
+        if name.isidentifier() or name.isdigit()
     ]
 
 
-def _nothing_found(path: Path, others: Sequence[Other], commands: int) -> Note:
+def _nothing_found(path: Path, others: Sequence[Other], commands: int, stopped: str) -> Note:
     if others:
         other = others[0]
-        return Note(message=f"{other.program}: {other.why}", where=other.where)
+        readers = [name for name in backend_names() if _takes_scripts(name)] if other.unknown else []
+        why = f"{other.why}; its arguments can be read as those of a backend" if readers else other.why
+        works = tuple(f"--backend {name}" for name in readers)
+        return Note(message=f"{other.program}: {why}", where=other.where, works=works)
     known = [name for each in backend_names() for name in _entry_names(each)]
     what = "no command" if not commands else f"none of its {commands} commands"
+    before = f" before it exits at line {stopped.rpartition(':')[2]}" if stopped else ""
     return Note(
-        message=f"{what} starts a training that is known here", where=str(path), works=tuple(dict.fromkeys(known))
+        message=f"{what} starts a training that is known here{before}",
+        where=stopped or str(path),
+        works=tuple(dict.fromkeys(known)),
     )
+
+
+def _takes_scripts(name: str) -> bool:
+    """Tell whether a backend trains by scripts that take arguments: others may have a copy under another name."""
+    entry = get_backend(name).entry
+    return entry.flatten is None and any("/" not in script for script in entry.scripts)
 
 
 def _entry_names(name: str) -> list[str]:
@@ -189,32 +241,47 @@ def _flag_mapping(
             continue
         words.append(str(flag) if str(flag).startswith("--") else f"--{flag}")
         if value is not True:
-            texts = [str(item) for item in value] if isinstance(value, list) else str(value).split(" ")
+            plain = _BRACKETS.fullmatch(str(value)) if _takes_several(str(flag), backends) else None
+            text = plain.group(1).replace(",", " ") if plain is not None else str(value)
+            texts = [str(item) for item in value] if isinstance(value, list) else text.split(" ")
+            texts = [text for text in texts if text] if plain is not None else texts
             words += [_REFERENCE.sub(lambda found: placeholder(found.group()), text) for text in texts]
     env = {str(key): str(value) for key, value in environment.items()} if isinstance(environment, dict) else {}
     invocation = Invocation(program=path.name, backends=backends, argv=tuple(words), env=env, where=str(path))
     return read_command(invocation, wanted)
 
 
+def _takes_several(flag: str, backends: Sequence[str]) -> bool:
+    """Tell whether an argument takes several words, so that `[2 2]` is a list and not a text."""
+    found = (get_backend(name).catalogue(get_backend(name).versions[0]).get(flag) for name in backends)
+    return any(argument is not None and argument.is_list for argument in found)
+
+
 def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted) -> tuple[str, ...]:
     """Return the backend whose settings these are: the one that knows most of the top-level keys."""
     if wanted.backend:
         return (wanted.backend,)
-    from launcher.job import Job
-
     known: dict[str, float] = {}
     for name in backend_names():
         backend = get_backend(name)
         if backend.entry.flatten is None and not backend.entry.positional_config:
             continue
-        known[name] = max(_share(tree, backend.catalogue(version).names()) for version in backend.versions)
+        catalogues = (*backend.versions, *backend.other_entries)
+        known[name] = max(_share(tree, backend.catalogue(version).names()) for version in catalogues)
     best = max(known, key=lambda name: known[name])
-    own = _share(tree, (field for field in Job.__dataclass_fields__))
-    if own >= 0.9 and own >= known[best] and not {"trainer", "runner_config", "parallel_config"} & set(tree):
+    if _is_job(tree, known[best]):
         raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
     if known[best] < 0.5:
         raise refuse("its keys are those of no backend here", str(path), *(f"--backend {name}" for name in known))
     return (best,)
+
+
+def _is_job(tree: Mapping[str, Any], rival: float) -> bool:
+    """Tell whether these are sections of a job, more than of a backend that knows this share of them."""
+    from launcher.job import Job
+
+    own = _share(tree, ("defaults", *Job.__dataclass_fields__))
+    return own >= max(0.9, rival) and not {"trainer", "runner_config", "parallel_config"} & set(tree)
 
 
 def _share(tree: Mapping[str, Any], names: Any) -> float:

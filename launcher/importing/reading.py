@@ -20,13 +20,14 @@ def read_text(path: Path) -> str:
     try:
         if path.is_dir():
             raise refuse("is a folder, not a file", str(path))
-        size = path.stat().st_size
-        if size > LARGEST:
-            raise refuse(
-                f"has {size / 2**20:.0f} MiB; scripts and configurations up to {LARGEST // 2**20} MiB are read",
-                str(path),
-            )
-        content = path.read_bytes()
+        # `<(command)` and /dev/stdin come from somebody who writes; any other pipe or device may never end.
+        if not path.is_file() and path.exists() and not str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/")):
+            raise refuse("is a pipe or device, not a file", str(path))
+        with path.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            size = f"has {path.stat().st_size / 2**20:.0f} MiB" if path.is_file() else "does not end"
+            raise refuse(f"{size}; scripts and configurations up to {LARGEST // 2**20} MiB are read", str(path))
     except OSError as error:
         raise refuse(f"cannot be read: {error.strerror or error}", str(path)) from None
     if not content.strip():

@@ -41,9 +41,9 @@ def compare(before: Mapping[str, Value], after: Mapping[str, Value], catalogue: 
     first, second = effective(before, catalogue), effective(after, catalogue)
     found = []
     for key in dict.fromkeys([*first, *second]):
-        default = _default(key, catalogue)
+        default = default_of(key, catalogue)
         left, right = first.get(key, default), second.get(key, default)
-        if _canonical(left) != _canonical(right):
+        if canonical(left) != canonical(right):
             found.append(Difference(flag=key, before=left, after=right))
     return found
 
@@ -71,12 +71,13 @@ def _stored(argument: Argument | None, value: Value) -> Value:
     return value
 
 
-def _default(key: str, catalogue: Catalogue) -> Value:
+def default_of(key: str, catalogue: Catalogue) -> Value:
+    """Return the parser's default of what an argument stores into; None where it has none or computes it."""
     argument = catalogue.by_dest(key) or catalogue.get(key)
     return None if argument is None else argument.default
 
 
-def _canonical(value: Value) -> Value:
+def canonical(value: Value) -> Value:
     """Return a value in a form in which equal ones compare equal: numbers by size, lists and mappings by content."""
     import json
 
@@ -85,15 +86,15 @@ def _canonical(value: Value) -> Value:
     if isinstance(value, (int, float)):
         return float(value)
     if isinstance(value, (tuple, list)):
-        items = tuple(_canonical(item) for item in value)
+        items = tuple(canonical(item) for item in value)
         return items[0] if len(items) == 1 else items
     if isinstance(value, Mapping):
-        return tuple(sorted((str(key), repr(_canonical(item))) for key, item in value.items()))
+        return tuple(sorted((str(key), repr(canonical(item))) for key, item in value.items()))
     if isinstance(value, str):
         text = value.strip()
         if text[:1] in "{[" and text[-1:] in "}]":
             try:
-                return _canonical(json.loads(text))
+                return canonical(json.loads(text))
             except ValueError:
                 return "".join(text.split())
         if text.lower() in ("true", "false"):

@@ -53,7 +53,8 @@ def _command(catalogue: Catalogue, command: str | None) -> str | None:
 
 
 @cache
-def _renames(backend: str) -> Mapping[str, Mapping[str, Any]]:
+def renames_of(backend: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what became of arguments between a backend's versions, by the old name; see the file itself."""
     path = get_backend(backend).entry.renames
     if path is None or not path.is_file():
         return {}
@@ -81,13 +82,22 @@ def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
     """Say where an unknown option is known: another version (and its new name), another backend, a near spelling."""
     catalogue = backend.catalogue(version)
     having = [each for each in backend.versions if each != version and backend.catalogue(each).get(option) is not None]
-    row = _renames(backend.name).get(option.replace("-", "_")) or {}
+    row = renames_of(backend.name).get(option.replace("-", "_")) or {}
     if having:
         return _of_other_version(option, row, having, backend, catalogue)
+    if row:
+        return _became(_of_history(row, backend), row, option, catalogue)
     near = catalogue.suggest(option)
     elsewhere_in = _other_backends(option, backend.name)
     message = f"it is an argument of {', '.join(elsewhere_in)}" if elsewhere_in else ""
     return Elsewhere(message=message, works=tuple(f"--{name}" for name in near))
+
+
+def _of_history(row: Mapping[str, Any], backend: Backend) -> str:
+    """Say where an argument is from that no catalogue has: a fork, an older or a newer release."""
+    if row.get("of"):
+        return f"it is an argument of {row['of']}"
+    return f"it came with {row['since']}" if row.get("since") else f"it was an argument until {row['until']}"
 
 
 def _other_backends(option: str, own: str) -> list[str]:
@@ -102,8 +112,20 @@ def _other_backends(option: str, own: str) -> list[str]:
 def _of_other_version(
     option: str, row: Mapping[str, Any], having: Sequence[str], backend: Backend, catalogue: Catalogue
 ) -> Elsewhere:
-    where = f"it is an argument of {backend.title} {', '.join(having)}"
-    new = row.get("new")
+    return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
+
+
+def _spelled(name: str | None, catalogue: Catalogue) -> str | None:
+    """Return a name of the table of renames as this catalogue spells it, with - or _."""
+    if name is None or catalogue.get(name) is not None:
+        return name
+    return next((known for known in catalogue.names() if known.replace("-", "_") == name), name)
+
+
+def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue) -> Elsewhere:
+    new = _spelled(row.get("new"), catalogue)
+    if row.get("of") or row.get("kind") == "newer":
+        return Elsewhere(message=where)
     if row and new is None:
         return Elsewhere(message=f"{where}; nothing took its place{_note(row)}")
     if new is None or catalogue.get(new) is None:

@@ -17,20 +17,22 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
         values: canonical path to value, already of the field's type.
         origin: recorded as the place where the values were set; None: the recorded places stay.
     """
-    root: Any = job
-    for path, value in values.items():
-        root = _replace_at(root, path.split("."), value)
-    assert isinstance(root, Job)
-    origins = dict(job.origins)
+    changed = _replaced(job, {tuple(path.split(".")): value for path, value in values.items()})
+    assert isinstance(changed, Job)
     if origin is not None:
-        origins.update(dict.fromkeys(values, origin))
-    return derive(dataclasses.replace(root, origins=origins))
+        changed = dataclasses.replace(changed, origins={**job.origins, **dict.fromkeys(values, origin)})
+    return derive(changed)
 
 
-def _replace_at(node: Any, parts: list[str], value: Value) -> Any:
-    if len(parts) == 1:
-        return dataclasses.replace(node, **{parts[0]: value})
-    return dataclasses.replace(node, **{parts[0]: _replace_at(getattr(node, parts[0]), parts[1:], value)})
+def _replaced(node: Any, values: Mapping[tuple[str, ...], Value]) -> Any:
+    """Return the section with other values, each section in it copied once; arguments passed through have any name."""
+    if isinstance(node, Mapping):
+        return {**node, **{".".join(path): value for path, value in values.items()}}
+    here = {path[0]: value for path, value in values.items() if len(path) == 1}
+    for name in dict.fromkeys(path[0] for path in values if len(path) > 1):
+        below = {path[1:]: value for path, value in values.items() if path[0] == name and len(path) > 1}
+        here[name] = _replaced(getattr(node, name), below)
+    return dataclasses.replace(node, **here)
 
 
 def output_dir(job: Job) -> str:
@@ -41,16 +43,26 @@ def output_dir(job: Job) -> str:
 def derive(job: Job) -> Job:
     """Return the job with everything that follows from its other values, unless the user gave it.
 
-    `parallel.dp` follows from the world size; `checkpoint.save` from the output folder, if a save interval asks for it.
+    `cluster.nodes` follows from the hosts, `parallel.dp` from the world size, `checkpoint.save` from the output folder,
+    if a save interval asks for it.
     """
+    if job.cluster.hosts and job.origin("cluster.nodes").kind in ("default", "derived"):
+        cluster = dataclasses.replace(job.cluster, nodes=len(job.cluster.hosts))
+        job = dataclasses.replace(job, cluster=cluster, origins={**job.origins, "cluster.nodes": _DERIVED})
     if _is_open(job, "parallel.dp", job.parallel.dp):
         quotient, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
-        parallel = dataclasses.replace(job.parallel, dp=None if rest else quotient)
-        job = dataclasses.replace(job, parallel=parallel, origins={**job.origins, "parallel.dp": _DERIVED})
+        job = _derived(job, "parallel", "dp", None if rest else quotient)
     if job.checkpoint.save_interval is not None and _is_open(job, "checkpoint.save", job.checkpoint.save):
-        checkpoint = dataclasses.replace(job.checkpoint, save=f"{output_dir(job)}/checkpoints")
-        job = dataclasses.replace(job, checkpoint=checkpoint, origins={**job.origins, "checkpoint.save": _DERIVED})
+        job = _derived(job, "checkpoint", "save", f"{output_dir(job)}/checkpoints")
     return job
+
+
+def _derived(job: Job, section: str, name: str, value: Value) -> Job:
+    path, before = f"{section}.{name}", getattr(job, section)
+    if getattr(before, name) == value and job.origin(path) == _DERIVED:
+        return job
+    changes: dict[str, Any] = {section: dataclasses.replace(before, **{name: value})}
+    return dataclasses.replace(job, **changes, origins={**job.origins, path: _DERIVED})
 
 
 def _is_open(job: Job, path: str, value: Value) -> bool:

@@ -42,6 +42,9 @@ class Parallel:
     dp: int | None = option(
         None, "Data parallel size; derived from the world size, given only to be checked.", unit="devices", minimum=1
     )
+    split_vocabulary: bool | None = option(
+        None, "Split the embedding over tp; none: yes.", source="MindFormers vocab_emb_dp"
+    )
     sequence_parallel: bool | None = option(
         None, "Split activations outside tensor-parallel layers over tp.", source=f"{_CORE}.sequence_parallel"
     )
@@ -98,11 +101,24 @@ class Parallel:
         source=f"{_CORE}.microbatch_group_size_per_vp_stage",
         minimum=1,
     )
+    schedule: str | None = option(
+        None,
+        "Order in which pipeline stages run micro-batches; none: 1f1b.",
+        source="MindSpore pipeline_scheduler",
+        choices=("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v"),
+    )
     distributed_optimizer: bool | None = option(
         None, "Shard optimizer states over data-parallel ranks (ZeRO 1).", source=f"{_DDP}.use_distributed_optimizer"
     )
     zero_stage: int | None = option(
         None, "ZeRO stage beyond the distributed optimizer (2, 3: sharded gradients, weights).", minimum=0
+    )
+    optimizer_shard_size: int | None = option(
+        None,
+        "Devices over which optimizer states are sharded; none: all that hold the same weights.",
+        unit="devices",
+        source="MindSpore optimizer_weight_shard_size",
+        minimum=1,
     )
     tp_2d_x: int | None = option(None, "2-D tensor parallelism: first dimension.", source=_ASCEND, minimum=1)
     tp_2d_y: int | None = option(None, "2-D tensor parallelism: second dimension.", source=_ASCEND, minimum=1)
@@ -131,6 +147,12 @@ class Recompute:
         source=f"{_TRANSFORMER}.recompute_num_layers",
         minimum=1,
     )
+    layers_per_chunk: tuple[int, ...] = option(
+        (),
+        "full, block: layers of each chunk, in the model's order, at most num_layers; none: num_layers in all.",
+        unit="layers",
+        source="MindFormers recompute_config.recompute",
+    )
     modules: tuple[str, ...] = option(
         (),
         "selective: what to recompute.",
@@ -157,6 +179,11 @@ class Recompute:
     )
     communication: bool | None = option(
         None, "Repeat tensor-parallel communication while recomputing.", source="MindFormers mp_comm_recompute"
+    )
+    optimizer_communication: bool | None = option(
+        None,
+        "Repeat the gathering of sharded weights while recomputing.",
+        source="MindFormers parallel_optimizer_comm_recompute",
     )
 
 
@@ -265,6 +292,7 @@ class Moe:
         None, "Noise on router inputs.", source=f"{_TRANSFORMER}.moe_input_jitter_eps", minimum=0, trains=True
     )
     deepep: bool | None = option(None, "DeepEP kernels for dispatch.", source=f"{_TRANSFORMER}.moe_enable_deepep")
+    router_fusion: bool | None = option(None, "Fused choice of experts.", source=f"{_TRANSFORMER}.moe_router_fusion")
     tp_extend_ep: bool | None = option(
         None,
         "Use the tensor-parallel ranks as expert-parallel ranks inside experts.",
@@ -282,6 +310,12 @@ class Overlap:
     )
     tp_comm: bool | None = option(None, "Tensor-parallel communication.", source=f"{_CORE}.tp_comm_overlap")
     p2p: bool | None = option(None, "Pipeline communication.", source=f"{_CORE}.overlap_p2p_comm")
+    sequence_parts: int | None = option(
+        None,
+        "Parts of a sequence computed in turns, so that one's communication hides behind another's arithmetic.",
+        source="MindFormers fine_grain_interleave",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,6 +327,13 @@ class Kernels:
         "Implementation of attention.",
         source=f"{_TRANSFORMER}.attention_backend",
         choices=("flash", "fused", "unfused", "local", "auto"),
+    )
+    attention_mask: str | None = option(
+        None,
+        "Causal mask: inside the kernel, by the loader, or from the tokens, which hides padding; none: plain.",
+        source="MindFormers use_attn_mask_compression",
+        choices=("compressed", "full", "tokens"),
+        trains=True,
     )
     transformer_impl: str | None = option(
         None, "Layer library.", source=f"{_MEGATRON} --transformer-impl", choices=("transformer_engine", "local")
@@ -319,6 +360,11 @@ class Kernels:
         "Implementation of the fused cross entropy.",
         source=f"{_CORE}.cross_entropy_fusion_impl",
         choices=("native", "te"),
+    )
+    qkv_concat: bool | None = option(
+        None,
+        "One matrix for query, key and value (MLA: for both down projections).",
+        source="MindFormers qkv_concat, mla_qkv_concat",
     )
     deterministic: bool | None = option(
         None, "Only kernels that give the same bits each time.", source=f"{_TRANSFORMER}.deterministic_mode"

@@ -53,6 +53,11 @@ class Hardware:
     node_devices: int | None = option(
         None, "Devices that the links within a node join.", unit="devices", source="data sheet", minimum=1
     )
+    full_mesh: bool = option(
+        False,
+        "The links of a node are a mesh: a group of k devices uses k - 1 of each device's links.",
+        source="data sheet",
+    )
     matmul_efficiency: float | None = option(
         None, "Matrix products, forward and input gradient.", source=_MEASURED, minimum=0
     )
@@ -148,6 +153,9 @@ class Hardware:
     )
     source: str | None = option(None, "Where the figures of the data sheet come from.")
     measured: str | None = option(None, "Who measured the efficiencies, where; none: nobody did, they are assumed.")
+    unverified: tuple[str, ...] = option(
+        (), "Figures of this file that differ between variants or have no source; the estimate lists them as missing."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,21 +177,36 @@ class EstimateOptions:
     )
 
 
+# What `launch search` varies. Each axis stands for one field, but recompute (granularity, method, layers) and stages
+# (uneven splits, where layers do not divide).
+SEARCH_AXES = (
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "etp",
+    "micro_batch_size",
+    "sequence_parallel",
+    "distributed_optimizer",
+    "recompute",
+    "stages",
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """The machines."""
+class SearchOptions:
+    """What `launch search` varies, and how far."""
 
-    nodes: int = option(1, "Nodes.", unit="nodes", minimum=1)
-    devices_per_node: int = option(8, "Devices (processes) per node.", unit="devices", minimum=1)
-    executor: str = option("local", "What starts the processes.", choices=("local",))
-    master_addr: str | None = option(None, "Address of node 0; none: loopback on one node.")
-    master_port: int | None = option(None, "Port of the rendezvous; none: the launcher's choice.", minimum=1024)
-    python: str | None = option(None, "Python that runs the job; none: `python` on the PATH.")
-
-    @property
-    def world_size(self) -> int:
-        """Devices of the whole job."""
-        return self.nodes * self.devices_per_node
+    axes: tuple[str, ...] = option((), "Axes that are searched; none: all.", choices=SEARCH_AXES)
+    fix: tuple[str, ...] = option((), "Axes that keep the job's value.", choices=SEARCH_AXES)
+    max_tp: int | None = option(None, "Largest tensor parallel size; none: devices per node.", minimum=1)
+    max_pp: int = option(64, "Largest pipeline parallel size.", minimum=1)
+    max_vpp: int = option(8, "Most chunks per stage.", minimum=1)
+    max_cp: int = option(16, "Largest context parallel size.", minimum=1)
+    max_ep: int | None = option(None, "Largest expert parallel size; none: the number of experts.", minimum=1)
+    max_etp: int | None = option(None, "Largest expert tensor parallel size; none: devices per node.", minimum=1)
+    max_micro_batch_size: int = option(8, "Largest micro batch.", unit="samples", minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,10 @@ class Model:
         choices=("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3"),
         trains=True,
     )
+    label: str | None = option(None, "Name in logs and file names; none: the family.", source="MindFormers model_name")
+    legacy: bool | None = option(
+        None, "Build the classes that a backend had before Megatron-core.", source="MindFormers use_legacy"
+    )
     # -- sizes
     num_hidden_layers: int | None = option(
         None, "Transformer layers, without MTP layers.", unit="layers", source=_HF, minimum=1, trains=True

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+from launcher.job.cluster import Cluster
 from launcher.job.distributed import Kernels, Moe, Offload, Overlap, Parallel, Recompute
-from launcher.job.machine import BackendChoice, Cluster, EstimateOptions, Hardware, Rehearse, Rules
+from launcher.job.graph import Graph
+from launcher.job.machine import BackendChoice, EstimateOptions, Hardware, Rehearse, Rules, SearchOptions
 from launcher.job.model import Model
 from launcher.job.option import Meta, meta_of, option
 from launcher.job.surroundings import Checkpoint, Data, Evaluation, FaultTolerance, Logging, Profiler, Tokenizer
@@ -56,6 +58,7 @@ class Job:
     optimizer: Optimizer = Optimizer()
     precision: Precision = Precision()
     kernels: Kernels = Kernels()
+    graph: Graph = Graph()
     parallel: Parallel = Parallel()
     recompute: Recompute = Recompute()
     offload: Offload = Offload()
@@ -72,6 +75,7 @@ class Job:
     rehearse: Rehearse = Rehearse()
     rules: Rules = Rules()
     estimate: EstimateOptions = EstimateOptions()
+    search: SearchOptions = SearchOptions()
     origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, path: str) -> Origin:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from launcher.job.option import option
 
 _MEGATRON = "Megatron-LM arguments.py"
+_HF = "Hugging Face PretrainedConfig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +17,9 @@ class Data:
     )
     format: str | None = option(
         None,
-        "Megatron's token files, JSONL of text or chat messages, a hub name, the shipped sample text, or mock tokens.",
-        choices=("megatron", "text", "messages", "hub", "sample", "mock"),
+        "Megatron's token files, JSONL of text or chat messages, a hub name, the shipped sample text, mock tokens, or "
+        "MindSpore's record files.",
+        choices=("megatron", "text", "messages", "hub", "sample", "mock", "mindrecord"),
         trains=True,
     )
     validation_paths: tuple[str, ...] = option((), "Data of the evaluation; none: a share of paths.")
@@ -29,8 +31,24 @@ class Data:
     num_workers: int | None = option(
         None, "Processes that load data, per device.", source=f"{_MEGATRON} --num-workers", minimum=0
     )
+    worker_processes: bool | None = option(
+        None, "Load with processes instead of threads.", source="MindSpore python_multiprocessing"
+    )
+    prefetch: int | None = option(None, "Batches prepared ahead.", source="MindSpore prefetch_size", minimum=1)
+    numa: bool | None = option(None, "Bind loaders to the device's NUMA node.", source="MindSpore numa_enable")
     num_preprocess: int | None = option(None, "Processes that tokenize before training.", minimum=1)
     shuffle: bool | None = option(None, "Shuffle the samples.", trains=True)
+    seed: int | None = option(None, "Seed of the order of samples; none: the job's.", minimum=0, trains=True)
+    drop_last: bool | None = option(None, "Leave out the last, incomplete batch.", trains=True)
+    repeat: int | None = option(None, "Times that the data are repeated within one epoch.", minimum=1, trains=True)
+    columns: tuple[str, ...] = option((), "Columns that samples have; none: those of the loader.", trains=True)
+    eod_token_id: int | None = option(
+        None, "Token that ends a document; none: the loader knows it.", source="MindFormers GPTDataset eod", trains=True
+    )
+    pad_token_id: int | None = option(None, "Token that fills a sequence.", source="MindFormers GPTDataset pad")
+    max_documents: int | None = option(
+        None, "Most documents in one sequence.", source="MindFormers eod_pad_length", minimum=1, trains=True
+    )
     streaming: bool | None = option(None, "Read samples while training instead of before.", trains=True)
     lazy_tokenize: bool | None = option(None, "Tokenize while training.")
     reset_position_ids: bool | None = option(
@@ -66,7 +84,16 @@ class Tokenizer:
     make_vocab_size_divisible_by: int | None = option(
         None, "Pad the vocabulary to a multiple of this times tp.", source=f"{_MEGATRON}", minimum=1, trains=True
     )
+    vocab_file: str | None = option(
+        None, "Vocabulary of a tokenizer that is made of files.", source=f"{_MEGATRON} --vocab-file", trains=True
+    )
+    merge_file: str | None = option(
+        None, "Merges of a byte-pair tokenizer that is made of files.", source=f"{_MEGATRON} --merge-file", trains=True
+    )
     trust_remote_code: bool | None = option(None, "Run tokenizer code from the model directory.")
+    bos_token_id: int | None = option(None, "Token that begins a text; none: the tokenizer's.", source=_HF)
+    eos_token_id: tuple[int, ...] = option((), "Tokens that end a text; none: the tokenizer's.", source=_HF)
+    pad_token_id: int | None = option(None, "Token that fills a sequence; none: the tokenizer's.", source=_HF)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +117,29 @@ class Checkpoint:
         trains=True,
     )
     format: str | None = option(
-        None, "Format written.", source=f"{_MEGATRON} --ckpt-format", choices=("torch_dist", "torch", "safetensors")
+        None,
+        "Format written.",
+        source=f"{_MEGATRON} --ckpt-format",
+        choices=("torch_dist", "torch", "safetensors", "ckpt"),
     )
+    load_format: str | None = option(
+        None,
+        "Format of `load`; none: recognised.",
+        source="MindFormers load_ckpt_format",
+        choices=("safetensors", "ckpt"),
+    )
+    reshard: bool | None = option(None, "Convert `load` to this job's layout.", source="MindFormers auto_trans_ckpt")
+    load_strategy: str | None = option(
+        None, "Layout files of `load`; none: beside it.", source="MindFormers src_strategy_path_or_dir"
+    )
+    prefix: str | None = option(None, "Beginning of file names.", source="MindSpore CheckpointConfig")
+    merge_shards: bool | None = option(
+        None, "Gather a weight's parts before it is written.", source="MindSpore CheckpointConfig.integrated_save"
+    )
+    remove_redundancy: bool | None = option(
+        None, "Write each weight once, not on every data-parallel rank.", source="MindSpore CheckpointConfig"
+    )
+    remote: str | None = option(None, "Storage that outputs are copied to.", source="MindFormers remote_save_url")
     save_safetensors: bool | None = option(None, "Also write Hugging Face safetensors.")
     save_total_limit: int | None = option(None, "Checkpoints kept.", minimum=1)
     async_save: bool | None = option(None, "Write while training goes on.", source=f"{_MEGATRON} --async-save")
@@ -107,6 +155,11 @@ class Checkpoint:
         None,
         "Save the optimizer so that it resumes at any layout.",
         source=f"{_MEGATRON} --dist-ckpt-optim-fully-reshardable",
+    )
+    strictness: str | None = option(
+        None,
+        "What happens where the weights of `load` and of the model differ.",
+        source=f"{_MEGATRON} --dist-ckpt-strictness",
     )
     exit_on_missing: bool | None = option(
         None, "Stop if load names no checkpoint.", source=f"{_MEGATRON} --exit-on-missing-checkpoint"
@@ -126,6 +179,28 @@ class Logging:
     wandb_project: str | None = option(None, "Weights & Biases project.", source=f"{_MEGATRON} --wandb-project")
     wandb_name: str | None = option(None, "Weights & Biases run.", source=f"{_MEGATRON} --wandb-exp-name")
     throughput: bool | None = option(None, "Log TFLOP/s per device.", source=f"{_MEGATRON} --log-throughput")
+    params_norm: bool | None = option(None, "Log the norm of the weights.", source=f"{_MEGATRON} --log-params-norm")
+    zero_gradients: bool | None = option(
+        None, "Log how many gradients are zero.", source=f"{_MEGATRON} --log-num-zeros-in-grad"
+    )
+    timer_level: int | None = option(
+        None, "What is timed: 0 iterations, 1 their parts, 2 all.", source=f"{_MEGATRON} --timing-log-level", minimum=0
+    )
+    timers: bool | None = option(
+        None, "Write timers to TensorBoard too.", source=f"{_MEGATRON} --log-timers-to-tensorboard"
+    )
+    memory: bool | None = option(
+        None, "Write device memory to TensorBoard too.", source=f"{_MEGATRON} --log-memory-to-tensorboard"
+    )
+    perplexity: bool | None = option(
+        None,
+        "Write the perplexity of evaluations to TensorBoard too.",
+        source=f"{_MEGATRON} --log-validation-ppl-to-tensorboard",
+    )
+    loss: bool | None = option(None, "Log loss and speed; none: yes.", source="MindFormers MFLossMonitor")
+    dir: str | None = option(
+        None, "Folder of what the backend itself writes; none: below output_dir.", source="MindFormers output_dir"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,13 +224,26 @@ class Profiler:
     end_step: int | None = option(None, "Step at which tracing ends.", unit="iterations", minimum=0)
     ranks: tuple[int, ...] = option((), "Ranks traced; none: rank 0.")
     path: str | None = option(None, "Directory of traces.")
+    memory: bool | None = option(None, "Trace memory too.", source="MindFormers profile_memory")
+    communication: bool | None = option(None, "Trace communication too.", source="MindFormers profile_communication")
+    from_start: bool | None = option(
+        None, "Start the profiler before the graph is built.", source="MindFormers init_start_profile"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultTolerance:
     """What happens when a rank fails or hangs."""
 
-    max_restarts: int = option(0, "Restarts from the last checkpoint.", source="torchrun --max-restarts", minimum=0)
+    max_restarts: int = option(
+        0, "Restarts of all ranks, from the last complete checkpoint, after one fails or hangs.", minimum=0
+    )
+    hang_minutes: float | None = option(
+        None,
+        "Minutes without a new iteration in the log after which the ranks count as hung and are ended; none: never.",
+        unit="minutes",
+        minimum=0,
+    )
     timeout_minutes: int | None = option(
         None,
         "Collectives that take longer end the job.",

@@ -90,6 +90,12 @@ class Batch:
     variable_seq_lengths: bool | None = option(
         None, "Micro-batches may differ in length.", source=f"{_CORE}.variable_seq_lengths"
     )
+    interleave: int | None = option(
+        None,
+        "Micro-batches computed in turns, so that one's communication hides behind another's arithmetic.",
+        source="MindFormers micro_batch_interleave_num",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,11 +225,30 @@ class Precision:
     attention_softmax_in_fp32: bool = option(
         True, "Softmax of attention in fp32.", source=f"{_CORE}.attention_softmax_in_fp32", trains=True
     )
+    residual_in_fp32: bool | None = option(
+        None, "Residual connections in fp32.", source=f"{_CORE}.fp32_residual_connection", trains=True
+    )
+    norm_in_fp32: bool | None = option(
+        None, "Normalisations in fp32.", source="MindFormers layernorm_compute_dtype", trains=True
+    )
+    rope_in_fp32: bool | None = option(
+        None, "Rotary positions in fp32.", source="MindFormers rotary_dtype", trains=True
+    )
     apply_query_key_layer_scaling: bool | None = option(
         None, "Scale Q·K by 1/layer (fp16).", source=f"{_CORE}.apply_query_key_layer_scaling", trains=True
     )
     initial_loss_scale: float | None = option(
         None, "fp16: first dynamic loss scale.", source=f"{_OPT}.initial_loss_scale", minimum=1
+    )
+    loss_scale_window: int | None = option(
+        None,
+        "fp16: steps without overflow before the dynamic loss scale grows.",
+        unit="iterations",
+        source=f"{_OPT}.loss_scale_window",
+        minimum=1,
+    )
+    loss_scale_factor: int | None = option(
+        None, "fp16: factor by which the dynamic loss scale grows.", source="MindSpore DynamicLossScaleUpdateCell"
     )
     loss_scale: float | None = option(
         None, "fp16: fixed loss scale; none: dynamic.", source=f"{_OPT}.loss_scale", minimum=1

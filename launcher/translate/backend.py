@@ -10,6 +10,7 @@ from typing import Any
 from backends import BUILT_IN
 from launcher.job import Job
 from launcher.plan.plan import LaunchPlan
+from launcher.plan.start import Watch
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArgs
 from launcher.translate.rows import Table
@@ -86,8 +87,12 @@ class Backend:
         install_hint: how to get it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
         native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU; None: it cannot.
+        checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: unknown.
         aliases: other spellings of versions ("4.6" for "4.6.0").
+        other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
+        started_by: folder with the catalogues of what starts it: launchers by name, and `environment`.
         entry: how its commands look, for `launch import`.
+        watch: its log line of an iteration and the files that tell of complete checkpoints.
     """
 
     name: str
@@ -104,8 +109,12 @@ class Backend:
     install_hint: str = ""
     reads_hub: bool = False
     native_cpu: str | None = None
+    checkpoint_format: str | None = None
     aliases: Mapping[str, str] = field(default_factory=dict)
+    other_entries: tuple[str, ...] = ()
+    started_by: Path | None = None
     entry: Entry = Entry()
+    watch: Watch = Watch()
 
     def version(self, wanted: str | None) -> str:
         """Return the version to write for; None: the newest.

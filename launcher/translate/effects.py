@@ -10,6 +10,8 @@ from launcher.translate.engine import active_rows, read_back, translate
 from launcher.translate.rows import NativeView, Row
 
 WRITTEN, DEFAULT, NONE = "written", "the backend's default", "not expressed"
+# The machines are the launcher's to say; most backends have no argument for them.
+_OF_LAUNCH = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,24 +22,62 @@ class Effect:
     how: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """A job on one backend version.
+
+    Attributes:
+        job: as the backend's conventions prepare it.
+        fields: every canonical field's effect.
+        written: the arguments that it becomes, by name.
+        cannot: set fields that the backend cannot express, with the reason.
+    """
+
+    job: Job
+    backend: Backend
+    version: str
+    fields: Mapping[str, Effect]
+    written: Mapping[str, Value]
+    cannot: Mapping[str, str]
+
+
 def effects(job: Job, backend: Backend, version: str) -> dict[str, Effect]:
-    """Return the value of every canonical field on a backend version.
+    """Return the value of every canonical field on a backend version; see `meaning`."""
+    return dict(meaning(job, backend, version).fields)
+
+
+def meaning(job: Job, backend: Backend, version: str) -> Meaning:
+    """Return what a job means on a backend version.
 
     A value is what the written arguments mean, read backwards; where nothing is written, the default of the parser, if
     one argument alone expresses the field. Fields that the backend does not take have no value.
     """
     prepared = backend.prepare(job, version)
-    written = {arg.flag: arg.value for arg in translate(prepared, backend, version).native}
+    translation = translate(prepared, backend, version)
+    written = {arg.flag: arg.value for arg in translation.native}
     meant = read_back(written, backend, version).job
-    rows = list(active_rows(backend.table(version), version))
+    rows_by_field: dict[str, list[Row]] = {}
+    for row in active_rows(backend.table(version), version):
+        for path in dict.fromkeys(row.fields):
+            rows_by_field.setdefault(path, []).append(row)
     catalogue = backend.catalogue(version)
-    return {path: _effect(path, prepared, meant, rows, written, catalogue) for path in field_paths()}
+    found = {
+        path: _effect(path, prepared, meant, rows_by_field.get(path, []), written, catalogue) for path in field_paths()
+    }
+    for path in _OF_LAUNCH:
+        found[path] = Effect(value=value_at(prepared, path), how=WRITTEN)
+    refused = {
+        path: finding.message
+        for finding in translation.findings
+        if finding.rule == "MAP-UNSUPPORTED"
+        for path in finding.fields
+    }
+    return Meaning(job=prepared, backend=backend, version=version, fields=found, written=written, cannot=refused)
 
 
 def _effect(
-    path: str, job: Job, meant: Job, rows: list[Row], written: Mapping[str, Value], catalogue: Catalogue
+    path: str, job: Job, meant: Job, mine: list[Row], written: Mapping[str, Value], catalogue: Catalogue
 ) -> Effect:
-    mine = [row for row in rows if path in row.fields]
     if not mine:
         return Effect(value=None, how=NONE)
     if any(flag in written for row in mine for flag in row.flags):

@@ -8,7 +8,7 @@ from launcher.rules.finding import Finding, Fix
 from launcher.translate.backend import Backend
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.rows import Gap, NativeView, Row, Table, Unsupported
+from launcher.translate.rows import Gap, NativeView, Read, Row, Table, Unsupported
 from launcher.translate.versions import in_range
 
 _RANK = ("override", "recipe", "derived", "default")
@@ -32,14 +32,13 @@ def translate(job: Job, backend: Backend, version: str) -> Translation:
     args: list[NativeArg] = []
     findings: list[Finding] = []
     for row in active_rows(table, version):
-        if row.when is not None and not row.when(job):
-            continue
-        try:
-            args.extend(_written(job, row))
-        except Unsupported as error:
-            findings.append(_inexpressible(error.path, str(error), "error", error.works, job, backend, version))
-    findings.extend(_gaps(job, table, backend, version))
-    args, more = _pass_through(job, args, backend, version)
+        written, finding = write_row(job, row, backend, version)
+        args.extend(written)
+        if finding is not None:
+            findings.append(finding)
+    gaps = (gap_finding(job, path, gap, backend, version) for path, gap in table.unsupported.items())
+    findings.extend(finding for finding in gaps if finding is not None)
+    args, more = pass_through(job, args, backend, version)
     findings.extend(more)
     native = NativeArgs(backend=backend.name, version=version, args=tuple(args))
     return Translation(native=native, findings=tuple(findings))
@@ -48,6 +47,18 @@ def translate(job: Job, backend: Backend, version: str) -> Translation:
 def active_rows(table: Table, version: str) -> Iterator[Row]:
     """Yield the rows that this version has."""
     return (row for row in table.rows if in_range(version, row.since, row.until))
+
+
+def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[NativeArg], Finding | None]:
+    """Return the arguments that one row writes for the job, and what it cannot express."""
+    if row.when is not None and not row.when(job):
+        return [], None
+    args: list[NativeArg] = []
+    try:
+        args.extend(_written(job, row))
+    except Unsupported as error:
+        return args, _inexpressible(error.path, str(error), "error", error.works, job, backend, version)
+    return args, None
 
 
 def _written(job: Job, row: Row) -> Iterator[NativeArg]:
@@ -63,12 +74,14 @@ def _rank(kind: str) -> int:
     return _RANK.index(kind) if kind in _RANK else len(_RANK)
 
 
-def _gaps(job: Job, table: Table, backend: Backend, version: str) -> Iterator[Finding]:
-    for path, gap in table.unsupported.items():
-        value = value_at(job, path)
-        if value is None or value == fields()[path].default or value in gap.neutral:
-            continue
-        yield _inexpressible(path, gap.why, gap.severity, gap.works, job, backend, version)
+def gap_finding(job: Job, path: str, gap: Gap, backend: Backend, version: str) -> Finding | None:
+    """Return what is told where the job sets a field that the backend does not take."""
+    value = value_at(job, path)
+    if value is None or value == fields()[path].default or value in gap.neutral:
+        return None
+    if gap.matters is not None and not gap.matters(job):
+        return None
+    return _inexpressible(path, gap.why, gap.severity, gap.works, job, backend, version)
 
 
 def _inexpressible(
@@ -90,9 +103,10 @@ def _show(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _pass_through(
+def pass_through(
     job: Job, args: list[NativeArg], backend: Backend, version: str
 ) -> tuple[list[NativeArg], list[Finding]]:
+    """Return the arguments with the job's `backend.args` among them, and what is wrong with these."""
     if not job.backend.args:
         return args, []
     catalogue = backend.catalogue(version)
@@ -180,7 +194,7 @@ def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> Re
     flat: dict[str, Value] = {}
     for row in active_rows(backend.table(version), version):
         if row.read is not None:
-            flat.update({path: value for path, value in row.read(view).items() if value is not None})
+            flat.update({path: value for path, value in _understood(row.read, view).items() if value is not None})
     rest = {flag: value for flag, value in view.values.items() if flag not in view.taken}
     tree = nest(flat)
     tree["backend"] = {**tree.get("backend", {}), "name": backend.name, "version": version, "args": rest}
@@ -189,6 +203,16 @@ def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> Re
     return ReadBack(
         job=job, unmapped=tuple(NativeArg(flag=flag, value=value) for flag, value in rest.items()), warnings=warnings
     )
+
+
+def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
+    """Return what a row reads; a value of a type that the backend's parser refuses, too, is not understood."""
+    taken = set(view.taken)
+    try:
+        return read(view)
+    except (TypeError, ValueError, LookupError, AttributeError):
+        view.taken = taken
+        return {}
 
 
 def nest(flat: Mapping[str, Value]) -> dict[str, Value]:

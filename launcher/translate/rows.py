@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from launcher.job import Job, Value, value_at
+from launcher.job import Job, Value, fields, value_at
 
 Emit = Callable[[Job], Iterable[tuple[str, Value]]]
 Read = Callable[["NativeView"], Mapping[str, Value]]
@@ -67,6 +68,37 @@ class Row:
     derived: bool = False
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if self.read is not None:
+            object.__setattr__(self, "read", _numbers_only(self.read))
+
+
+def _numbers_only(read: Read) -> Read:
+    """Return a reader that raises `TypeError` where it would put text (`$STEPS`, `abc`) into a field of numbers."""
+
+    def checked(view: NativeView) -> Mapping[str, Value]:
+        found = read(view)
+        for path, value in found.items():
+            if isinstance(value, str) and path in _numeric() and not _is_number(value):
+                raise TypeError(f"{path}: {value!r} is no number")
+        return found
+
+    return checked
+
+
+@cache
+def _numeric() -> frozenset[str]:
+    numbers = (int, float, int | None, float | None)
+    return frozenset(path for path, info in fields().items() if info.type in numbers)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
@@ -77,12 +109,14 @@ class Gap:
         neutral: values that mean the same as leaving the field alone there (besides the field's own default).
         severity: `error`, or `warning` where training is unaffected.
         works: what to do instead.
+        matters: whether the job feels the loss; None: always.
     """
 
     why: str
     neutral: tuple[Value, ...] = ()
     severity: str = "error"
     works: tuple[str, ...] = ()
+    matters: Callable[[Job], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

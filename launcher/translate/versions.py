@@ -1,6 +1,7 @@
 """Order of backend versions, so that rows can say since when and until when they hold."""
 
 import re
+from functools import cache
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -12,6 +13,7 @@ def version_key(version: str) -> tuple[int, ...]:
     return (*numbers[:-1], numbers[-1] - 1, 1_000_000) if "dev" in version else numbers
 
 
+@cache
 def in_range(version: str, since: str | None, until: str | None) -> bool:
     """Tell whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0 itself, not 4.0.1."""
     key = version_key(version)

@@ -331,3 +331,16 @@ def test_plain_megatron_and_mindspeed_are_told_apart(tmp_path: Path) -> None:
     for name, (script, backend) in cases.items():
         (tmp_path / "x.sh").write_text(script)
         assert import_file(tmp_path / "x.sh").backend == backend, name
+
+
+def test_lists_in_brackets_of_a_model_config(tmp_path: Path) -> None:
+    """Megatron-LM's own gpt3_15b_8t_release and cp4_a2a_p2p write lists so."""
+    path = tmp_path / "model_config.yaml"
+    path.write_text(
+        'MODEL_ARGS:\n  --num-layers: 4\n  --rampup-batch-size: "[384 384 97656250]"\n'
+        '  --hierarchical-context-parallel-sizes: "[2,2]"\n  --moe-layer-freq: "[0,1]"\n'
+    )
+    native = import_file(path).native
+    assert [int(part) for part in native.get("rampup-batch-size")] == [384, 384, 97656250]
+    assert native.get("hierarchical-context-parallel-sizes") == (2, 2)
+    assert native.get("moe-layer-freq") == "[0,1]"

@@ -63,8 +63,9 @@ def _shape(given: dict[str | None, ast.expr], *, positional: bool) -> Row:
     if row["action"] in ("store_true", "store_false"):
         row |= {"type": "bool", "default": row["action"] == "store_false"}
     row |= {"nargs": _value(given.get("nargs"), None), "required": bool(_value(given.get("required"), positional))}
-    if "choices" in given:
-        row["choices"] = _value(given["choices"], None)
+    choices = _value(given.get("choices"), None)
+    if isinstance(choices, (list, tuple)):  # an expression that only the program can evaluate is left out
+        row["choices"] = choices
     if "default" in given:
         try:
             row["default"] = evaluate(given["default"])

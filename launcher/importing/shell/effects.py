@@ -14,6 +14,31 @@ apt-get yum bash sh
 """
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
+# What only asks the machine: its exit code is not known here, and it is no command that anybody wants to import.
+_QUESTION_NAMES = """
+grep egrep command which type hash nvidia-smi npu-smi ps pgrep mountpoint nc ping curl wget ls diff
+cmp git ssh read timeout conda pip docker id lsof kill pkill mkdir test find stat
+"""
+QUESTIONS = frozenset(_QUESTION_NAMES.split())
+# Of these, what may start a training all the same: `timeout 24h torchrun …`, `docker run image torchrun …`.
+CARRIERS = frozenset({"timeout", "docker", "ssh"})
+
+# Programs that prepare what comes after `&&`; whether they succeed is not known here, and nobody asks them.
+_PREPARING_NAMES = """
+source . conda mamba micromamba pip git wget curl tar unzip kill pkill docker podman ssh scp rsync timeout
+nvidia-smi npu-smi ls ps
+"""
+_PREPARING = frozenset(_PREPARING_NAMES.split())
+
+
+def prepares(node: Node) -> bool:
+    """Tell whether a statement is a program that prepares the next one (`conda activate x && …`), not a question."""
+    while node.type in ("list", "redirected_statement"):
+        inner = [child for child in node.children if child.is_named and not child.type.endswith("_redirect")]
+        node = inner[-1]
+    name = node.child_by_field_name("name") if node.type == "command" else None
+    return name is not None and text_of(name) in _PREPARING
+
 
 def has_effect(nodes: Iterable[Node]) -> bool:
     """Tell whether statements set variables or start a program that is more than housekeeping."""

@@ -1,6 +1,7 @@
 """Walks a script's syntax tree in the order of execution and collects the commands it would start; runs nothing."""
 
 import copy
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -10,22 +11,26 @@ from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.assign import Assignments
 from launcher.importing.shell.capture import captured
 from launcher.importing.shell.conditions import Conditions
-from launcher.importing.shell.effects import assigned, has_effect, starts_training
+from launcher.importing.shell.effects import CARRIERS, QUESTIONS, assigned, has_effect, prepares, starts_training
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
+from launcher.importing.shell.guards import Guards
 from launcher.importing.shell.placeholders import emptied, has_output, is_open, names, placeholder, shown
+from launcher.importing.shell.scripts import (
+    called_script,
+    given_variables,
+    heredoc,
+    inner_script,
+    reads_script,
+    script_text,
+)
 from launcher.importing.shell.state import Command, State
 
-# What only asks the machine: its exit code is not known here, and it is no command that anybody wants to import.
-_QUESTIONS_NAMES = """
-grep egrep command which type hash nvidia-smi npu-smi ps pgrep mountpoint nc ping curl wget ls diff
-cmp git ssh read timeout conda pip docker id lsof kill pkill mkdir test find stat
-"""
-_QUESTIONS = frozenset(_QUESTIONS_NAMES.split())
+# `eval "$(conda shell.bash hook)"` and its like prepare the shell, not the training.
+_ENVIRONMENT_HOOK = re.compile(r"""[$(`'"]*[\w./~${}-]*\b(conda|mamba|micromamba|ssh-agent|direnv|pyenv|brew)\b""")
 
 _MOST_STEPS = 20_000
 _DEEPEST = 30
-_LARGEST_SOURCE = 2_000_000
 
 
 class _Stop(Exception):
@@ -45,6 +50,7 @@ class Interpreter:
         self.expander = Expander(state, self._capture)
         self.assignments = Assignments(self.expander)
         self.conditions = Conditions(self.expander)
+        self.guards = Guards(state)
         self.steps = 0
         self.depth = 0
 
@@ -114,6 +120,8 @@ class Interpreter:
         branches = _branches(node)
         for index, (condition, body) in enumerate(branches):
             status = True if condition is None else self.block(condition)
+            if status and condition and self.guards.ends(condition, body):
+                continue
             if status is None:
                 status = self._assumed_false(condition or [], body, branches[index + 1 :])
             if status:
@@ -218,8 +226,12 @@ class Interpreter:
         left, right = [child for child in node.children if child.is_named and child.type != "comment"]
         is_and = any(child.type == "&&" for child in node.children)
         status = self.statement(left)
+        if status is None and is_and and prepares(left):
+            status = True
         if status is None:
             return self._assumed_false([left], [right], []) if has_effect([right]) else None
+        if status == is_and and self.guards.ends([left], [right]):
+            return None
         return self.statement(right) if status == is_and else status
 
     def _negated_command(self, node: Node) -> bool | None:
@@ -242,24 +254,14 @@ class Interpreter:
             state.variables, state.exported, state.directory, state.positional = saved
 
     def _redirected_statement(self, node: Node) -> bool | None:
-        body = node.child_by_field_name("body")
-        self._keep_heredoc(node, body)
+        body, here = node.child_by_field_name("body"), heredoc(node, self.expander)
+        if here is not None and here[0]:
+            self.state.heredocs[here[0]] = here[1]
+        elif here is not None and body is not None and body.type == "command":
+            words = self._words(body, {})
+            if words and reads_script(words):
+                return self._text(shown(here[1]), node)
         return True if body is None else self.statement(body)
-
-    def _keep_heredoc(self, node: Node, body: Node | None) -> None:
-        """Remember what `cat > FILE <<EOF` writes, so that the file can be read later."""
-        redirects = {child.type: child for child in node.children if child.type.endswith("_redirect")}
-        here, out = redirects.get("heredoc_redirect"), redirects.get("file_redirect")
-        if here is None:
-            return
-        out = out or next((child for child in here.children if child.type == "file_redirect"), None)
-        content = next((child for child in here.children if child.type == "heredoc_body"), None)
-        start = next((text_of(child) for child in here.children if child.type == "heredoc_start"), "")
-        target = None if out is None else out.child_by_field_name("destination")
-        if content is not None and target is not None:
-            quoted = any(char in start for char in "'\"\\")
-            text = text_of(content) if quoted else self.expander.heredoc(content)
-            self.state.heredocs[self.expander.text(target)] = text
 
     def _test_command(self, node: Node) -> bool | None:
         return self.conditions.test(node)
@@ -274,37 +276,50 @@ class Interpreter:
 
     def _command(self, node: Node) -> bool | None:
         own: dict[str, str] = {}
-        words: list[str] = []
-        for child in node.children:
-            if child.type == "variable_assignment":
-                self.assignments.assign(child, own)
-            elif child.type in ("herestring_redirect", "file_redirect", "heredoc_redirect", "comment"):
-                continue
-            elif child.is_named:
-                words += self.expander.words(child)
+        words = self._words(node, own)
         if not words:
             for name, value in own.items():
                 self.state.set(name, value)
             return True
         return self.call(words, own, node)
 
+    def _words(self, node: Node, own: dict[str, str]) -> list[str]:
+        """Return the words of a command; the assignments before them go into `own`."""
+        words: list[str] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                self.assignments.assign(child, own)
+            elif child.is_named and child.type != "comment" and not child.type.endswith("_redirect"):
+                words += self.expander.words(child)
+        return words
+
     def call(self, words: list[str], own: Mapping[str, str], node: Node) -> bool | None:
         """Evaluate a command whose words are known: a function, a builtin, or a program to record."""
+        words = words[1:] if words[0] == "command" and words[1:2] != ["-v"] and len(words) > 2 else words
         program = shown(words[0])
+        if program.startswith("--"):
+            self.state.warn(
+                f"{program} stands where a command does: it and what follows are not part of the command above",
+                self._place(node),
+                "no blank and no comment after the backslash that continues a line",
+            )
         if program in self.state.functions:
             return self._function(words)
         builtin = getattr(self, f"_do_{_BUILTINS[program]}", None) if program in _BUILTINS else None
         if builtin is not None:
             status = builtin(words, node)
             return None if status is None else bool(status)
-        inner = _inner_script(words)
+        inner = inner_script(words)
         if inner is not None:
-            return self._text(inner, node, own)
-        if program in _QUESTIONS:
+            return self._text(inner, node, {**own, **given_variables(words)})
+        called = called_script(words)
+        if called is not None and self._runs(*called, own, node):
             return None
-        env = {**self.state.exports(), **own}
-        self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node)))
-        return True
+        asks = program in QUESTIONS
+        if not asks or program in CARRIERS:
+            env = {**self.state.exports(), **own}
+            self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node)))
+        return None if asks else True
 
     def _function(self, words: list[str]) -> bool | None:
         state, body = self.state, self.state.functions[shown(words[0])]
@@ -320,6 +335,27 @@ class Interpreter:
             return None
         finally:
             state.positional = saved
+
+    def _runs(self, path: str, arguments: list[str], own: Mapping[str, str], node: Node) -> bool:
+        """Evaluate a script that is run as a program of its own; tell whether it could be read."""
+        state, text = self.state, script_text(path, self.state, self.folder)
+        if text is None or self.depth > _DEEPEST or "msrun_launcher" in path:
+            return False
+        saved = (state.variables, state.exported, state.directory, state.positional, state.script, state.functions)
+        given = {name: value for name, value in state.variables.items() if name in state.fixed}
+        state.variables = {**state.exports(), **own, **given}
+        state.exported, state.functions = set(state.variables), {}
+        state.positional, state.script = arguments, shown(path)
+        state.sources[state.script] = text
+        try:
+            self.block(parse(text.encode("utf-8"), state.script).children)
+        except ImportRefused as error:
+            state.problems += error.notes
+        except _Stop:
+            pass
+        finally:
+            state.variables, state.exported, state.directory, state.positional, state.script, state.functions = saved
+        return True
 
     def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
         """Evaluate text as a script (`eval`, `bash -c`)."""
@@ -343,12 +379,17 @@ class Interpreter:
         return False
 
     def _do_stop(self, words: list[str], node: Node) -> bool:
+        if words[0] == "exit":
+            self.state.stopped = self._place(node)
         raise _Stop(words[0])
 
     def _do_eval(self, words: list[str], node: Node) -> bool | None:
-        text = " ".join(words[1:])
-        if has_output(text):
-            self.state.fail(f"eval of {shown(text)[:60]!r} cannot be resolved without running it", self._place(node))
+        text = " ".join(words[1:]).strip()
+        first = shown(text.split(maxsplit=1)[0]) if text else ""
+        if has_output(text) and first.startswith(("$(", "`")):
+            if _ENVIRONMENT_HOOK.match(first):
+                return True
+            self.state.fail(f"eval of {first[:60]!r} cannot be resolved without running it", self._place(node))
             return None
         return self._text(shown(text), node)
 
@@ -382,7 +423,7 @@ class Interpreter:
             return None
         name = shown(words[1])
         self.state.sources.setdefault(name, "")
-        text = self.state.heredocs.get(name) or self._sourced_text(words[1])
+        text = script_text(words[1], self.state, self.folder)
         if text is None:
             self.state.warn(f"{name} cannot be read: what it sets is not known", self._place(node))
             return None
@@ -392,7 +433,7 @@ class Interpreter:
             self.state.positional = words[2:]
         try:
             if self.depth > _DEEPEST:
-                self.state.fail(f"{name} is sourced too deeply", self._place(node))
+                self.state.fail(f"{name} is sourced too deeply: files source each other", self._place(node))
                 return None
             self.state.sources[name] = text
             return self.block(parse(text.encode("utf-8"), name).children)
@@ -405,18 +446,6 @@ class Interpreter:
             return None
         finally:
             self.state.script, self.state.positional = outer, positional
-
-    def _sourced_text(self, word: str) -> str | None:
-        if self.folder is None or is_open(word):
-            return None
-        for folder in (Path(self.state.directory), self.folder):
-            path = Path(word).expanduser() if Path(word).is_absolute() else folder / word
-            try:
-                if path.is_file() and path.stat().st_size <= _LARGEST_SOURCE:
-                    return path.read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                continue
-        return None
 
 
 _BUILTINS = {
@@ -432,14 +461,6 @@ _BUILTINS = {
     "test": "test",
     "cd": "cd",
 }
-
-
-def _inner_script(words: list[str]) -> str | None:
-    """Return the text of `bash -c TEXT`, also behind srun, docker, ssh and the like."""
-    for index, word in enumerate(words[:-2]):
-        if word.rpartition("/")[2] in ("bash", "sh") and words[index + 1] in ("-c", "-lc", "-xc", "-ec", "-exc"):
-            return shown(words[index + 2])
-    return None
 
 
 def _branches(node: Node) -> list[tuple[list[Node] | None, list[Node]]]:

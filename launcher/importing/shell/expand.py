@@ -1,5 +1,6 @@
 """Words of a script to what bash would make of them: quotes, variables, arrays, arithmetic, word splitting."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -81,14 +82,14 @@ class Expander:
         elif kind == "ansi_c_string":
             yield Piece(patterns.ansi(text_of(node)[2:-1]))
         elif kind == "simple_expansion":
-            typed = text_of(node).strip()
+            typed = _typed(node)
             yield from self._variable(typed[1:], quoted, typed)
         elif kind == "expansion":
             yield from self._expansion(node, quoted)
         elif kind == "command_substitution":
             yield Piece(self._output(node), splits=not quoted)
         elif kind == "arithmetic_expansion":
-            yield Piece(self.arithmetic(node, text_of(node)))
+            yield Piece(self.arithmetic(node, _typed(node)))
         elif kind == "process_substitution":
             yield Piece(placeholder(text_of(node)))
         elif kind == "brace_expression":
@@ -118,10 +119,10 @@ class Expander:
                 continue
             if child.start_byte > at:
                 yield Piece(patterns.unescaped_in_quotes(_between(source, offset, at, child.start_byte)))
-            # tree-sitter counts white space before `${` to the expansion
-            leading = len(text_of(child)) - len(text_of(child).lstrip())
+            # tree-sitter counts white space, and lines that a backslash continues, before `$` to the expansion
+            leading = _before_dollar(text_of(child))
             if leading:
-                yield Piece(text_of(child)[:leading])
+                yield Piece(patterns.unescaped_in_quotes(text_of(child)[:leading]))
             yield from self._pieces(child, quoted=True)
             at = child.end_byte
         if end > at:
@@ -141,11 +142,11 @@ class Expander:
         if name in ("0", "BASH_SOURCE"):
             return state.script
         if name == "#":
-            return str(len(state.positional))
+            return str(len(state.arguments()))
         if name == "?":
             return "0"
         if name in ("@", "*"):
-            return list(state.positional)
+            return state.arguments()
         if name.isdigit():
             at = int(name)
             return state.positional[at - 1] if at <= len(state.positional) else None
@@ -195,7 +196,7 @@ class Expander:
 
     def _expansion(self, node: Node, quoted: bool) -> Iterator[Piece]:
         parts = _Parts.of(node)
-        typed = text_of(node).strip()
+        typed = _typed(node)
         value = self._subscripted(parts)
         if parts.prefix == "#":
             yield Piece(self._length(value, parts, typed))
@@ -342,7 +343,7 @@ class Expander:
         Raises:
             NotArithmetic: it cannot be computed.
         """
-        typed = text_of(node).strip()
+        typed = _typed(node)
         inner = typed[typed.index("((") + 2 : -2] if "((" in typed else typed.removeprefix("$[").removesuffix("]")
         text = self._substituted(node, inner)
         if is_open(text):
@@ -368,8 +369,20 @@ class Expander:
     def _output(self, node: Node) -> str:
         output = self._capture(node)
         if output is None:
-            return placeholder(text_of(node))
+            return placeholder(_typed(node))
         return output.rstrip("\n")
+
+
+def _typed(node: Node) -> str:
+    """Return an expansion as it is typed, from its `$` on."""
+    text = text_of(node)
+    return text[_before_dollar(text) :].strip()
+
+
+def _before_dollar(text: str) -> int:
+    """Return the length of the white space and continued lines before an expansion."""
+    match = re.match(r"(?:\\\n|\s)*", text)
+    return 0 if match is None else match.end()
 
 
 def _between(source: bytes, offset: int, start: int, end: int) -> str:

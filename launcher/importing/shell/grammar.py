@@ -12,16 +12,31 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from launcher.importing.notes import refuse
+from launcher.importing.shell.placeholders import KEPT_BLANK
 
 Node: TypeAlias = Any
 """A tree_sitter.Node."""
 
 INSTALL = "pip install 'launch-llm[import]' (tree-sitter, tree-sitter-bash)"
 _MOST_REPAIRS = 50
+# What is missing to the grammar, as people say it; the place is where it began.
+_ENDS = {
+    "heredoc_end": "the here-document opened here never ends: a line with its word alone is missing",
+    "fi": "the if opened here is never closed by fi",
+    "done": "the loop opened here is never closed by done",
+    "esac": "the case opened here is never closed by esac",
+    "}": "the { opened here is never closed",
+    ")": "the ( opened here is never closed",
+    "))": "the (( opened here is never closed",
+    "]]": "the [[ opened here is never closed",
+    "`": "the ` opened here is never closed",
+}
 # `<your_path>`, unquoted, is a redirection to bash and a blank to be filled in to whoever wrote it.
-_BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>")
-_LEFT, _RIGHT = "\x02", "\x03"
-_SHOWN = str.maketrans({_LEFT: "<", _RIGHT: ">"})
+_BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>|(?<==)<([A-Za-z][\w ./,-]*[\w.-])>|(?<=\w )<([A-Za-z]\w*(?: [\w./-]+)+)>")
+_LEFT, _RIGHT, _SPACE = "\x02", "\x03", "\x04"
+_SHOWN = str.maketrans({_LEFT: "<", _RIGHT: ">", _SPACE: KEPT_BLANK})
+# `${TEXT:$LENGTH+1}`: the grammar wants the offset without its dollar sign.
+_OFFSET = re.compile(rb"(\$\{\w+:)\$(\w+[+-]\d+\})")
 
 
 @cache
@@ -74,7 +89,7 @@ def _repaired(source: bytes, root: Node) -> bytes:
 
     Blanks such as `<path>` become words. The text keeps its length and its lines, so that places stay right.
     """
-    source = _BLANK.sub(b"\x02\\1\x03", source)
+    source = _OFFSET.sub(b"\\1\\2", _BLANK.sub(_as_word, source))
     root = _parser().parse(source).root_node
     for _ in range(_MOST_REPAIRS):
         changed = _without_loose_continuation(source, root)
@@ -85,6 +100,10 @@ def _repaired(source: bytes, root: Node) -> bytes:
         if not root.has_error:
             return source
     return source
+
+
+def _as_word(blank: "re.Match[bytes]") -> bytes:
+    return b"\x02" + blank.group()[1:-1].replace(b" ", _SPACE.encode()) + b"\x03"
 
 
 def _without_loose_continuation(source: bytes, root: Node) -> bytes | None:
@@ -108,6 +127,8 @@ def _syntax_error(source: bytes, root: Node, file: str, first_line: int) -> Exce
         line, quote = opened
         return refuse(f"the {quote} quote opened here is never closed", f"{file}:{line + first_line - 1}")
     error = next(errors(root), root)
+    if error.is_missing and error.parent is not None and error.type in _ENDS:
+        return refuse(_ENDS[error.type], f"{file}:{line_of(error.parent) + first_line - 1}")
     line = line_of(error) + first_line - 1
     text = (text_of(error).strip() or source.splitlines()[min(line, len(source.splitlines())) - 1].decode()).split("\n")
     what = f"a {error.type} is missing" if error.is_missing else f"not bash: {text[0][:80]!r}"

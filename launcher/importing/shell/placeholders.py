@@ -5,8 +5,9 @@ import re
 # Every shell has them: they become references (`${HOME}`) that a plan fills in, without a word.
 INHERITED = frozenset({"HOME", "USER", "LOGNAME", "TMPDIR", "HOSTNAME", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH"})
 _OPEN, _CLOSE = "\ue000", "\ue001"
-# White space inside a placeholder does not separate words.
-_KEPT = {" ": "\ue002", "\n": "\ue003", "\t": "\ue004"}
+# White space inside a placeholder, or in a blank to be filled in, does not separate words.
+KEPT_BLANK = "\ue002"
+_KEPT = {" ": KEPT_BLANK, "\n": "\ue003", "\t": "\ue004"}
 _TO_KEPT, _FROM_KEPT = str.maketrans(_KEPT), str.maketrans({kept: white for white, kept in _KEPT.items()})
 _MARKED = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 _NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")

@@ -10,6 +10,9 @@ from launcher.importing.shell.grammar import Node
 Variable: TypeAlias = str | list[str] | dict[str, str]
 
 
+_MOST_ARGUMENTS = 1000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command that the script would start.
@@ -35,6 +38,7 @@ class State:
         fixed: variables that the user set (`--set`); assignments in the script do not change them.
         heredocs: files that the script itself writes with `cat > FILE <<EOF`.
         assumed: variables that a condition read though nothing sets them, with the place.
+        stopped: place of the `exit` that ended the script, if one did.
     """
 
     script: str
@@ -50,11 +54,19 @@ class State:
     problems: list[Note] = field(default_factory=list)
     warnings: list[Note] = field(default_factory=list)
     assumed: dict[str, str] = field(default_factory=dict)
+    stopped: str = ""
 
     def set(self, name: str, value: Variable) -> None:
         """Assign a variable, unless the user fixed it."""
         if name not in self.fixed:
             self.variables[name] = value
+
+    def arguments(self) -> list[str]:
+        """Return the positional parameters: those of the call, or what the user set (`--set 1=VALUE`)."""
+        given = [int(name) for name in self.variables if name.isdigit() and name != "0"]
+        if self.positional or not given or max(given) > _MOST_ARGUMENTS:
+            return list(self.positional)
+        return [str(self.variables.get(str(index), "")) for index in range(1, max(given) + 1)]
 
     def exports(self) -> dict[str, str]:
         """Return the exported variables, in order of their first assignment."""

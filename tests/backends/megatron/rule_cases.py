@@ -148,6 +148,9 @@ CORE: Mapping[str, Pair] = {
     "SW-RC-MODULES": Pair(
         {"recompute": RC, **args(recompute_modules=["norm"])}, {"recompute": {**RC, "modules": ["layernorm"]}}
     ),
+    "SW-GROUP-SCORES": Pair(
+        {"model": {**LATENT, "n_group": 4, "topk_group": 2}}, {"model": {**LATENT, "n_group": 4, "topk_group": 1}}
+    ),
     "SW-RC-SHARED-OLD": Pair(
         {"recompute": {**RC, "modules": ["shared_experts"]}, "model": MOE},
         {"recompute": {**RC, "modules": ["moe"]}, "model": MOE},

@@ -13,8 +13,18 @@ from backends.megatron.launch import argv, command
 from backends.megatron.rehearse import NATIVE_CPU
 from launcher.api import compose
 from launcher.job import Job
+from launcher.job.model import Model
 from launcher.models.hf import config_from_model
-from tests.backends.megatron.jobs import JOBS, NEWER_JOBS, NEWEST, named_job, translated
+from tests.backends.megatron.jobs import (
+    JOBS,
+    NEWER_JOBS,
+    NEWEST,
+    QWEN3_8B,
+    QWEN3_30B_A3B,
+    make,
+    named_job,
+    translated,
+)
 from tests.rehearse.native.environments import python_with, torch_pin
 
 pytestmark = pytest.mark.slow
@@ -30,13 +40,37 @@ def swift_python() -> Path:
     return python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), "tensorboard"))
 
 
+# Values that are lists or mappings inside megatron_extra_kwargs, or JSON themselves.
+COMPOSITES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "attention window": (QWEN3_8B, {"sliding_window": 512}),
+    "pattern of expert layers": (
+        QWEN3_30B_A3B,
+        {
+            "num_hidden_layers": 8,
+            "num_experts": 16,
+            "num_experts_per_tok": 4,
+            "first_k_dense_replace": 2,
+            "moe_layer_freq": 2,
+            "norm_topk_prob": False,
+        },
+    ),
+}
+_REST = {"data": {"paths": ["chat.jsonl"], "format": "messages"}, "batch": {"global_batch_size": 16}}
+
+
+def _changed(name: str) -> Job:
+    model, changes = COMPOSITES[name]
+    return make({**_REST, "model": {**model, **changes, "overridden": list(changes)}})
+
+
 @pytest.fixture(scope="module")
 def judged(swift_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every recipe and every named job, parsed by the real classes in one process."""
     folder = tmp_path_factory.mktemp("models")
     jobs = {f"recipe {name}": compose(recipe=name, overrides=["backend=megatron"]) for name in RECIPES}
     jobs |= {name: named_job(name) for name in (*JOBS, *NEWER_JOBS)}
-    cases = [_case(name, job, folder) for name, job in jobs.items()]
+    cases = [_case(name, job, job.model, folder) for name, job in jobs.items()]
+    cases += [_case(name, _changed(name), make({"model": COMPOSITES[name][0]}).model, folder) for name in COMPOSITES]
     result = subprocess.run(
         [str(swift_python), "-m", "tests.backends.megatron.real_parser"],
         cwd=ROOT,
@@ -51,11 +85,11 @@ def judged(swift_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return {line["name"]: line for line in map(json.loads, result.stdout.splitlines())}
 
 
-def _case(name: str, job: Job, folder: Path) -> dict[str, Any]:
+def _case(name: str, job: Job, model: Model, folder: Path) -> dict[str, Any]:
     """Give the job its model's config.json in a local directory of the hub's name, and data to name."""
     home = folder / name.replace(" ", "_") / (job.model.hub_id or "model").rsplit("/", 1)[-1]
     home.mkdir(parents=True)
-    (home / "config.json").write_text(json.dumps(config_from_model(job.model)))
+    (home / "config.json").write_text(json.dumps(config_from_model(model)))
     data = dataclasses.replace(job.data, paths=job.data.paths or ("data.jsonl",), format=job.data.format or "hub")
     load = str(home) if job.checkpoint.load else None
     checkpoint = dataclasses.replace(job.checkpoint, save=str(folder / "out"), load=load)
@@ -71,7 +105,7 @@ def _case(name: str, job: Job, folder: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", [*(f"recipe {name}" for name in RECIPES), *JOBS, *NEWER_JOBS])
+@pytest.mark.parametrize("name", [*(f"recipe {name}" for name in RECIPES), *JOBS, *NEWER_JOBS, *COMPOSITES])
 def test_the_real_classes_accept_the_command_line(judged: dict[str, Any], name: str) -> None:
     assert judged[name]["error"] is None
 
@@ -81,6 +115,12 @@ def test_the_model_is_the_one_that_was_meant(judged: dict[str, Any]) -> None:
     assert (moe["num_layers"], moe["hidden_size"], moe["num_moe_experts"]) == (48, 2048, 128)
     deep = judged["mla and mtp"]["model"]
     assert (deep["moe_layer_freq"], deep["mtp_num_layers"]) == ([0] * 3 + [1] * 58, 1)
+
+
+def test_lists_and_mappings_arrive_as_they_were_meant(judged: dict[str, Any]) -> None:
+    """A list would be refused where mcore-bridge asserts a text: `window_size` is "511,0" there."""
+    assert judged["attention window"]["model"]["window_size"] == [511, 0]
+    assert judged["pattern of expert layers"]["model"]["moe_layer_freq"] == [0, 0, 1, 0, 1, 0, 1, 0]
 
 
 def test_gradient_accumulation_and_precision_follow(judged: dict[str, Any]) -> None:

@@ -31,9 +31,7 @@ LATER = {
     "SW-STREAM-ITERS": "when training starts",
     "SW-STREAM-EVAL": "when training starts",
     "SW-EPOCH-STREAM": "when training starts",
-    "MOE-EP-DENSE": "never: ep of a dense model is dropped in silence",
-    "MOE-BIAS-SIGMOID": "never: mcore-bridge leaves the bias of softmax routing out in silence (parser.py:433)",
-    "SEQ-POSITIONS": "never: 3.6 refuses it, 4.6 does not",
+    "MAP-UNSUPPORTED": "never: a value that no option expresses would be left out in silence",
     "SW-RC-MODULES": "never where recompute is off",
 }
 # What only the machine decides, not the job.

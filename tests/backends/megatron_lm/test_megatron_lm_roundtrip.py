@@ -177,5 +177,13 @@ def test_arguments_left_out_are_read_as_megatrons_defaults() -> None:
 
 
 def test_what_no_field_says_is_kept() -> None:
-    back = read_back({"num-layers": 4, "squared-relu": True, "rampup-batch-size": (8, 8, 100)}, BACKEND, "0.16.1")
-    assert back.job.backend.args == {"squared-relu": True, "rampup-batch-size": (8, 8, 100)}
+    said = {"squared-relu": True, "rampup-batch-size": (8, 8, 100), "tokenizer-type": "BertWordPieceCase"}
+    assert read_back({"num-layers": 4, **said}, BACKEND, "0.16.1").job.backend.args == said
+
+
+def test_without_a_tokenizer_the_entry_points_own_is_meant() -> None:
+    """pretrain_gpt.py has a default of its own, where a job without tokenizer trains on bare token numbers."""
+    back = read_back({"num-layers": 4}, BACKEND, "0.16.1")
+    assert back.job.backend.args == {"tokenizer-type": "GPT2BPETokenizer"}
+    again = {arg.flag: arg.value for arg in translate(back.job, BACKEND, "0.16.1").native}
+    assert again["tokenizer-type"] == "GPT2BPETokenizer"

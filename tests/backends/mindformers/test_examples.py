@@ -190,7 +190,11 @@ def test_the_hard_parts_of_the_deepseek_example_are_equal() -> None:
 # What an imported file may say in other words: flag -> value written instead where it is not the example's own.
 SAME = {
     "load_checkpoint": "",
+    "src_strategy_path_or_dir": "",
     "auto_trans_ckpt": False,
+    "train_dataset.data_loader.config.pad": -1,
+    "parallel.enable_alltoall": False,
+    "model.model_config.input_sliced_sig": True,
     "lr_schedule.warmup_ratio": 0,
     "model.model_config.router_dense_type": "float32",
     "model.model_config.offset": 0,
@@ -219,7 +223,7 @@ def test_an_import_keeps_silent_behaviour_as_it_was() -> None:
     deepseek = read_back(examples()["pretrain_deepseek3_671b"], BACKEND, NEWEST).job
     qwen = read_back(examples()["pretrain_qwen3_30b_a3b_4k"], BACKEND, NEWEST).job
     assert deepseek.backend.args["model.model_config.rotary_scaling_factor"] == 40.0
-    assert qwen.backend.args["model.model_config.use_attn_mask_compression"] is False
+    assert qwen.kernels.attention_mask == "tokens"
 
 
 def test_an_import_knows_the_defaults_of_the_model_class() -> None:

@@ -82,7 +82,9 @@ def test_upstream_commands_become_canonical() -> None:
 
 def test_deprecated_names_are_understood() -> None:
     old = {"num-layers": 4, "num-experts": 8, "moe-intermediate-size": 32, "n-group": 4, "topk-group": 2}
-    back = read_back({**old, "multi-head-latent-attention": True, "kv-lora-rank": 16}, BACKEND, "26.1.0")
+    layers = ("mindspeed_llm.tasks.models.spec.deepseek_spec", "layer_spec")
+    latent = {"spec": layers, "multi-head-latent-attention": True, "kv-lora-rank": 16}
+    back = read_back({**old, **latent}, BACKEND, "26.1.0")
     assert back.unmapped == ()
     assert back.job.model.moe_intermediate_size == 32
     assert (back.job.model.n_group, back.job.model.topk_group) == (4, 2)

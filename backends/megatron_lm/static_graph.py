@@ -1,0 +1,64 @@
+"""What only MindSpore's static graph has: why the PyTorch backends do not need it, or what they do instead."""
+
+from collections.abc import Mapping
+
+from launcher.job import field_paths
+from launcher.translate.rows import Gap
+
+_NO_GRAPH = "PyTorch runs operators as they come: there is no graph to compile"
+
+
+def _unaffected(why: str, *neutral: object, works: tuple[str, ...] = ()) -> Gap:
+    return Gap(why=why, neutral=neutral, severity="warning", works=works)
+
+
+GAPS: Mapping[str, Gap] = {
+    "batch.interleave": _unaffected("micro-batches follow one another", 1),
+    "overlap.sequence_parts": _unaffected("a sequence is computed as a whole", 1),
+    "parallel.schedule": _unaffected(
+        "its schedule is 1f1b, interleaved where parallel.vpp says so", "1f1b", works=("parallel.schedule=1f1b",)
+    ),
+    "parallel.split_vocabulary": _unaffected("the embedding is split over tp", True),
+    "precision.loss_scale_factor": Gap(why="its dynamic loss scale doubles", neutral=(2,)),
+    "parallel.optimizer_shard_size": _unaffected("the optimizer is sharded over all data-parallel ranks"),
+    "recompute.optimizer_communication": _unaffected("gathered weights are kept", False),
+    "data.repeat": Gap(why="say it with schedule.epochs or schedule.train_iters", neutral=(1,)),
+    "data.drop_last": Gap(why="every step has the full batch", neutral=(True,), works=("data.drop_last=true",)),
+    "data.columns": _unaffected("the data set has the columns that its model takes"),
+    "data.max_documents": _unaffected("sequences hold any number of documents"),
+    "logging.loss": _unaffected("the loss is always logged", True),
+    "checkpoint.prefix": _unaffected("checkpoints are named by their step"),
+    "checkpoint.merge_shards": _unaffected("each rank writes its own part", False),
+    "checkpoint.remove_redundancy": _unaffected("every weight is written once", True),
+    "checkpoint.remote": _unaffected("outputs stay where they are written"),
+}
+
+_THEIRS = {
+    "kernels.qkv_concat": "a layout of weights; its own is converted to",
+    "kernels.attention_mask": "causal masks are made inside the kernel",
+    "model.label": "a name in MindFormers' logs and files",
+    "model.legacy": "the sizes describe the same architecture; the classes are MindFormers' own",
+    "logging.dir": "logs go to the terminal, which the launcher keeps, and to logging.tensorboard_dir",
+    "precision.norm_in_fp32": "its norms compute in fp32 inside the kernel",
+    "precision.rope_in_fp32": "rotary frequencies are fp32",
+    "checkpoint.load_format": "the format is recognised",
+    "checkpoint.reshard": "checkpoints are loaded at any layout",
+    "checkpoint.load_strategy": "a checkpoint holds its own layout",
+    "data.worker_processes": "workers are processes",
+    "data.prefetch": "a matter of MindSpore's pipeline",
+    "data.numa": "a matter of MindSpore's pipeline",
+    "data.eod_token_id": "the tokenizer says it",
+    "data.pad_token_id": "the tokenizer says it",
+    "tokenizer.bos_token_id": "the tokenizer says it",
+    "tokenizer.eos_token_id": "the tokenizer says it",
+    "tokenizer.pad_token_id": "the tokenizer says it",
+    "profiler.memory": "part of its traces",
+    "profiler.communication": "part of its traces",
+    "profiler.from_start": "only steps are traced",
+}
+
+
+def irrelevant() -> dict[str, str]:
+    """Return the fields of a static graph that do not concern a PyTorch backend, with the reason."""
+    graph = dict.fromkeys((path for path in field_paths() if path.startswith("graph.")), _NO_GRAPH)
+    return {**graph, **_THEIRS}

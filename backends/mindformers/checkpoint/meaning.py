@@ -1,0 +1,127 @@
+"""What the parameters of a MindFormers checkpoint mean, whatever arrangement they are in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from backends.mindformers.checkpoint.chunks import part as part_of
+from backends.mindformers.checkpoint.found import Found, Held
+from backends.mindformers.checkpoint.tensors import NEW, OLD, Arrangement, Parameter, arrangement_of, parameters
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout
+from launcher.convert.layouts.content import Content, Stored
+from launcher.convert.logical import Logical, without_mtp
+from launcher.convert.records import Slot
+
+_EMBEDDING: Final = "embedding.word_embeddings.weight"
+_CONCATENATED: Final = ".self_attention.linear_kvb.weight"
+# The converter of 1.6 and later (toolkit/weight_convert/deepseekv3) adds it; no network has it.
+_EXTRA_HEAD: Final = "mtp.output_layer.weight"
+_STATE: Final = (
+    (re.compile(r".*\.(seed|offset)"), "state of a random generator, not a weight"),
+    (re.compile(r".*\.router\.(expert_load|fi_accu)"), "a counter of routed tokens, not a weight"),
+    (re.compile(r".*(num_tokens_per_expert|tokens_per_expert|max_logits_val)"), "a counter, not a weight"),
+    (re.compile(r"(adam_[mv]|muon_m|moments?[12]|accu_grads|fp32_params?)\..*"), "optimizer state, not a weight"),
+    (
+        re.compile(
+            r"(global_step|epoch_num|step_num|loss_scale|scale_sense|current_iterator_step|last_overflow_iterator_step"
+            r"|learning_rate|beta[12]_power|optimizer\..*|state_step)"
+        ),
+        "state of the training, not a weight",
+    ),
+)
+
+
+def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, Stored]:
+    """Return the contents of a checkpoint, and the model without layers that it does not hold.
+
+    Raises:
+        ConvertError: parameters that the model does not have, or of another shape, or that are missing.
+    """
+    notes: list[str] = []
+    names = {held.part.name for held in found.held}
+    if logical.model.num_nextn_predict_layers and not any(name.startswith("mtp.layers.") for name in names):
+        notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
+        logical = without_mtp(logical)
+    arrangement = _arrangement(logical, found, layout, notes)
+    known = _known(logical, found, arrangement)
+    contents: list[Content] = []
+    problems: list[str] = []
+    dropped = dict.fromkeys(found.skipped, "optimizer state, not weights")
+    for held in found.held:
+        parameter, reason = known.get(held.part.name), _state(held.part.name)
+        if parameter is None and reason is not None:
+            dropped[held.part.name] = reason
+        elif parameter is None:
+            kind = logical.model.model_type
+            problems.append(f"{_shown(held)}: a {kind} model of this config.json has no such parameter")
+        elif held.part.whole not in (parameter.shape, parameter.declared):
+            problems.append(f"{_shown(held)}: config.json says {list(parameter.shape)}")
+        else:
+            contents.append(_content(held, parameter))
+    problems += _missing(known, contents, names)
+    if problems:
+        raise ConvertError(problems)
+    # The head itself before the one that repeats it.
+    contents.sort(key=lambda content: content.slot.name == _EXTRA_HEAD)
+    return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
+
+
+def _arrangement(logical: Logical, found: Found, layout: Layout, notes: list[str]) -> Arrangement:
+    """Names and shapes tell the version and mla_qkv_concat; the order of rows only options or our own record do."""
+    names = {held.part.name for held in found.held}
+    wide = logical.model.is_moe and _is_wide(logical, found)
+    asked = arrangement_of(layout)
+    if asked not in (NEW, OLD):
+        base = asked
+    elif "arrangement" in found.record:
+        base = replace(NEW, **{key: bool(value) for key, value in json.loads(found.record["arrangement"]).items()})
+    else:
+        base = OLD if wide else asked
+        rows = "gate and up rows alternate" if base.interleaved_mlp else "gate rows, then up rows"
+        notes.append(f"order of rows is not told by the files; taken: {rows} (--source for another)")
+    return replace(base, wide_experts=wide, mla_concat=any(name.endswith(_CONCATENATED) for name in names))
+
+
+def _is_wide(logical: Logical, found: Found) -> bool:
+    hidden = logical.model.hidden_size
+    experts = [held.part.whole for held in found.held if held.part.name.endswith(".experts.weight1")]
+    width = 2 * (logical.model.moe_intermediate_size or 0)
+    return bool(experts) and all(shape[0] == hidden and shape[-1] != width for shape in experts)
+
+
+def _known(logical: Logical, found: Found, arrangement: Arrangement) -> dict[str, Parameter]:
+    rows = next((held.part.whole[0] for held in found.held if held.part.name == _EMBEDDING), None)
+    if rows is not None and rows < (logical.model.vocab_size or 0):
+        raise ConvertError(f"{_EMBEDDING} has {rows} rows, config.json says vocab_size {logical.model.vocab_size}")
+    known = {one.name: one for one in parameters(logical, arrangement, vocabulary=rows)}
+    head = known.get("output_layer.weight")
+    return known if head is None else {**known, _EXTRA_HEAD: head}
+
+
+def _content(held: Held, parameter: Parameter) -> Content:
+    part, slot = held.part, held.slot
+    if part.whole == part.shape:
+        same = Slot(name=slot.name, shape=parameter.shape, dtype=slot.dtype, path=slot.path, offset=slot.offset)
+        return Content(slot=same, boxes=parameter.boxes, fill=parameter.fill)
+    chunk = part_of(parameter, part.at, part.shape)
+    return Content(slot=slot, boxes=chunk.boxes, fill=chunk.fill)
+
+
+def _missing(known: Mapping[str, Parameter], contents: list[Content], names: set[str]) -> list[str]:
+    if not contents:
+        return ["no parameter of this model is there"]
+    lacking = [one for name, one in known.items() if name not in names and name != _EXTRA_HEAD]
+    return [f"{one.name} {list(one.declared)} is missing: config.json says that the model has it" for one in lacking]
+
+
+def _state(name: str) -> str | None:
+    return next((reason for pattern, reason in _STATE if pattern.fullmatch(name)), None)
+
+
+def _shown(held: Held) -> str:
+    return f"{held.slot.path.name}: {held.part.name} {list(held.part.whole)}"

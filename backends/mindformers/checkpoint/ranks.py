@@ -1,0 +1,58 @@
+"""Which rank's file holds which part, where a checkpoint is written rank by rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from backends.mindformers.checkpoint.chunks import Chunk, part
+from backends.mindformers.checkpoint.tensors import Parameter
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout
+from launcher.convert.layouts.stages import Stages, place_layers
+from launcher.convert.logical import Logical
+
+
+def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layout) -> Iterator[Chunk]:
+    """Return each part once, in the file of the first rank that holds it, as `remove_redundancy` does.
+
+    Raises:
+        ConvertError: the layers, the experts or a size cannot be divided like that.
+    """
+    width = max(layout.tp, layout.ep)
+    stage = _stages(logical, layout)
+    for parameter in parameters:
+        pieces, axis = (layout.ep, 0) if parameter.of_experts else (layout.tp, 0)
+        if parameter.split is not None:
+            axis = parameter.split.axis
+        elif not parameter.of_experts:
+            pieces = 1
+        length = parameter.shape[axis]
+        experts = logical.model.num_experts or 1
+        if length % pieces or (parameter.of_experts and experts % pieces):
+            raise ConvertError(f"{parameter.name} {list(parameter.shape)} cannot be divided by {pieces}")
+        own = length // pieces
+        shape = tuple(own if dim == axis else size for dim, size in enumerate(parameter.shape))
+        first = stage[parameter.place, parameter.layer] * width
+        for piece in range(pieces):
+            at = tuple(piece * own if dim == axis else 0 for dim in range(len(shape)))
+            yield part(parameter, at, shape, rank=first + piece, ranks=tuple(range(first, first + width)))
+
+
+def _stages(logical: Logical, layout: Layout) -> dict[tuple[str, int | None], int]:
+    """The pipeline stage of each place of the model."""
+    model = logical.model
+    stages = Stages(
+        pp=layout.pp,
+        vpp=layout.vpp or 1,
+        first=layout.first_stage_layers,
+        last=layout.last_stage_layers,
+        layout=layout.layout,
+        noop=layout.noop_layers,
+    )
+    mtp = model.num_nextn_predict_layers
+    found: dict[tuple[str, int | None], int] = {("embedding", None): 0, ("final", None): layout.pp - 1}
+    for chunk in place_layers(stages, model.num_hidden_layers or 0, mtp):
+        found.update({("decoder", number): chunk.stage for _, number in chunk.layers})
+    for index in range(mtp):
+        found["mtp", index] = found["mtp_layer", index] = layout.pp - 1
+    return found

@@ -1,0 +1,221 @@
+"""MindFormers' parameters, whole, as boxes of Hugging Face tensors, for each arrangement that its classes can have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from launcher.convert.boxes import Split, moved, rows, whole
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout
+from launcher.convert.layouts.core import CoreTensor, core_tensors
+from launcher.convert.logical import Logical
+from launcher.convert.records import Box
+
+_MODEL = "model.model_config."
+# What only MindFormers names otherwise than megatron-core's local layers do.
+_NAMES = {"mlp.shared_experts.gate_weight": "mlp.shared_experts.shared_experts_gate.weight"}
+# With mla_qkv_concat: both down projections are one matrix, and the others have shorter names
+# (parallel_core/training_graph/transformer/multi_latent_attention.py, MLASelfAttentionConcatenated).
+_CONCATENATED = {
+    "self_attention.linear_q_up_proj.weight": "self_attention.linear_qb.weight",
+    "self_attention.linear_kv_up_proj.weight": "self_attention.linear_kvb.weight",
+    "self_attention.kv_layernorm.weight": "self_attention.k_layernorm.weight",
+}
+_DOWN = (
+    "self_attention.linear_q_down_proj.weight",
+    "self_attention.linear_q_proj.weight",
+    "self_attention.linear_kv_down_proj.weight",
+)
+_QKV = "self_attention.linear_qkv.weight"
+_FC1 = ("linear_fc1.weight", "linear_fc1.bias")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """How the classes of a version, as they are configured, lay out what the model's tables leave open.
+
+    Attributes:
+        interleaved_mlp: rows of gate and up projection alternate (otherwise all of the gate's, then all of up's).
+        contiguous_qkv: all queries, all keys, all values (otherwise sorted by query group).
+        mla_concat: latent attention with one matrix for both down projections.
+        wide_experts: `weight1` is declared [hidden, experts * 2 * ffn]; same bytes as [experts * hidden, 2 * ffn].
+    """
+
+    interleaved_mlp: bool = True
+    contiguous_qkv: bool = False
+    mla_concat: bool = False
+    wide_experts: bool = False
+
+
+# parallel_core/mf_model_config.py of the versions: 1.6 knows no interleaving, and its attention is contiguous.
+# mla_concat: MindFormers' own default is true; this backend's table writes false, as all of its examples do.
+NEW = Arrangement()
+OLD = Arrangement(interleaved_mlp=False, contiguous_qkv=True, wide_experts=True)
+_FIELDS: Mapping[str, str] = {
+    "use_interleaved_weight_layout_mlp": "interleaved_mlp",
+    "use_contiguous_weight_layout_attention": "contiguous_qkv",
+    "use_contiguous_weight_layout": "contiguous_qkv",
+    "mla_qkv_concat": "mla_concat",
+}
+OPTIONS = ("version", "per_rank", *_FIELDS)
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+
+def truth(name: str, value: object) -> bool:
+    """Return an option as a boolean.
+
+    Raises:
+        ConvertError: it is neither true nor false.
+    """
+    found = _TRUTH.get(str(value).lower())
+    if found is None:
+        raise ConvertError(f"--set {name}={value}: works: {name}=true, {name}=false")
+    return found
+
+
+def is_old(layout: Layout) -> bool:
+    """Return whether the layout is for MindFormers 1.6."""
+    return layout.options.get("version", "").startswith("1.6")
+
+
+def arrangement_of(layout: Layout) -> Arrangement:
+    """Return the arrangement that `--set` options and the job's native arguments ask for.
+
+    Raises:
+        ConvertError: an option that this format does not know.
+    """
+    unknown = [name for name in layout.options if name not in OPTIONS]
+    if unknown:
+        raise ConvertError(f"--set {unknown[0]}: MindFormers' format knows {', '.join(OPTIONS)}")
+    base = OLD if is_old(layout) else NEW
+    asked = {name: layout.args[_MODEL + name] for name in _FIELDS if _MODEL + name in layout.args}
+    asked.update({name: value for name, value in layout.options.items() if name in _FIELDS})
+    changes = {_FIELDS[name]: truth(name, value) for name, value in asked.items()}
+    return replace(base, **changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One of MindFormers' parameters.
+
+    Attributes:
+        name: its full name.
+        shape: as boxes see it.
+        declared: as the file and the network declare it; the same bytes.
+        boxes: what it is made of.
+        fill: elements at its end that are padding.
+        split: how tensor parallelism cuts it; None: it does not.
+        of_experts: its rows are cut by expert parallelism, one or more experts to each rank.
+        place, layer: where it belongs (`CoreTensor`).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    declared: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    fill: int = 0
+    split: Split | None = None
+    of_experts: bool = False
+    place: str
+    layer: int | None
+
+
+def parameters(logical: Logical, arrangement: Arrangement, *, vocabulary: int | None = None) -> Iterator[Parameter]:
+    """Return every parameter of a model's network that Hugging Face's checkpoint has, in the model's order."""
+    tensors = core_tensors(logical, naming="local", vocabulary=vocabulary)
+    for _, layer in groupby(tensors, key=lambda tensor: (tensor.place, tensor.layer)):
+        yield from _layer(logical, list(layer), arrangement)
+
+
+def _layer(logical: Logical, tensors: list[CoreTensor], arrangement: Arrangement) -> Iterator[Parameter]:
+    experts = [tensor for tensor in tensors if tensor.expert is not None]
+    down = [tensor for tensor in tensors if tensor.name in _DOWN] if arrangement.mla_concat else []
+    for tensor in tensors:
+        if tensor.expert is not None:
+            if tensor is experts[0]:
+                yield from _experts(experts, arrangement)
+        elif tensor in down:
+            if tensor is down[0]:
+                yield _concatenated(down)
+        else:
+            yield _plain(logical, tensor, arrangement)
+
+
+def _plain(logical: Logical, tensor: CoreTensor, arrangement: Arrangement) -> Parameter:
+    name, boxes = _NAMES.get(tensor.name, tensor.name), tensor.boxes
+    if arrangement.mla_concat:
+        name = _CONCATENATED.get(name, name)
+    if name.endswith(_FC1) and arrangement.interleaved_mlp:
+        boxes = _interleaved(boxes)
+    elif name.startswith("self_attention.linear_qkv.") and arrangement.contiguous_qkv:
+        boxes = tuple(_contiguous(logical, boxes))
+    split = None if tensor.split is None else Split(axis=tensor.split.axis)
+    return _made(tensor, name, tensor.shape, boxes, fill=tensor.fill, split=split)
+
+
+def _made(
+    tensor: CoreTensor,
+    name: str,
+    shape: tuple[int, ...],
+    boxes: tuple[Box, ...],
+    *,
+    declared: tuple[int, ...] | None = None,
+    fill: int = 0,
+    split: Split | None = None,
+    of_experts: bool = False,
+) -> Parameter:
+    return Parameter(
+        name=tensor.prefix.format(layer=tensor.layer) + name,
+        shape=shape,
+        declared=declared or shape,
+        boxes=boxes,
+        fill=fill,
+        split=split,
+        of_experts=of_experts,
+        place=tensor.place,
+        layer=tensor.layer,
+    )
+
+
+def _interleaved(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
+    """Gate's row, up's row, gate's row … (mlp.py, MLPInterleaved: reshape to [ffn, 2])."""
+    found = []
+    for part, box in enumerate(boxes):
+        shape = tuple(count for _, count in box.logical_at)
+        found.append(rows(box.logical, shape, 0, shape[0], stored_first=part, step=len(boxes)))
+    return tuple(found)
+
+
+def _contiguous(logical: Logical, boxes: Iterable[Box]) -> Iterator[Box]:
+    at = 0
+    for name in dict.fromkeys(box.logical for box in boxes):
+        shape = logical.tensors[name]
+        yield rows(name, shape, 0, shape[0], stored_first=at)
+        at += shape[0]
+
+
+def _concatenated(down: list[CoreTensor]) -> Parameter:
+    """Rows of the query's down projection (or the whole query), then the key's and value's with the rotated part."""
+    boxes, at = [], 0
+    for tensor in sorted(down, key=lambda tensor: _DOWN.index(tensor.name)):
+        boxes.extend(moved(box, 0, at) for box in tensor.boxes)
+        at += tensor.shape[0]
+    return _made(down[0], _QKV, (at, *down[0].shape[1:]), tuple(boxes))
+
+
+def _experts(experts: list[CoreTensor], arrangement: Arrangement) -> Iterator[Parameter]:
+    """All experts in one matrix, each transposed (moe/ffn.py, FFNGroupedGEMM); not interleaved."""
+    for layer, weight in (("linear_fc1", "weight1"), ("linear_fc2", "weight2")):
+        held = [tensor for tensor in experts if tensor.name.endswith(f"{layer}.weight")]
+        width, height = held[0].shape
+        boxes = tuple(
+            moved(moved(whole(box.logical, sizes, transposed=True), 0, number * height), 1, part * sizes[0])
+            for number, tensor in enumerate(held)
+            for part, box in enumerate(tensor.boxes)
+            for sizes in (tuple(count for _, count in box.logical_at),)
+        )
+        shape = (len(held) * height, width)
+        declared = (height, len(held) * width) if arrangement.wide_experts and weight == "weight1" else shape
+        yield _made(held[0], f"mlp.experts.{weight}", shape, boxes, declared=declared, of_experts=True)

@@ -1,0 +1,243 @@
+"""Reads the `TrainConfig` of MindFormers' pynative trainer (2.x) as the static graph's file that trains the same."""
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from launcher.translate.catalogue import Catalogue, load
+
+_DEVICES = 8  # What data_parallel_shard -1 fills where a file does not say the world: one node.
+_CP = {"colossal": "colossalai_cp", "ulysses": "ulysses_cp", "hybrid": "hybrid_cp"}
+# Settings with a key of their own: section and name there to the path here.
+_RENAMED: Mapping[str, Mapping[str, str]] = {
+    "training": {
+        "seed": "seed",
+        "deterministic": "train_precision_sync",
+        "local_batch_size": "runner_config.batch_size",
+    },
+    "parallelism": {
+        "tensor_parallel": "parallel_config.model_parallel",
+        "pipeline_parallel": "parallel_config.pipeline_stage",
+        "context_parallel": "parallel_config.context_parallel",
+        "expert_parallel": "parallel_config.expert_parallel",
+        "sequence_parallel": "parallel_config.use_seq_parallel",
+        "ulysses_degree_in_cp": "parallel_config.ulysses_degree_in_cp",
+        "moe_token_dispatcher_type": "model.model_config.moe_token_dispatcher_type",
+    },
+    "train_dataset": {
+        name: f"train_dataset.{name}"
+        for name in ("drop_remainder", "num_parallel_workers", "prefetch_size", "numa_enable")
+    },
+    "context": {"max_device_memory": "context.max_device_memory", "device_target": "context.device_target"},
+    "profiler": {
+        "enable_profiling": "profile",
+        "start_step": "profile_start_step",
+        "end_step": "profile_stop_step",
+        "profiler_rank": "profile_rank_ids",
+        "profile_memory": "profile_memory",
+    },
+}
+# MLATransformerConfig's own values (parallel_core/transformer_config.py @2.1.0).
+_STRETCH = {
+    "original_max_position_embeddings": 4096,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "mscale": 0.707,
+    "mscale_all_dim": 0.707,
+}
+_SAVED = {
+    "save_path": "directory",
+    "save_interleaved_steps": "save_checkpoint_steps",
+    "save_max": "keep_checkpoint_max",
+    "prefix": "prefix",
+    "async_save": "async_save",
+    "remove_redundancy": "remove_redundancy",
+}
+_SKELETON: Mapping[str, Any] = {
+    "run_mode": "train",
+    "use_legacy": False,
+    "use_parallel": True,
+    "load_ckpt_format": "safetensors",
+    "trainer.type": "CausalLanguageModelingTrainer",
+    "train_dataset_task.type": "CausalLanguageModelDataset",
+    "context.mode": 0,
+    "context.jit_config.jit_level": "O0",
+    "parallel.parallel_mode": 1,
+    "parallel.full_batch": False,
+    "runner_wrapper.type": "MFTrainOneStepCell",
+    "runner_wrapper.scale_sense": 1.0,
+}
+
+
+def is_pynative(tree: Mapping[str, Any]) -> bool:
+    """Tell whether a parsed file is a `TrainConfig`."""
+    return isinstance(tree.get("parallelism"), Mapping) and isinstance(tree.get("training"), Mapping)
+
+
+def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the static graph that train the same; what has none keeps its own path.
+
+    Data parallelism that is left to the world (-1) is taken for one node of 8 devices. Shards of weights
+    (optim_grads_params) have no counterpart: optimizer states and gradients are sharded.
+    """
+    left = {section: dict(node) for section, node in tree.items() if isinstance(node, Mapping)}
+    found: dict[str, Any] = dict(_SKELETON)
+    for section, names in _RENAMED.items():
+        node = left.get(section, {})
+        found |= {path: node.pop(name) for name, path in names.items() if node.get(name) is not None}
+    _put_model(left, found)
+    _put_parallelism(left, found)
+    _put_batch(left, found)
+    _put_training(left, found)
+    _put_data(left, found)
+    _put_checkpoint(left, found)
+    _put_recompute(left, found)
+    rest = {f"{section}.{name}": value for section, node in left.items() for name, value in node.items()}
+    return {
+        **found,
+        **{path: value for path, value in rest.items() if value is not None and not _is_default(path, value)},
+    }
+
+
+def _is_default(path: str, value: Any) -> bool:
+    if path == "parallelism.data_parallel_shard_strategy":  # said, because weights are not sharded here
+        return False
+    argument = _catalogue().get(path)
+    return argument is not None and argument.has_default and bool(argument.default == value)
+
+
+@cache
+def _catalogue() -> Catalogue:
+    return load(Path(__file__).parent / "catalogue" / "2.1.0-pynative.json")
+
+
+def _put_model(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    model = left.pop("model", {})
+    found["trainer.model_name"] = model.get("model_type", "llm")
+    if model.get("position_embedding_type") == "yarn":
+        factor = model.pop("scaling_factor", None) or model.pop("rotary_scaling_factor", 40)
+        stretch = {"type": "yarn", "factor": factor}
+        stretch |= {name: model.pop(name, default) for name, default in _STRETCH.items()}
+        model |= {"position_embedding_type": "rope", "rope_scaling": stretch}
+    found |= {f"model.model_config.{name}": value for name, value in model.items()}
+
+
+def _put_parallelism(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    node = left.get("parallelism", {})
+    if found.get("parallel_config.context_parallel", 1) > 1:
+        found["parallel_config.context_parallel_algo"] = _CP.get(
+            node.get("context_parallel_method", ""), "colossalai_cp"
+        )
+    node.pop("context_parallel_method", None)
+    if found.get("parallel_config.model_parallel", 1) == 1:
+        found["parallel_config.use_seq_parallel"] = False
+    chunks = node.pop("pipeline_parallel_interleave_num", 1)
+    schedule = node.pop("pipeline_parallel_schedule", "1f1b").removeprefix("interleaved_")
+    if chunks > 1 or schedule != "1f1b":
+        found["model.model_config.pp_interleave_num"] = chunks
+        found["parallel.pipeline_config.pipeline_interleave"] = True
+        found["parallel.pipeline_config.pipeline_scheduler"] = schedule
+    if node.get("pipeline_parallel_layers_per_stage") == "auto":
+        node.pop("pipeline_parallel_layers_per_stage")
+        found["model.model_config.offset"] = 0
+    strategy = node.pop("data_parallel_shard_strategy", "optim_grads_params")
+    found["parallel.enable_parallel_optimizer"] = True
+    found["parallel.parallel_optimizer_config.gradient_accumulation_shard"] = "grads" in strategy
+    if "params" in strategy:
+        node["data_parallel_shard_strategy"] = strategy
+
+
+def _put_batch(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    parallelism, training = left.get("parallelism", {}), left.get("training", {})
+    staged = found.get("parallel_config.pipeline_stage", 1)
+    ranks = staged * found.get("parallel_config.model_parallel", 1) * found.get("parallel_config.context_parallel", 1)
+    shards = parallelism.get("data_parallel_shard", -1)
+    if isinstance(shards, int) and shards > 0:
+        parallelism.pop("data_parallel_shard")
+    else:
+        shards = max(1, _DEVICES // ranks)
+    dp = shards * parallelism.pop("data_parallel_replicate", 1)
+    local = found.setdefault("runner_config.batch_size", 1)
+    size = training.pop("global_batch_size", 1)
+    found["parallel_config.data_parallel"] = dp
+    name = "parallel_config.micro_batch_num" if staged > 1 else "runner_config.gradient_accumulation_steps"
+    found[name] = max(1, size // (local * dp))
+    found["parallel.enable_alltoall"] = found.get("parallel_config.expert_parallel", 1) > 1
+    if found.get("model.model_config.moe_router_enable_expert_bias"):
+        steps = 1 if staged > 1 else found[name]
+        found["callbacks.TopkBiasBalanceCallback.gradient_accumulation_steps"] = steps
+
+
+def _put_training(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    training = left.get("training", {})
+    found.setdefault("seed", 42)
+    norm = training.pop("max_norm", 1.0)
+    found["runner_wrapper.use_clip_grad"] = norm > 0
+    if norm > 0:
+        found["runner_wrapper.max_grad_norm"] = norm
+    optimizer = {"type": "AdamW", "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.01, **left.pop("optimizer", {})}
+    if optimizer["type"] != "AdamW":
+        optimizer = {name: value for name, value in optimizer.items() if name not in ("betas", "eps")}
+    found |= {f"optimizer.{name}": value for name, value in optimizer.items() if value is not None}
+    schedule = {"total_steps": -1, **left.pop("lr_scheduler", {})}
+    found |= {f"lr_schedule.{name}": value for name, value in schedule.items() if value is not None}
+
+
+def _put_data(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    loader = dict(left.get("train_dataset", {}).pop("dataloader", None) or {})
+    columns = loader.pop("column_names", None)
+    if columns is not None:
+        found["train_dataset.input_columns"] = columns
+    if "python_multiprocessing" in loader:
+        found["train_dataset.python_multiprocessing"] = loader.pop("python_multiprocessing")
+    if "dataset_files" in loader:
+        loader["dataset_dir"] = loader.pop("dataset_files")
+    config = loader.pop("config", None) or {}
+    if config:
+        config = {"create_attention_mask": "attention_mask" in (columns or ()), **config}
+    for name, value in config.items():
+        found[f"train_dataset.data_loader.config.{name}"] = value
+    found |= {f"train_dataset.data_loader.{name}": value for name, value in loader.items()}
+    steps = left.get("training", {}).pop("steps", 1000)
+    if "train_dataset.data_loader.sizes" in found:
+        found["train_dataset.data_loader.sizes"] = (steps * _global_batch(found), 0, 0)
+        found["runner_config.epochs"] = 1
+    else:
+        found["callbacks.TrainCallBack.stop_step"] = steps
+        found["runner_config.epochs"] = steps
+
+
+def _global_batch(found: Mapping[str, Any]) -> int:
+    count = found.get("parallel_config.micro_batch_num", 1) * found.get("runner_config.gradient_accumulation_steps", 1)
+    size: int = found["runner_config.batch_size"] * found["parallel_config.data_parallel"] * count
+    return size
+
+
+def _put_checkpoint(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    node = left.get("checkpoint", {})
+    saved = {there: node.pop(name) for name, there in _SAVED.items() if node.get(name) not in (None, "")}
+    if node.pop("enable_save", True):
+        saved.setdefault("save_checkpoint_steps", 1000)
+        saved.setdefault("integrated_save", False)
+        found |= {f"callbacks.CheckpointMonitor.{name}": value for name, value in saved.items()}
+    load, fresh = node.pop("load_path", ""), node.pop("no_load_optim", False)
+    if load:
+        found |= {"load_checkpoint": load, "auto_trans_ckpt": True, "resume_training": not fresh}
+    tensorboard = left.get("monitor", {}).pop("tensorboard", None) or {}
+    if tensorboard.get("output_dir"):
+        found["tensorboard.tensorboard_dir"] = tensorboard["output_dir"]
+    found["callbacks.MFLossMonitor.per_print_times"] = tensorboard.get("log_interval", 1)
+
+
+def _put_recompute(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
+    node = left.get("recompute", {})
+    mode, layers = node.get("mode", "None"), found.get("model.model_config.num_hidden_layers")
+    if mode == "None":
+        left.pop("recompute", None)
+    elif mode == "full" and node.get("full_recompute_layer") in (
+        [f"0-{(layers or 0) - 1}"],
+        (f"0-{(layers or 0) - 1}",),
+    ):
+        left.pop("recompute")
+        found["recompute_config.recompute"] = True

@@ -1,0 +1,53 @@
+"""Guards of a script (`[ -z "$DATA" ] && exit 1`): whoever runs it sets the variable, so an import reads on."""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from launcher.importing.shell.effects import starts_training
+from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.state import State
+
+
+class Guards:
+    """Tells which conditions only end the script because nothing sets a variable that its user would set."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def ends(self, condition: list[Node], body: list[Node]) -> bool:
+        """Tell whether a body that is about to run only ends the script for want of a value; a warning names it."""
+        wanted = [*self._wanted("\n".join(text_of(node) for node in condition))]
+        if not wanted or not self._exits(body) or any(starts_training(node) for node in body):
+            return False
+        typed = text_of(condition[0]).split("\n")[0][:80]
+        self.state.warn(
+            f"`{typed}` would end the script: {' and '.join(wanted)} must be set; it is read on as if it were",
+            f"{self.state.script}:{line_of(condition[0])}",
+            *(f"--set {name.strip('$')}=VALUE" for name in wanted),
+        )
+        return True
+
+    def _wanted(self, text: str) -> Iterator[str]:
+        """Yield what nothing sets and a condition reads."""
+        given = self.state.positional or any(name.isdigit() for name in self.state.variables)
+        if re.search(r"\$#|\$\{#\}", text) and not given:
+            yield "$1"
+        for name in self.state.assumed:
+            if re.search(rf"\$\{{?{re.escape(name)}\b|-v\s+{re.escape(name)}\b", text):
+                yield f"${name}"
+
+    def _exits(self, nodes: Iterable[Node]) -> bool:
+        """Tell whether statements end the script, by themselves or through a function such as `usage`."""
+        for node in nodes:
+            if node.type == "command":
+                name = node.child_by_field_name("name")
+                called = "" if name is None else text_of(name)
+                if called == "exit" or re.search(r"\bexit\b", self._function(called)):
+                    return True
+            elif node.type not in ("if_statement", "case_statement") and self._exits(node.children):
+                return True
+        return False
+
+    def _function(self, name: str) -> str:
+        body = self.state.functions.get(name)
+        return "" if body is None else text_of(body)

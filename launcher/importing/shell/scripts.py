@@ -1,0 +1,125 @@
+"""Scripts inside a script (`bash -c TEXT`, `bash FILE ARGS`, `source FILE`): their text, where it can be read."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.placeholders import is_open, shown
+from launcher.importing.shell.state import State
+
+_SHELLS = ("bash", "sh", "zsh")
+_SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash")
+# Programs whose last word is a command line for another machine.
+_REMOTE = ("ssh", "pdsh", "clush")
+_TERMINALS = ("tmux", "screen")
+# Programs that start the script among their words.
+_STARTERS = ("sbatch", "srun", "nohup", "setsid", "sudo", "time", "exec")
+_GIVEN = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_LARGEST = 2_000_000
+
+
+def inner_script(words: Sequence[str]) -> str | None:
+    """Return the text of `bash -c TEXT`, also behind srun, docker, ssh and the like."""
+    for index, word in enumerate(words[:-2]):
+        at = index + 1
+        while _is_shell(word) and at < len(words) - 1 and words[at].startswith("-"):
+            if not words[at].startswith("--") and words[at].endswith("c"):
+                return shown(words[at + 1])
+            at += 1
+    if words and words[0].rpartition("/")[2] == "sbatch":
+        return _wrapped(words)
+    head = words[0].rpartition("/")[2] if words else ""
+    if len(words) > 2 and head in _REMOTE and " " in words[-1]:
+        return shown(words[-1])
+    return next((shown(word) for word in reversed(words) if " " in word), None) if head in _TERMINALS else None
+
+
+def given_variables(words: Sequence[str]) -> dict[str, str]:
+    """Return the variables that a command hands to the shell it starts: `docker run -e A=1 …`, `env A=1 bash -c …`."""
+    given: dict[str, str] = {}
+    follows = False
+    for before, word in itertools.pairwise(words):
+        if _is_shell(word):
+            break
+        found = _GIVEN.fullmatch(word)
+        follows = follows or before in ("-e", "--env", "env", "sudo") or word.startswith(("-e", "--env="))
+        if found is not None and follows:
+            given[found.group(1)] = found.group(2)
+        follows = follows and found is not None
+    return given
+
+
+def _wrapped(words: Sequence[str]) -> str | None:
+    """Return the text of `sbatch --wrap TEXT`."""
+    for index, word in enumerate(words):
+        name, equals, text = word.partition("=")
+        if name == "--wrap":
+            return shown(text if equals else words[index + 1] if index + 1 < len(words) else "")
+    return None
+
+
+def reads_script(words: Sequence[str]) -> bool:
+    """Tell whether a command reads a script from its standard input: `bash <<EOF`, `sbatch <<EOF`, `ssh HOST <<EOF`."""
+    head = words[0].rpartition("/")[2]
+    if head in (*_SHELLS, "sbatch"):
+        return not any(word == "-c" or word.endswith(_SCRIPTS) for word in words[1:])
+    return head in _REMOTE and " " not in words[-1]
+
+
+def heredoc(node: Node, expander: Expander) -> tuple[str, str] | None:
+    """Return the file (empty: none) and the text of a redirected statement's here-document; None where it has none."""
+    redirects = {child.type: child for child in node.children if child.type.endswith("_redirect")}
+    here, out = redirects.get("heredoc_redirect"), redirects.get("file_redirect")
+    if here is None:
+        return None
+    out = out or next((child for child in here.children if child.type == "file_redirect"), None)
+    content = next((child for child in here.children if child.type == "heredoc_body"), None)
+    start = next((text_of(child) for child in here.children if child.type == "heredoc_start"), "")
+    if content is None:
+        return None
+    target = None if out is None else out.child_by_field_name("destination")
+    text = text_of(content) if any(char in start for char in "'\"\\") else expander.heredoc(content)
+    return "" if target is None else expander.text(target), text
+
+
+def called_script(words: Sequence[str]) -> tuple[str, list[str]] | None:
+    """Return path and arguments of the script that a command runs (`bash run.sh 8`); None: it runs none."""
+    for index, word in enumerate(words):
+        started = index == 0 or words[0].rpartition("/")[2] in _STARTERS
+        if started and word.endswith(_SCRIPTS) and not word.startswith("-"):
+            return word, list(words[index + 1 :])
+        if not _is_shell(word):
+            continue
+        at = index + 1
+        while at < len(words) and words[at].startswith("-"):
+            at += 1
+        if at < len(words) and words[at].endswith(_SCRIPTS):
+            return words[at], list(words[at + 1 :])
+        return None
+    return None
+
+
+def _is_shell(word: str) -> bool:
+    return word.rpartition("/")[2] in _SHELLS
+
+
+def script_text(word: str, state: State, folder: Path | None) -> str | None:
+    """Return the text of a script that another one names; None where it cannot be read.
+
+    Args:
+        folder: where the outer script lies, tried after the directory in which it would run.
+    """
+    written = state.heredocs.get(shown(word))
+    if written is not None or folder is None or is_open(word):
+        return written
+    for place in (Path(state.directory), folder):
+        path = Path(word).expanduser() if Path(word).is_absolute() else place / word
+        try:
+            if path.is_file() and path.stat().st_size <= _LARGEST:
+                return path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,222 @@
+"""What differs between jobs: effective values of each on its own backend, after that backend's own defaults."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+from launcher.importing.assemble import fields_by_flag
+from launcher.importing.roundtrip import canonical, default_of, effective
+from launcher.job import Value, field_at, field_paths, value_at
+from launcher.pipeline import MODEL_PATH
+from launcher.translate.catalogue import Catalogue
+from launcher.translate.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
+
+CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
+# What model files say where no argument does: nobody knows it without them.
+_OF_MODEL_FILES = ("model.", "tokenizer.")
+# What the environment names when the job starts.
+_REFERENCE = f"${{{MODEL_PATH}}}"
+
+
+# Not slots: cached_property needs a place for its values.
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One column: a job on a backend version, under the name that the user knows it by.
+
+    Attributes:
+        label: short name, unique among the sides.
+        about: one line on what it is.
+        job_id: equal for sides that are one job on several backends.
+    """
+
+    label: str
+    about: str
+    job_id: str
+    meaning: Meaning
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """Backend and version."""
+        return self.meaning.backend.name, self.meaning.version
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """What the backend version accepts."""
+        return self.meaning.backend.catalogue(self.meaning.version)
+
+    @cached_property
+    def stored(self) -> Mapping[str, Value]:
+        """The written arguments by the name they store into."""
+        return effective(self.meaning.written, self.catalogue)
+
+    def native(self, dest: str) -> Value:
+        """Return the value that the parser ends up with."""
+        return self.stored.get(dest, default_of(dest, self.catalogue))
+
+    def dests_of(self, path: str) -> set[str]:
+        """Return what the arguments of a canonical field store into."""
+        return self._dests.get(path, set())
+
+    @cached_property
+    def _dests(self) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for flag, paths in fields_by_flag(*self.kind).items():
+            argument = self.catalogue.get(flag)
+            for path in paths:
+                found.setdefault(path, set()).add(flag if argument is None else argument.dest)
+        return found
+
+    @cached_property
+    def tied(self) -> frozenset[str]:
+        """What has a canonical field."""
+        return frozenset().union(*self._dests.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One difference.
+
+    Attributes:
+        path: canonical field; `backend.args.NAME` and `backend.env.NAME` for what has none.
+        trains: whether it changes training; None: not known.
+        effects: value by side, in the order of the sides.
+    """
+
+    path: str
+    trains: bool | None
+    effects: tuple[Effect, ...]
+
+
+def side_by_side(sides: Sequence[Side]) -> list[Row]:
+    """Return what differs between any two sides: what changes training first, then what nobody knows, then the rest."""
+    rows = [*_fields(sides), *_natives(sides), *_variables(sides)]
+    return sorted(rows, key=lambda row: (True, None, False).index(row.trains))
+
+
+def _fields(sides: Sequence[Side]) -> Iterator[Row]:
+    for path in field_paths():
+        if path in ("backend.args", "backend.env"):
+            continue
+        if any(_differ(path, one, other) for one, other in combinations(sides, 2)):
+            yield Row(
+                path=path, trains=field_at(path).meta.trains, effects=tuple(_shown_effect(path, side) for side in sides)
+            )
+
+
+def _shown_effect(path: str, side: Side) -> Effect:
+    if path in side.meaning.cannot:
+        return Effect(value=None, how=CANNOT)
+    effect, known = side.meaning.fields[path], _known(path, side)
+    return Effect(value=known, how=WRITTEN) if is_empty(effect.value) and known is not None else effect
+
+
+def _differ(path: str, one: Side, other: Side) -> bool:
+    """Tell whether a field means something else on two sides.
+
+    On the same backend version the arguments decide: what its parser ends up with is the same or not. On two backends,
+    values are compared where both are known. Where a backend writes nothing and its parser has no default, what it does
+    is decided elsewhere (config.json, the model class): for one job that is no difference, for two jobs it is one if
+    only one of them writes something.
+    """
+    first, second = one.meaning.fields[path], other.meaning.fields[path]
+    refused = [path in side.meaning.cannot for side in (one, other)]
+    if any(refused):
+        return not all(refused)
+    if one.kind == other.kind and first.how != NONE and one.dests_of(path):
+        changed = any(canonical(one.native(dest)) != canonical(other.native(dest)) for dest in one.dests_of(path))
+        return changed and text(first.value) != text(second.value)
+    left, right = _known(path, one), _known(path, other)
+    if left is not None and right is not None:
+        return text(left) != text(right)
+    if one.job_id == other.job_id or NONE in (first.how, second.how) or path.startswith(_OF_MODEL_FILES):
+        return False
+    return any(_shown_effect(path, side).how == WRITTEN for side in (one, other) if _known(path, side) is not None)
+
+
+def _known(path: str, side: Side) -> Value:
+    effect = side.meaning.fields[path]
+    if effect.how == NONE:
+        return None
+    said = value_at(side.meaning.job, path) if is_empty(effect.value) else effect.value
+    return None if is_empty(said) or said == _REFERENCE else said
+
+
+# -- arguments without a canonical field
+
+
+def _natives(sides: Sequence[Side]) -> Iterator[Row]:
+    """Compare by name: everything on the same backend version, what is passed through on others that have it, too."""
+    for dest in dict.fromkeys(dest for side in sides for dest in _candidates(side, sides)):
+        if any(_native_differs(dest, one, other) for one, other in combinations(sides, 2)):
+            found = [_native_effect(dest, side) for side in sides]
+            yield Row(path=f"backend.args.{_name(dest, sides)}", trains=None, effects=tuple(found))
+
+
+def _candidates(side: Side, sides: Sequence[Side]) -> Iterator[str]:
+    alike = any(other is not side and other.kind == side.kind for other in sides)
+    passed = {_dest(flag, side.catalogue) for flag in side.meaning.job.backend.args}
+    yield from (dest for dest in side.stored if alike or dest in passed)
+
+
+def _dest(flag: str, catalogue: Catalogue) -> str:
+    argument = catalogue.get(flag) or catalogue.get(flag.replace("_", "-"))
+    return flag if argument is None else argument.dest
+
+
+def _native_differs(dest: str, one: Side, other: Side) -> bool:
+    if one.kind != other.kind:
+        agree = one.meaning.backend.name == other.meaning.backend.name or (_has(dest, one) and _has(dest, other))
+        if not agree or dest in one.tied or dest in other.tied:
+            return False
+    elif any(_is_told(dest, one, other)):
+        return False
+    return bool(canonical(one.native(dest)) != canonical(other.native(dest)))
+
+
+def _is_told(dest: str, one: Side, other: Side) -> Iterator[bool]:
+    """Yield whether a canonical field of this argument shows the difference already."""
+    for path in field_paths():
+        if dest in one.dests_of(path):
+            yield text(one.meaning.fields[path].value) != text(other.meaning.fields[path].value)
+
+
+def _has(dest: str, side: Side) -> bool:
+    return side.catalogue.by_dest(dest) is not None or side.catalogue.get(dest) is not None
+
+
+def _native_effect(dest: str, side: Side) -> Effect:
+    if not _has(dest, side) and dest not in side.stored:
+        return Effect(value=None, how=NO_ARGUMENT)
+    return Effect(value=side.native(dest), how=WRITTEN if dest in side.stored else DEFAULT)
+
+
+def _name(dest: str, sides: Sequence[Side]) -> str:
+    found = (side.catalogue.by_dest(dest) for side in sides)
+    return next((argument.name for argument in found if argument is not None), dest)
+
+
+def _variables(sides: Sequence[Side]) -> Iterator[Row]:
+    """Compare what jobs set themselves; variables of another kind of device are another backend's matter."""
+    for name in dict.fromkeys(name for side in sides for name in side.meaning.job.backend.env):
+        found = [side.meaning.job.backend.env.get(name) for side in sides]
+        pairs = combinations(zip(sides, found, strict=True), 2)
+        if any(one.kind[0] == other.kind[0] and left != right for (one, left), (other, right) in pairs):
+            effects = tuple(Effect(value=value, how=WRITTEN if value is not None else NOT_SET) for value in found)
+            yield Row(path=f"backend.env.{name}", trains=None, effects=effects)
+
+
+def is_empty(value: Value) -> bool:
+    """Tell whether a value says nothing."""
+    return value is None or (isinstance(value, (tuple, list, Mapping, str)) and not value)
+
+
+def text(value: Value) -> str:
+    """Return a value as people write it; a dash for none."""
+    if is_empty(value):
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return f"{value:.10g}"
+    return " ".join(map(text, value)) if isinstance(value, (tuple, list)) else str(value)

@@ -1,0 +1,158 @@
+"""The machines of a job, and what a site asks of whoever starts processes on them."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+_SBATCH = "Slurm sbatch(1)"
+_CONTAINER = "Pod resources.limits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The machines."""
+
+    nodes: int = option(1, "Nodes.", unit="nodes", minimum=1)
+    devices_per_node: int = option(8, "Devices (processes) per node.", unit="devices", minimum=1)
+    executor: str = option(
+        "local",
+        "What starts the processes: this machine, the environment of a platform's job, ssh, Slurm or Kubernetes.",
+        choices=("local", "environment", "ssh", "slurm", "kubernetes"),
+    )
+    master_addr: str | None = option(None, "Address of node 0; none: loopback on one node.")
+    master_port: int | None = option(None, "Port of the rendezvous; none: the launcher's choice.", minimum=1024)
+    python: str | None = option(None, "Python that runs the job; none: `python` on the PATH.")
+    setup: tuple[str, ...] = option(
+        (), "Lines of bash that every node runs first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."
+    )
+    # -- ssh
+    hosts: tuple[str, ...] = option((), "ssh: hosts, by rank; the first one is the master.")
+    host_file: str | None = option(
+        None, "ssh: file with one host a line (`slots=N` may follow); read into cluster.hosts."
+    )
+    ssh_options: tuple[str, ...] = option((), "ssh: words for ssh itself, such as [-p,2222].", source="ssh(1)")
+    # -- Slurm
+    partition: str | None = option(None, "Slurm: partition.", source=f"{_SBATCH} --partition")
+    account: str | None = option(None, "Slurm: account that is charged.", source=f"{_SBATCH} --account")
+    qos: str | None = option(None, "Slurm: quality of service.", source=f"{_SBATCH} --qos")
+    time_limit: str | None = option(
+        None,
+        "Slurm, Kubernetes: wall-clock limit, such as 2-12:00:00; none: the partition's, or none.",
+        source=f"{_SBATCH} --time; Job activeDeadlineSeconds",
+    )
+    gres: str | None = option(
+        None,
+        "Slurm: devices of a node; none: gpu:N or npu:N for a native run, nothing for a rehearsal; '': never.",
+        source=f"{_SBATCH} --gres",
+    )
+    constraint: str | None = option(None, "Slurm: features that nodes must have.", source=f"{_SBATCH} --constraint")
+    reservation: str | None = option(None, "Slurm: reservation.", source=f"{_SBATCH} --reservation")
+    nodelist: str | None = option(None, "Slurm: nodes that must be in the job.", source=f"{_SBATCH} --nodelist")
+    exclude: str | None = option(None, "Slurm: nodes that must not be in the job.", source=f"{_SBATCH} --exclude")
+    cpus_per_task: int | None = option(
+        None,
+        "Slurm: processors of a node's one task; Kubernetes: processors of a pod.",
+        source=f"{_SBATCH} --cpus-per-task; resources.requests.cpu",
+        minimum=1,
+    )
+    memory: str | None = option(
+        None,
+        "Memory of a node; Slurm: such as 0 (all) or 500G; Kubernetes: such as 500Gi.",
+        source=f"{_SBATCH} --mem; resources.limits.memory",
+    )
+    exclusive: bool | None = option(
+        None, "Slurm: no other job on the nodes; none: so for a native run.", source=f"{_SBATCH} --exclusive"
+    )
+    requeue: bool = option(
+        True, "Slurm: start again, from the last checkpoint, after a node fails.", source=f"{_SBATCH} --requeue"
+    )
+    array_limit: int | None = option(
+        None, "Slurm: most jobs of a sweep that run at once.", source=f"{_SBATCH} --array=…%N", minimum=1
+    )
+    sbatch_options: tuple[str, ...] = option((), "Slurm: further #SBATCH options, such as --switches=1.")
+    container: str | None = option(
+        None,
+        "Image that each node's command runs in; Kubernetes always needs one.",
+        source="Pyxis srun --container-image; Pod image",
+    )
+    container_mounts: tuple[str, ...] = option(
+        (),
+        "Folders of the node inside the container, SOURCE:TARGET.",
+        source="Pyxis srun --container-mounts; Pod hostPath",
+    )
+    # -- Kubernetes
+    kind: str = option(
+        "job",
+        "Kubernetes: object that starts the pods: an Indexed Job, Kubeflow's TrainJob, or Volcano's Job (all at once).",
+        source="batch/v1 Job; trainer.kubeflow.org/v1alpha1 TrainJob; batch.volcano.sh/v1alpha1 Job",
+        choices=("job", "trainjob", "volcano"),
+    )
+    context: str | None = option(
+        None, "Kubernetes: entry of the user's kubeconfig; none: the current one.", source="kubectl --context"
+    )
+    namespace: str | None = option(
+        None, "Kubernetes: namespace; none: that of the kubeconfig.", source="kubectl --namespace"
+    )
+    device_resource: str | None = option(
+        None,
+        "Kubernetes: resource that a device is; none: nvidia.com/gpu or huawei.com/Ascend910, nothing for a rehearsal.",
+        source="device plug-ins of NVIDIA and Ascend",
+    )
+    resources: tuple[str, ...] = option(
+        (), "Kubernetes: further resources of a pod, NAME=QUANTITY, such as rdma/hca_shared=1.", source=_CONTAINER
+    )
+    volumes: tuple[str, ...] = option(
+        (),
+        "Kubernetes: volumes, KIND:NAME:PATH[:ro]; KIND is pvc, host, nfs (NAME is SERVER/FOLDER), configmap, secret.",
+        source="Pod spec.volumes",
+    )
+    work_dir: str | None = option(
+        None, "Kubernetes: folder in the pods that relative paths mean; none: that of the launch command."
+    )
+    shm_size: str | None = option(
+        None, "Kubernetes: size of /dev/shm, such as 64Gi; none: the pod's memory is its limit.", source="Pod emptyDir"
+    )
+    node_selector: tuple[str, ...] = option(
+        (), "Kubernetes: labels that nodes must have, LABEL=VALUE.", source="Pod spec.nodeSelector"
+    )
+    tolerations: tuple[str, ...] = option(
+        (), "Kubernetes: taints that are tolerated, KEY[=VALUE][:EFFECT].", source="Pod spec.tolerations"
+    )
+    service_account: str | None = option(None, "Kubernetes: service account.", source="Pod spec.serviceAccountName")
+    image_pull_secrets: tuple[str, ...] = option(
+        (), "Kubernetes: Secrets with which the image is fetched.", source="Pod spec.imagePullSecrets"
+    )
+    secret: str = option(
+        "launch-secrets",
+        "Kubernetes: Secret whose keys are variables such as HF_TOKEN; pods refer to it, no file holds a value.",
+        source="Pod env.valueFrom.secretKeyRef",
+    )
+    priority_class: str | None = option(None, "Kubernetes: priority class.", source="Pod spec.priorityClassName")
+    queue: str | None = option(
+        None, "Kubernetes: Volcano's queue, or Kueue's for the other kinds.", source="Volcano spec.queue; Kueue label"
+    )
+    labels: tuple[str, ...] = option((), "Kubernetes: further labels of job and pods, LABEL=VALUE.", source="metadata")
+    annotations: tuple[str, ...] = option(
+        (), "Kubernetes: further annotations of job and pods, NAME=VALUE.", source="metadata"
+    )
+    host_network: bool = option(
+        False, "Kubernetes: pods use their node's network (RoCE without a plug-in).", source="Pod spec.hostNetwork"
+    )
+    capabilities: tuple[str, ...] = option(
+        (), "Kubernetes: capabilities, such as IPC_LOCK for RDMA.", source="Pod securityContext.capabilities"
+    )
+    rank_table: bool = option(
+        False,
+        "Kubernetes, Volcano on Ascend: HCCL reads the rank table that the cluster's controller writes.",
+        source="Ascend HCCL-Controller: label ring-controller.atlas, ConfigMap rings-config-JOB",
+    )
+    training_runtime: str = option(
+        "torch-distributed",
+        "Kubernetes, TrainJob: the cluster's ClusterTrainingRuntime.",
+        source="TrainJob spec.runtimeRef",
+    )
+
+    @property
+    def world_size(self) -> int:
+        """Devices of the whole job."""
+        return self.nodes * self.devices_per_node

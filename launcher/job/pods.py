@@ -1,0 +1,279 @@
+"""What a Kubernetes cluster must know of a job's pods, read from the words of `cluster`; every mistake is named."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from launcher.job.cluster import Cluster
+from launcher.job.schema import Job
+
+T = TypeVar("T")
+
+# Extended resources of the vendors' device plug-ins.
+_DEVICE_RESOURCE = {"cuda": "nvidia.com/gpu", "npu": "huawei.com/Ascend910"}
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# apimachinery pkg/api/resource: a number with an SI or binary suffix.
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|[mk]|[eE][+-]?[0-9]+)?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # DNS-1123 subdomain
+_LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
+VOLUME_KINDS = ("pvc", "host", "nfs", "configmap", "secret")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """A volume of every pod: where it comes from, and its folder there.
+
+    Attributes:
+        source: name of the claim, ConfigMap or Secret; folder of the node; SERVER/FOLDER of an NFS export.
+    """
+
+    kind: str
+    source: str
+    path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A taint that pods tolerate; "" where it says nothing."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """How pods are made.
+
+    Attributes:
+        kind: job, trainjob or volcano.
+        resources: limits of a pod, devices first.
+        deadline: seconds after which the job is ended; None: never.
+        secret: name of the Secret that holds variables.
+        labels, annotations, node_selector: names with values.
+    """
+
+    kind: str = "job"
+    context: str | None = None
+    namespace: str | None = None
+    image: str | None = None
+    resources: tuple[tuple[str, str], ...] = ()
+    cpus: int | None = None
+    memory: str | None = None
+    volumes: tuple[Volume, ...] = ()
+    work_dir: str | None = None
+    shm_size: str | None = None
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    service_account: str | None = None
+    image_pull_secrets: tuple[str, ...] = ()
+    secret: str = "launch-secrets"
+    priority_class: str | None = None
+    queue: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    host_network: bool = False
+    capabilities: tuple[str, ...] = ()
+    rank_table: bool = False
+    training_runtime: str = "torch-distributed"
+    deadline: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unclear:
+    """A field whose words cannot be understood: which, why, and what would work."""
+
+    field: str
+    message: str
+
+
+def pods_of(job: Job, *, native: bool) -> Pods:
+    """Return how a job's pods are made; words that are not understood are left out (`unclear` names them)."""
+    cluster = job.cluster
+    device = cluster.device_resource or (_DEVICE_RESOURCE.get(job.hardware.device) if native else None)
+    devices = ((device, str(cluster.devices_per_node)),) if device else ()
+    hosts = [f"host:{mount}" for mount in cluster.container_mounts]
+    return Pods(
+        kind=cluster.kind,
+        context=cluster.context,
+        namespace=cluster.namespace,
+        image=cluster.container,
+        resources=(*devices, *_understood(_pair, cluster.resources)),
+        cpus=cluster.cpus_per_task,
+        memory=cluster.memory,
+        volumes=_understood(_volume, (*cluster.volumes, *hosts)),
+        work_dir=cluster.work_dir,
+        shm_size=cluster.shm_size,
+        node_selector=_understood(_pair, cluster.node_selector),
+        tolerations=_understood(_toleration, cluster.tolerations),
+        service_account=cluster.service_account,
+        image_pull_secrets=cluster.image_pull_secrets,
+        secret=cluster.secret,
+        priority_class=cluster.priority_class,
+        queue=cluster.queue,
+        labels=_understood(_pair, cluster.labels),
+        annotations=_understood(_pair, cluster.annotations),
+        host_network=cluster.host_network,
+        capabilities=cluster.capabilities,
+        rank_table=cluster.rank_table,
+        training_runtime=cluster.training_runtime,
+        deadline=None if cluster.time_limit is None else _seconds(cluster.time_limit),
+    )
+
+
+def unclear(job: Job) -> Iterator[Unclear]:
+    """Yield every word of `cluster` that Kubernetes would refuse or that means nothing to it."""
+    cluster = job.cluster
+    if not cluster.container:
+        yield Unclear(field="container", message="names no image: cluster.container=REGISTRY/IMAGE:TAG")
+    yield from _words(cluster)
+    yield from _names(cluster)
+    for field in ("memory", "shm_size"):
+        text = getattr(cluster, field)
+        if text is not None and not _QUANTITY.fullmatch(text):
+            yield Unclear(field=field, message=f"{text!r} is no quantity of Kubernetes; works: 500Gi · 64000M")
+    if cluster.time_limit is not None and _seconds(cluster.time_limit) is None:
+        yield Unclear(
+            field="time_limit", message=f"{cluster.time_limit!r} is no time; works: 90 (minutes) · 2-12:00:00"
+        )
+    if cluster.work_dir is not None and not cluster.work_dir.startswith("/"):
+        yield Unclear(field="work_dir", message=f"{cluster.work_dir!r} is not an absolute folder of the pods")
+    if cluster.rank_table and cluster.kind != "volcano":
+        yield Unclear(field="rank_table", message="is made for Volcano's jobs only: cluster.kind=volcano")
+    if cluster.kind == "trainjob" and (cluster.host_network or cluster.priority_class):
+        name = "host_network" if cluster.host_network else "priority_class"
+        yield Unclear(field=name, message="belongs into the cluster's training runtime: a TrainJob cannot set it")
+    if job.fault_tolerance.max_restarts and cluster.kind != "volcano":
+        yield Unclear(
+            field="kind",
+            message=f"{cluster.kind!r} cannot start all pods again together (fault_tolerance.max_restarts="
+            f"{job.fault_tolerance.max_restarts}): cluster.kind=volcano can, or fault_tolerance.max_restarts=0",
+        )
+
+
+def _words(cluster: Cluster) -> Iterator[Unclear]:
+    readers: dict[str, Callable[[str], object]] = {
+        "volumes": _volume,
+        "tolerations": _toleration,
+        "node_selector": _label,
+        "labels": _label,
+        "annotations": _annotation,
+        "resources": _resource,
+    }
+    for field, read in readers.items():
+        for word in getattr(cluster, field):
+            try:
+                read(word)
+            except ValueError as error:
+                yield Unclear(field=field, message=f"{word!r}: {error}")
+    for mount in cluster.container_mounts:
+        try:
+            _volume(f"host:{mount}")
+        except ValueError as error:
+            yield Unclear(field="container_mounts", message=f"{mount!r}: {error}")
+
+
+def _names(cluster: Cluster) -> Iterator[Unclear]:
+    names = {
+        "namespace": cluster.namespace,
+        "service_account": cluster.service_account,
+        "secret": cluster.secret,
+        "priority_class": cluster.priority_class,
+        "queue": cluster.queue,
+        "training_runtime": cluster.training_runtime,
+    }
+    many = [("image_pull_secrets", name) for name in cluster.image_pull_secrets]
+    for field, name in (*names.items(), *many):
+        if name is not None and not _NAME.fullmatch(name):
+            yield Unclear(field=field, message=f"{name!r} is no name in Kubernetes: a-z, 0-9, - and . only")
+    if cluster.device_resource and not _LABEL_KEY.fullmatch(cluster.device_resource):
+        yield Unclear(
+            field="device_resource", message=f"{cluster.device_resource!r} is no resource; works: nvidia.com/gpu"
+        )
+
+
+# -- words
+
+
+def _understood(read: Callable[[str], T], words: tuple[str, ...] | list[str]) -> tuple[T, ...]:
+    found = []
+    for word in words:
+        try:
+            found.append(read(word))
+        except ValueError:
+            continue
+    return tuple(found)
+
+
+def _pair(word: str) -> tuple[str, str]:
+    key, equals, value = word.partition("=")
+    if not equals or not key:
+        raise ValueError("is not NAME=VALUE")
+    return key, value
+
+
+def _label(word: str) -> tuple[str, str]:
+    key, value = _pair(word)
+    if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+        raise ValueError("is no label of Kubernetes: [DOMAIN/]NAME=VALUE of letters, digits, - _ .")
+    return key, value
+
+
+def _annotation(word: str) -> tuple[str, str]:
+    key, value = _pair(word)
+    if not _LABEL_KEY.fullmatch(key):
+        raise ValueError("is no annotation of Kubernetes: [DOMAIN/]NAME=VALUE")
+    return key, value
+
+
+def _resource(word: str) -> tuple[str, str]:
+    key, value = _pair(word)
+    if not _LABEL_KEY.fullmatch(key):
+        raise ValueError(f"{key!r} is no resource; works: DOMAIN/NAME=QUANTITY")
+    if not _QUANTITY.fullmatch(value):
+        raise ValueError(f"{value!r} is no quantity")
+    return key, value
+
+
+def _toleration(word: str) -> Toleration:
+    rest, _, effect = word.rpartition(":") if ":" in word else (word, "", "")
+    key, _, value = rest.partition("=")
+    if effect and effect not in EFFECTS:
+        raise ValueError(f"effect {effect!r} is unknown; works: {' · '.join(EFFECTS)}")
+    if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
+        raise ValueError("is not KEY[=VALUE][:EFFECT]")
+    return Toleration(key=key, value=value, effect=effect)
+
+
+def _volume(word: str) -> Volume:
+    kind, _, rest = word.partition(":")
+    if kind not in VOLUME_KINDS:
+        raise ValueError(f"{kind!r} is no kind of volume; works: {' · '.join(VOLUME_KINDS)}, as in pvc:data:/data")
+    read_only = rest.endswith(":ro")
+    source, colon, path = rest.removesuffix(":ro").partition(":")
+    if not colon or not source or not path.startswith("/") or ":" in path:
+        raise ValueError("is not KIND:NAME:PATH[:ro] with an absolute path")
+    if kind == "host" and not source.startswith("/"):
+        raise ValueError("a folder of the node begins with /")
+    if kind == "nfs" and "/" not in source:
+        raise ValueError("an NFS volume is nfs:SERVER/FOLDER:PATH")
+    if kind in ("pvc", "configmap", "secret") and not _NAME.fullmatch(source):
+        raise ValueError(f"{source!r} is no name in Kubernetes")
+    return Volume(kind=kind, source=source, path=path, read_only=read_only)
+
+
+def _seconds(text: str) -> int | None:
+    """Return the seconds of a time as sbatch writes it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        return None
+    a, b, c = (None if found[name] is None else int(found[name]) for name in ("a", "b", "c"))
+    if found["days"] is not None:
+        return int(found["days"]) * 86400 + (a or 0) * 3600 + (b or 0) * 60 + (c or 0)
+    if c is not None:
+        return (a or 0) * 3600 + (b or 0) * 60 + c
+    return (a or 0) * 60 + (b or 0)

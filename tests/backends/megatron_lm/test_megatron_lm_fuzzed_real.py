@@ -1,0 +1,32 @@
+"""Drawn command lines against Megatron-LM's real parser, validator and configuration."""
+
+import importlib.util
+
+import pytest
+
+from tests.backends.megatron_lm.test_megatron_lm_parser import CHECKOUT, checked_out_version
+from tests.backends.megatron_lm.verdicts import Verdict, compare, drawn
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
+    pytest.mark.skipif(
+        checked_out_version() is None, reason="MEGATRON_LM_PATH names no Megatron-LM of a known version"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    version = checked_out_version()
+    assert version is not None
+    return compare("megatron_lm", version, [CHECKOUT], drawn("megatron_lm", version, 300, seed=1))
+
+
+def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
+    assert [verdict for verdict in verdicts if verdict.kind == "false"] == []
+
+
+def test_hardly_anything_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
+    # What is left: CUDA graphs of recomputed layers, arguments of encoder-decoder models.
+    assert sum(verdict.kind == "missed" for verdict in verdicts) < len(verdicts) / 100

@@ -1,0 +1,114 @@
+"""Files of the older models (use_legacy: True): read in canonical words, written in their own again, and ported."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.importing.imported import Imported
+from launcher.importing.read_command import Wanted
+from launcher.importing.read_file import read_file
+from launcher.importing.roundtrip import differences, written
+from launcher.job import value_at
+
+FILE = Path(__file__).parent / "legacy_llama.yaml"
+MOE = """
+moe_config:
+  expert_num: 8
+  num_experts_chosen: 2
+  capacity_factor: 1.1
+  use_gating_sigmoid: False
+"""
+
+
+def imported(path: Path = FILE) -> Imported:
+    """Return the job of a file."""
+    (found,) = read_file(path, Wanted(backend="mindformers"))
+    return found
+
+
+MEANT: dict[str, Any] = {
+    "model.legacy": True,
+    "model.model_type": "qwen2",
+    "model.num_hidden_layers": 48,
+    "model.num_attention_heads": 40,
+    "model.num_key_value_heads": 8,
+    "model.attention_bias": True,
+    "model.rope_theta": 1e6,
+    "model.initializer_range": 0.01,  # LlamaConfig's own: the file does not say it
+    "batch.seq_length": 8192,
+    "batch.global_batch_size": 128,
+    "schedule.epochs": 2.0,
+    "precision.dtype": "bf16",
+    "precision.loss_scale_window": 100000,
+    "optimizer.main_params_dtype": "fp32",
+    "kernels.attention_backend": "flash",
+    "tokenizer.eos_token_id": (151643, 151645),
+    "tokenizer.pad_token_id": 0,  # LlamaConfig's own
+    "overlap.sequence_parts": 2,
+    "data.format": "mindrecord",
+    "data.paths": ("/data/alpaca",),
+    "data.columns": ("input_ids", "target_ids", "attention_mask"),
+    "graph.level": "O1",
+    "graph.memory_gib": 57.5,
+    "graph.full_batch": True,
+    "parallel.split_vocabulary": True,
+    "parallel.layout": "Et*11|t*13|t*13|t*11L",
+    "recompute.distribute_saved_activations": True,
+    "checkpoint.prefix": "qwen2",
+    "model.label": "qwen2_5_14b",
+}
+
+
+def test_a_file_is_read_in_canonical_words() -> None:
+    job = imported().job
+    found = {path: value_at(job, path) for path in MEANT}
+    found["parallel.layout"] = MEANT["parallel.layout"] if job.parallel.first_stage_layers == 11 else found
+    assert found == MEANT
+
+
+def test_what_has_no_field_is_passed_through_and_nothing_is_repaired() -> None:
+    found = imported()
+    assert set(found.job.backend.args) == {"recompute_config.recompute"}
+    assert not found.exact
+
+
+def test_the_same_file_comes_out_again() -> None:
+    found = imported()
+    assert differences(found) == []
+    args, findings = written(found.job, "mindformers", found.version)
+    assert not [finding.message for finding in findings if finding.severity == "error"]
+    assert args["use_legacy"] is True
+    assert args["model.model_config.num_layers"] == 48
+    assert args["model.model_config.type"] == "LlamaConfig"
+    assert "model.model_config.num_hidden_layers" not in args
+
+
+@pytest.mark.parametrize(
+    ("change", "family"),
+    [
+        (("qkv_has_bias: True", "qkv_has_bias: False"), "llama"),
+        (("LlamaForCausalLM}", "LlamaForCausalLM}" + "  # x"), "qwen2"),
+    ],
+)
+def test_biases_tell_the_families_apart(tmp_path: Path, change: tuple[str, str], family: str) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(FILE.read_text().replace(*change))
+    assert imported(path).job.model.model_type == family
+
+
+def test_experts_have_a_section_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "moe.yaml"
+    path.write_text(FILE.read_text() + MOE)
+    found = imported(path)
+    model = found.job.model
+    assert (model.model_type, model.num_experts, model.num_experts_per_tok) == ("mixtral", 8, 2)
+    assert differences(found) == []
+    args, _ = written(found.job, "mindformers", found.version)
+    assert args["moe_config.expert_num"] == 8
+
+
+def test_another_backend_gets_the_architecture() -> None:
+    args, findings = written(imported().job, "mindspeed", "26.1.0")
+    assert (args["num-layers"], args["hidden-size"], args["num-query-groups"]) == (48, 5120, 8)
+    assert not [finding for finding in findings if finding.fields[0].startswith(("graph.", "model."))]

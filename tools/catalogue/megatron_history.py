@@ -1,0 +1,118 @@
+"""Which release of Megatron-LM had an argument last or first, and which fork has it: what an unknown option was.
+
+    python -m tools.catalogue.megatron_history --source ~/src/Megatron-LM \
+        --fork Megatron-DeepSpeed=~/src/Megatron-DeepSpeed --fork Pai-Megatron-Patch=~/src/Pai-Megatron-Patch
+
+Option names are read from the text of the argument files at every release tag of a clone (bare or not). The file is
+backends/megatron_lm/renames.json and holds what no catalogue of ours has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from launcher.translate.catalogue import Catalogue, load
+
+_FOLDER = Path(__file__).resolve().parents[2] / "backends" / "megatron_lm"
+_RELEASE = re.compile(r"v[12]\.\d+|23\.\d\d|core_v\d+\.\d+\.\d+")
+_FILE = re.compile(r"(^|/)(arguments|[a-z_]*_args|argument_utils|yaml_arguments)\.py$")
+_OPTION = re.compile(r"add_argument\(\s*((?:['\"]--[\w-]+['\"]\s*,\s*)+)")
+_NAME = re.compile(r"--([\w-]+)")
+# Added by `deepspeed.add_config_arguments` (deepspeed/__init__.py), which is no file of the fork.
+_DEEPSPEED = ("deepspeed", "deepspeed_config", "deepscale", "deepscale_config")
+# What took the place of an argument, judged by people: arguments.py of the release after the last that has it.
+_BECAME: dict[str, tuple[str | None, str]] = {
+    "activations_checkpoint_method": ("recompute_method", "v2.6 renamed checkpointing to recomputation"),
+    "activations_checkpoint_num_layers": ("recompute_num_layers", "v2.6 renamed checkpointing to recomputation"),
+    "distribute_checkpointed_activations": ("distribute_saved_activations", "v2.6 renamed it"),
+    "override_lr_scheduler": ("override_opt_param_scheduler", "v2.6 renamed it"),
+    "use_checkpoint_lr_scheduler": ("use_checkpoint_opt_param_scheduler", "v2.6 renamed it"),
+    "layernorm_epsilon": ("norm_epsilon", "core_v0.5 renamed it"),
+    "overlap_p2p_communication": (None, "it is on by default; --no-overlap-p2p-communication turns it off"),
+    "data_impl": (None, "data are memory-mapped since core_v0.4, which was the choice of mmap"),
+    "DDP_impl": (None, "only Megatron's own data parallelism is left, which was the choice of local"),
+}
+
+
+def releases(repository: Path) -> list[str]:
+    """Return the release tags of a clone, oldest first; release candidates are left out."""
+    tags = _git(repository, "tag").split()
+    return [tag for _, tag in sorted((_order(tag), tag) for tag in tags if _RELEASE.fullmatch(tag))]
+
+
+def _order(tag: str) -> tuple[int, ...]:
+    """Order v1.0 … v2.6, 23.04, 23.06, core_v0.4 …: the core's numbers started anew."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", tag))
+    return (2 if tag.startswith("core") else 1 if tag.startswith("23") else 0, *numbers)
+
+
+def options(repository: Path, revision: str) -> set[str]:
+    """Return the option names (underscores) that the argument files of a revision define."""
+    files = _git(repository, "ls-tree", "-r", "--name-only", revision).splitlines()
+    found: set[str] = set()
+    for file in files:
+        if _FILE.search(file) and "tests/" not in file:
+            found |= set(_names(_git(repository, "show", f"{revision}:{file}")))
+    return found
+
+
+def _names(text: str) -> Iterator[str]:
+    for match in _OPTION.finditer(text):
+        for name in _NAME.findall(match.group(1)):
+            yield name.replace("-", "_")
+
+
+def _git(repository: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(repository), *words], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def build(history: Iterable[tuple[str, set[str]]], forks: Iterable[tuple[str, set[str]]], ours: list[Catalogue]) -> Any:
+    """Return the content of the file: removed and newer arguments of Megatron-LM, and those of its forks."""
+    history = list(history)
+    known = {name.replace("-", "_") for catalogue in ours for name in catalogue.names()}
+    newest = history[-1][1]
+    rows: dict[str, dict[str, Any]] = {}
+    for name in sorted(set().union(*(names for _, names in history)) - known):
+        having = [tag for tag, names in history if name in names]
+        new, note = _BECAME.get(name, (None, ""))
+        fact = {"since": having[0]} if name in newest else {"until": having[-1]}
+        kind = "newer" if name in newest else "rename" if new else "removed"
+        rows[name] = {"old": name, "new": new, "kind": kind, **fact, **({"note": note} if note else {})}
+    for fork, names in forks:
+        extra = names | (set(_DEEPSPEED) if "DeepSpeed" in fork else set())
+        for name in sorted(extra - known - set(rows)):
+            rows[name] = {"old": name, "new": None, "kind": "foreign", "of": fork}
+    return {"releases": [tag for tag, _ in history], "names": sorted(rows.values(), key=lambda row: row["old"])}
+
+
+def main() -> int:
+    """Write the file; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.catalogue.megatron_history")
+    parser.add_argument("--source", type=Path, required=True, help="clone of NVIDIA/Megatron-LM with its tags")
+    parser.add_argument("--fork", action="append", default=[], metavar="NAME=CLONE")
+    given = parser.parse_args()
+    forks = [
+        (name, options(Path(path).expanduser(), "HEAD")) for name, _, path in (f.partition("=") for f in given.fork)
+    ]
+    history = [(tag, options(given.source, tag)) for tag in releases(given.source)]
+    ours = [load(path) for path in sorted((_FOLDER / "catalogue").glob("*.json"))]
+    content = build(history, forks, ours)
+    lines = ",\n  ".join(json.dumps(row, ensure_ascii=False) for row in content["names"])
+    head = json.dumps(content["releases"])
+    (_FOLDER / "renames.json").write_text(
+        f'{{\n "releases": {head},\n "names": [\n  {lines}\n ]\n}}\n', encoding="utf-8"
+    )
+    print(f"{len(content['names'])} arguments")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
