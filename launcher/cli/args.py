@@ -1,55 +1,139 @@
-"""`launch args`: the arguments that a backend version really accepts, from its catalogue."""
+"""`launch args`: the arguments that a backend version, a launcher or the environment really takes, from catalogues."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from launcher.cli.options import guarded, parse, parser, print_json
 from launcher.translate.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.translate.catalogue import Argument
+from launcher.translate.catalogue import Argument, Catalogue
+from launcher.translate.shape import arity, boolean_style, default_text, kind
+from launcher.translate.started_by import ENVIRONMENT, launcher_names, starters, variables_of
+
+_EXAMPLES = """\
+launch args mindspeed --backend-version 2.1 moe
+  launch args torchrun
+  launch args environment HCCL
+  launch args mindspeed --environment"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed:
+    """A catalogue that is listed, and what it is called."""
+
+    name: str
+    catalogue: Catalogue
 
 
 def main(words: list[str]) -> int:
-    """List a catalogue; exit 2 for an unknown backend or version."""
-    made = parser("args", "List the arguments a backend accepts.", "launch args mindspeed --json", overrides=False)
-    made.add_argument("backend", metavar="BACKEND")
+    """List a catalogue; exit 1 if nothing fits the text, 2 for an unknown backend or version."""
+    made = parser("args", "List the arguments that a backend or launcher accepts.", _EXAMPLES, overrides=False)
+    made.add_argument("backend", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`")
     made.add_argument("names", nargs="*", metavar="TEXT", help="only arguments whose name contains one of these")
     made.add_argument("--backend-version", metavar="V", help="none: the newest known")
+    made.add_argument("--environment", action="store_true", help="the variables that the backend's code reads")
     options = parse(made, words)
 
     def body() -> int:
         try:
-            backend = get_backend(options.backend)
-            version = backend.version(options.backend_version)
+            listed = _listed(options.backend, options.backend_version, environment=options.environment)
         except UnknownBackend:
-            print(f"launch args: no backend {options.backend!r}; works: {' · '.join(backend_names())}", file=sys.stderr)
+            works = " · ".join((*backend_names(), *launcher_names(), ENVIRONMENT))
+            print(f"launch args: no backend or launcher {options.backend!r}; works: {works}", file=sys.stderr)
             return 2
         except UnknownVersion as error:
             print(f"launch args: {error}", file=sys.stderr)
             return 2
-        catalogue = backend.catalogue(version)
-        wanted = [text.replace("_", "-") for text in options.names]
-        chosen = [a for a in catalogue.arguments if not wanted or any(w in a.name.replace("_", "-") for w in wanted)]
+        chosen = [(each, argument) for each in listed for argument in _chosen(each.catalogue, options.names)]
         if not chosen:
-            wanted_text = " or ".join(options.names)
-            print(f"launch args: no argument of {backend.name} {version} contains {wanted_text}", file=sys.stderr)
+            print(_nothing(listed, options.names), file=sys.stderr)
             return 1
         if options.json:
-            print_json({"backend": backend.name, "version": version, "arguments": [_tree(a) for a in chosen]})
+            print_json(_tree(options.backend, listed, chosen))
         else:
-            for argument in chosen:
-                print(_line(argument))
+            for each, argument in chosen:
+                print(_line(each, argument, named=len(listed) > 1))
         return 0
 
     return guarded(body, as_json=options.json)
 
 
-def _tree(argument: Argument) -> dict[str, object]:
+def _listed(name: str, version: str | None, *, environment: bool) -> list[_Listed]:
+    """Return the catalogues that the words mean.
+
+    Raises:
+        UnknownBackend: nothing is called so.
+        UnknownVersion: there is no catalogue for that version.
+    """
+    started = [starter for starter in starters() if starter.name == name]
+    if started:
+        versions = {starter.catalogue.version for starter in started}
+        if version is not None and version not in versions:
+            raise UnknownVersion(f"{name} {version} is not known; versions: {', '.join(sorted(versions))}")
+        return [_Listed(name=f"{starter.backend} {name}", catalogue=starter.catalogue) for starter in started]
+    backend = get_backend(name)
+    if environment:
+        found = variables_of(name)
+        return [] if found is None else [_Listed(name=f"{name} {ENVIRONMENT}", catalogue=found)]
+    if version in backend.other_entries:
+        return [_Listed(name=f"{name} {version}", catalogue=backend.catalogue(str(version)))]
+    try:
+        known = backend.version(version)
+    except UnknownVersion as error:
+        raise UnknownVersion(", ".join((str(error), *backend.other_entries))) from None
+    return [_Listed(name=f"{name} {known}", catalogue=backend.catalogue(known))]
+
+
+def _chosen(catalogue: Catalogue, names: Sequence[str]) -> list[Argument]:
+    wanted = [text.lstrip("-").replace("_", "-").lower() for text in names]
+    return [
+        argument
+        for argument in catalogue.arguments
+        if not wanted
+        or any(text in name.replace("_", "-").lower() for text in wanted for name in (argument.name, *argument.aliases))
+    ]
+
+
+def _nothing(listed: Sequence[_Listed], names: Sequence[str]) -> str:
+    near = dict.fromkeys(near for each in listed for name in names for near in each.catalogue.suggest(name))
+    hint = f"; did you mean {' · '.join(list(near)[:3])}?" if near else ""
+    where = " or ".join(each.name for each in listed) or "this backend"
+    return f"launch args: no argument of {where} contains {' or '.join(names)}{hint}"
+
+
+def _tree(name: str, listed: Sequence[_Listed], chosen: Sequence[tuple[_Listed, Argument]]) -> dict[str, object]:
+    several = len(listed) > 1
+    catalogue = listed[0].catalogue
     return {
-        name: getattr(argument, name) for name in argument.__slots__ if getattr(argument, name) not in (None, (), "")
+        "backend": name,
+        "version": None if several else catalogue.version,
+        "source": [dict(each.catalogue.source) for each in listed],
+        "arguments": [
+            {**_argument_tree(argument, each.catalogue), **({"read_by": each.catalogue.backend} if several else {})}
+            for each, argument in chosen
+        ],
     }
 
 
-def _line(argument: Argument) -> str:
-    kind = argument.action if argument.is_flag else argument.type + (" …" if argument.is_list else "")
-    choices = f" one of {', '.join(str(choice) for choice in argument.choices)}" if argument.choices else ""
-    default = f" = {argument.default}" if argument.default is not None else ""
-    return f"{argument.name}  {kind}{choices}{default}  [{argument.source}]"
+def _argument_tree(argument: Argument, catalogue: Catalogue) -> dict[str, object]:
+    plain = {
+        name: getattr(argument, name)
+        for name in argument.__slots__
+        if getattr(argument, name) not in (None, (), "", {})
+    }
+    if argument.has_default:
+        plain["default"] = argument.default
+    return {**plain, "arity": arity(argument), "boolean_style": boolean_style(argument, catalogue)}
+
+
+def _line(listed: _Listed, argument: Argument, *, named: bool) -> str:
+    aliases = f" ({', '.join(argument.aliases)})" if argument.aliases else ""
+    how = boolean_style(argument, listed.catalogue) or (
+        f"takes {arity(argument)}" if arity(argument) != "1" and listed.catalogue.style != "yaml" else ""
+    )
+    commands = f"only {', '.join(argument.commands)}" if argument.commands else ""
+    default = default_text(argument)
+    parts = [kind(argument), f"default {default}" if default != "unknown" else "", how, commands]
+    owner = f"{listed.catalogue.backend}: " if named else ""
+    note = f"  {argument.owner}" if listed.catalogue.style == "env" and argument.owner else ""
+    return f"{owner}{argument.name}{aliases}  {'; '.join(part for part in parts if part)}{note}  [{argument.source}]"

@@ -1,41 +1,53 @@
-"""`launch diff`: one job on several backends or versions, side by side after each one's own defaults."""
+"""`launch diff`: files and jobs, or one job on several backends, side by side after each backend's own defaults."""
 
 import sys
+from collections.abc import Sequence
 
-from launcher.cli.options import composed, guarded, parse, parser, print_json
-from launcher.job import field_at, field_paths
-from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.translate.effects import NONE, Effect, effects
+from launcher.cli.import_show import show_refusal
+from launcher.cli.options import guarded, parse, parser, print_json
+from launcher.cli.sides import WrongSides, sides, sorted_words
+from launcher.importing.notes import ImportRefused
+from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
+from launcher.translate.effects import DEFAULT, WRITTEN
+
+_EXAMPLES = """\
+launch diff old.sh new.sh
+  launch diff job.yaml train.sh batch.global_batch_size=256
+  launch diff +recipe=qwen3_moe --backends megatron,mindspeed
+  launch diff old.sh --backends megatron@3.5,megatron@4.6"""
+_WIDEST = 44
 
 
 def main(words: list[str]) -> int:
-    """Show what differs, training-relevant fields first; exit 0 if nothing does, 1 if something does."""
+    """Show what differs, what changes training first; exit 0 if nothing does, 1 if something does, 2 for mistakes."""
     made = parser(
         "diff",
-        "Compare what a job means on backends or versions, after each one's own defaults.",
-        "launch diff +recipe=qwen3_moe --backends megatron,mindspeed\n"
-        "  launch diff +recipe=qwen2_5_7b_sft --backends megatron@3.5,megatron@4.6",
+        "Compare what jobs mean, after each backend's own defaults: two or more files (scripts, configurations, job "
+        "files), +job= or +recipe=, each on its own backend; or one of them on several backends. Overrides change all.",
+        _EXAMPLES,
     )
     made.add_argument(
-        "--backends", required=True, metavar="A,B[,C]", help="names, each with @VERSION if not the newest"
+        "--backends", metavar="A,B[,C]", help="names, each with @VERSION if not the newest; for several jobs, one each"
     )
+    made.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="value of a shell variable")
+    made.add_argument("--partial", action="store_true", help="compare what can be read in spite of problems")
     options = parse(made, words)
 
     def body() -> int:
-        sides = [_side(text.strip()) for text in options.backends.split(",")]
-        wrong = [side for side in sides if isinstance(side, str)]
-        if wrong or len(sides) < 2:
-            for message in wrong or ["--backends needs at least two names"]:
-                print(f"launch diff: {message}; works: {' · '.join(backend_names())}", file=sys.stderr)
+        try:
+            wrong = next((pair for pair in options.set if "=" not in pair), None)
+            if wrong is not None:
+                raise WrongSides(f"--set takes VARIABLE=VALUE, got {wrong!r}")
+            columns = sides(sorted_words(options.overrides, options.backends), options)
+        except WrongSides as error:
+            print(f"launch diff: {error}", file=sys.stderr)
             return 2
-        job = composed(options)
-        columns = {
-            f"{backend.name} {version}": effects(job, backend, version)
-            for backend, version in (side for side in sides if not isinstance(side, str))
-        }
-        rows = _different(columns)
+        except ImportRefused as error:
+            show_refusal(error, as_json=options.json)
+            return 2
+        rows = side_by_side(columns)
         if options.json:
-            print_json({"same": not rows, "differences": [_tree(path, columns) for path in rows]})
+            print_json(_tree(rows, columns))
         else:
             _show(rows, columns)
         return 1 if rows else 0
@@ -43,59 +55,44 @@ def main(words: list[str]) -> int:
     return guarded(body, as_json=options.json)
 
 
-def _side(text: str) -> tuple[Backend, str] | str:
-    name, _, version = text.partition("@")
-    try:
-        backend = get_backend(name)
-        return backend, backend.version(version or None)
-    except UnknownBackend:
-        return f"no backend {name!r}"
-    except UnknownVersion as error:
-        return str(error)
+def _tree(rows: Sequence[Row], columns: Sequence[Side]) -> dict[str, object]:
+    return {
+        "same": not rows,
+        "sides": [{"name": side.label, "backend": side.kind[0], "version": side.kind[1]} for side in columns],
+        "differences": [
+            {
+                "field": row.path,
+                "changes_training": row.trains,
+                "values": {
+                    side.label: {"value": effect.value, "how": effect.how}
+                    for side, effect in zip(columns, row.effects, strict=True)
+                },
+            }
+            for row in rows
+        ],
+    }
 
 
-def _different(columns: dict[str, dict[str, Effect]]) -> list[str]:
-    """Fields whose known values differ, those that change training first.
-
-    Where a backend writes nothing and its parser has no default, what it does is decided elsewhere (config.json, the
-    model class): unknown is not different.
-    """
-    paths = []
-    for path in field_paths():
-        known = [
-            each[path] for each in columns.values() if each[path].how != NONE and each[path].value not in (None, ())
-        ]
-        if len({_text(effect) for effect in known}) > 1:
-            paths.append(path)
-    return sorted(paths, key=lambda path: not field_at(path).meta.trains)
-
-
-def _text(effect: Effect) -> str:
-    value = effect.value
-    if value in (None, ()):
-        return "–"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float)):
-        return f"{value:g}"
-    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _tree(path: str, columns: dict[str, dict[str, Effect]]) -> dict[str, object]:
-    values = {name: {"value": column[path].value, "how": column[path].how} for name, column in columns.items()}
-    return {"field": path, "changes_training": field_at(path).meta.trains, "values": values}
-
-
-def _show(rows: list[str], columns: dict[str, dict[str, Effect]]) -> None:
+def _show(rows: Sequence[Row], columns: Sequence[Side]) -> None:
+    several_jobs = len({side.job_id for side in columns}) > 1
+    for side in columns if several_jobs else ():
+        print(f"# {side.about}")
     if not rows:
-        print("the same on " + " and ".join(columns))
+        print(("the same: " if several_jobs else "the same on ") + " and ".join(side.label for side in columns))
         return
-    table = [["field", *columns]]
-    for path in rows:
-        name = path + (" *" if field_at(path).meta.trains else "")
-        cells = [f"{_text(column[path])} ({column[path].how})" for column in columns.values()]
-        table.append([name, *cells])
-    widths = [min(48, max(len(row[index]) for row in table)) for index in range(len(table[0]))]
-    for row in table:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    print("* changes training")
+    table = [["field", *(side.label for side in columns)]]
+    for row in rows:
+        mark = {True: " *", None: " ?", False: ""}[row.trains]
+        table.append([row.path + mark, *(_cell(effect.value, effect.how) for effect in row.effects)])
+    widths = [max(len(line[index]) for line in table) for index in range(len(table[0]))]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    unknown = " · ? has no canonical field: it may" if any(row.trains is None for row in rows) else ""
+    print(f"* changes training{unknown}")
+
+
+def _cell(value: object, how: str) -> str:
+    shown = text(value)
+    if len(shown) > _WIDEST:
+        shown = shown[: _WIDEST - 1] + "…"
+    return shown if is_empty(value) and how in (WRITTEN, DEFAULT) else f"{shown} ({how})"

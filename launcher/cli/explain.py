@@ -1,137 +1,140 @@
-"""`launch explain`: what a canonical field, a native argument or a rule means, and what it ties to."""
+"""`launch explain`: what a name in any output means, and what it ties to."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from launcher.cli.explain_names import explained, known_names, load_all
 from launcher.cli.options import guarded, parse, parser, print_json
-from launcher.job import field_at, fields, suggest_field
-from launcher.rules.engine import load
-from launcher.rules.mentions import fields_of, rules_of
-from launcher.rules.registry import RULES, Rule
+from launcher.job import suggest_field
 from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.engine import active_rows
+from launcher.translate.catalogue import suggest
+
+_EXAMPLES = """\
+launch explain parallel.tp
+  launch explain --max_epochs
+  launch explain MAP-UNSUPPORTED
+  launch explain HCCL_CONNECT_TIMEOUT"""
 
 
 def main(words: list[str]) -> int:
     """Explain a name; exit 2 if nothing is called so."""
     made = parser(
-        "explain", "Explain a field, a native argument or a rule.", "launch explain parallel.tp", overrides=False
+        "explain",
+        "Explain a field, a rule or other finding, a native argument of any backend version, an argument of a launcher "
+        "(torchrun, msrun …) or an environment variable.",
+        _EXAMPLES,
+        overrides=False,
     )
     made.add_argument("name", metavar="NAME")
     made.add_argument("--backend", metavar="B", help="only this backend")
-    # Native arguments may be given as they are typed: --tensor-model-parallel-size.
-    own = ("--json", "--backend", "--help")
-    options = parse(made, [word.lstrip("-") if word.startswith("--") and word not in own else word for word in words])
+    words, typed = _without_dashes(words)
+    options = parse(made, words)
 
     def body() -> int:
-        backends = [get_backend(name) for name in backend_names() if options.backend in (None, name)]
-        if not backends:
+        if options.backend not in (None, *backend_names()):
             print(
                 f"launch explain: no backend {options.backend!r}; works: {' · '.join(backend_names())}", file=sys.stderr
             )
             return 2
-        load(module for backend in backends for module in backend.rules)
-        found = _field(options.name, backends) or _rule(options.name) or _flag(options.name, backends)
-        if found is None:
-            near = suggest_field(options.name) or tuple(RULES)[:3]
-            print(f"launch explain: nothing is called {options.name!r}; works: {' · '.join(near)}", file=sys.stderr)
+        backends = [get_backend(name) for name in backend_names() if options.backend in (None, name)]
+        load_all(backends)
+        found = list(explained(typed or options.name, backends))
+        if not found:
+            near = _near(options.name, backends)
+            hint = f"; works: {' · '.join(near or ('launch args BACKEND lists native arguments', 'parallel'))}"
+            print(f"launch explain: nothing is called {options.name!r}{hint}", file=sys.stderr)
             return 2
         if options.json:
-            print_json(found)
+            print_json({**found[0], **({"also": found[1:]} if len(found) > 1 else {})})
         else:
-            _show(found)
+            for number, tree in enumerate(found):
+                if number:
+                    print()
+                _show(tree)
         return 0
 
     return guarded(body, as_json=options.json)
 
 
-def _show(tree: dict[str, object]) -> None:
+def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:
+    """Return the words without dashes before the name, and the name as typed (`--tensor-model-parallel-size`)."""
+    own = ("--json", "--backend", "--help")
+    typed = next((word for word in words if word.startswith("--") and word.partition("=")[0] not in own), "")
+    return [word.lstrip("-") if word == typed else word for word in words], typed
+
+
+def _near(name: str, backends: Sequence[Backend]) -> tuple[str, ...]:
+    return suggest_field(name) or tuple(suggest(name, known_names(backends), 4))
+
+
+# -- one screen
+
+
+def _show(tree: Mapping[str, Any]) -> None:
     for key, value in tree.items():
-        if isinstance(value, list):
+        if key in ("backends", "found") and value and isinstance(value[0], Mapping):
             print(f"{key}:")
-            for item in value:
-                print(
-                    "  "
-                    + ("  ".join(str(part) for part in item.values() if part) if isinstance(item, dict) else str(item))
-                )
-        elif value not in (None, ""):
-            print(f"{key}: {value}")
+            for line in _versions(value):
+                print(f"  {line}")
+        elif isinstance(value, list):
+            _show_list(key, value)
+        elif value not in (None, "", ()):
+            print(f"{key}: {_plain(value)}")
 
 
-def _field(name: str, backends: list[Backend]) -> dict[str, object] | None:
-    if name not in fields():
-        return None
-    info = field_at(name)
-    return {
-        "field": name,
-        "meaning": info.meta.doc,
-        "type": getattr(info.type, "__name__", str(info.type)),
-        "unit": info.meta.unit,
-        "default": info.default,
-        "choices": list(info.meta.choices),
-        "changes training": info.meta.trains,
-        "source": info.meta.source,
-        "backends": [
-            each for backend in backends for version in backend.versions for each in _mapping(name, backend, version)
-        ],
-        "rules": [{"rule": rule.id, "severity": rule.severity, "says": rule.doc} for rule in _rules(name, backends)],
-    }
+def _show_list(key: str, items: Sequence[Any]) -> None:
+    if not items:
+        return
+    if not isinstance(items[0], Mapping) and sum(len(str(item)) for item in items) < 90:
+        print(f"{key}: {', '.join(map(str, items))}")
+        return
+    print(f"{key}:")
+    for item in items:
+        parts = [_plain(part) for part in item.values()] if isinstance(item, Mapping) else [str(item)]
+        print("  " + "  ".join(part for part in parts if part))
 
 
-def _rules(name: str, backends: list[Backend]) -> list[Rule]:
-    wanted = {backend.name for backend in backends}
-    return [rule for rule in rules_of(name) if not rule.backends or wanted & set(rule.backends)]
+def _plain(value: object) -> str:
+    if value in (None, (), []):
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _mapping(name: str, backend: Backend, version: str) -> Iterator[dict[str, str]]:
-    table = backend.table(version)
-    flags = [flag for row in active_rows(table, version) if name in row.fields for flag in row.flags]
-    if flags:
-        yield {"backend": f"{backend.name} {version}", "says": ", ".join(dict.fromkeys(flags))}
-    elif name in table.unsupported:
-        yield {"backend": f"{backend.name} {version}", "says": f"cannot: {table.unsupported[name].why}"}
-    else:
-        yield {"backend": f"{backend.name} {version}", "says": f"does not concern it: {table.irrelevant.get(name, '')}"}
+def _versions(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield one line for versions of a backend that say the same, sources aside."""
+    groups: list[tuple[list[str], str, Mapping[str, Any]]] = []
+    for entry in entries:
+        says = _line(entry)
+        name, _, version = str(entry.get("backend") or entry["by"]).rpartition(" ")
+        if groups and groups[-1][1] == says and groups[-1][0][0].rpartition(" ")[0] == name:
+            groups[-1][0].append(f"{name} {version}")
+        else:
+            groups.append(([f"{name} {version}"], says, entry))
+    for labels, says, entry in groups:
+        name = labels[0].rpartition(" ")[0]
+        versions = ", ".join(label.rpartition(" ")[2] for label in labels)
+        source = f"  [{entry['source']}]" if entry.get("source") else ""
+        yield f"{name} {versions}: {says}{source}"
 
 
-def _rule(name: str) -> dict[str, object] | None:
-    rule = RULES.get(name.upper())
-    if rule is None:
-        return None
-    return {
-        "rule": rule.id,
-        "meaning": rule.doc,
-        "severity": rule.severity,
-        "backends": list(rule.backends) or ["all"],
-        "versions": " to ".join(version or "…" for version in (rule.since, rule.until)) if _is_bounded(rule) else "",
-        "fields": list(fields_of(rule.id)),
-        "source": rule.source,
-    }
-
-
-def _is_bounded(rule: Rule) -> bool:
-    return rule.since is not None or rule.until is not None
-
-
-def _flag(name: str, backends: list[Backend]) -> dict[str, object] | None:
-    plain = name.lstrip("-")
-    found: list[dict[str, object]] = []
-    for backend in backends:
-        for version in backend.versions:
-            argument = backend.catalogue(version).get(plain)
-            if argument is None:
-                continue
-            rows = [row for row in active_rows(backend.table(version), version) if argument.name in row.flags]
-            paths = dict.fromkeys(path for row in rows for path in row.fields)
-            kind = argument.action if argument.is_flag else argument.type
-            default = f"default {argument.default}" if argument.default is not None else ""
-            found.append(
-                {
-                    "backend": f"{backend.name} {version}",
-                    "type": kind,
-                    "default": default,
-                    "field": ", ".join(paths) or "pass-through: backend.args",
-                    "source": argument.source,
-                }
-            )
-    return {"argument": plain, "backends": found} if found else None
+def _line(entry: Mapping[str, Any]) -> str:
+    if "says" in entry:
+        parts = [
+            entry["says"],
+            f"(default {', '.join(entry['defaults'])})" if entry.get("defaults") else "",
+            f"read for {', '.join(entry['read for'])}" if entry.get("read for") else "",
+            *entry.get("notes", ()),
+        ]
+        return "; ".join(part for part in parts if part).replace("; (default", " (default")
+    words = f"takes {entry['arity']}" if entry.get("arity") not in (None, "0", "1") else ""
+    parts = [
+        entry["type"],
+        f"default {entry['default']}" if entry["default"] != "unknown" else "",
+        entry.get("boolean style") or words,
+        f"-> {entry['field']}" if entry.get("field") else "",
+        f"only {', '.join(entry['commands'])}" if entry.get("commands") else "",
+        entry.get("use", ""),
+        entry.get("help", ""),
+    ]
+    return f"{entry['argument']}  " + "; ".join(part for part in parts if part)

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 from launcher.cli.import_show import show, show_port, show_refusal
 from launcher.cli.options import guarded, parse, parser
@@ -17,7 +18,7 @@ def main(words: list[str]) -> int:
     """Import a file; exit 1 if it cannot be read as a whole, 2 for a wrong command line."""
     words, argv = _split(words)
     options = parse(_parser(), words)
-    mistake = _mistake(options.backend, options.backend_version, options.to, options.set, options.file, argv)
+    mistake = _mistake(options, argv)
     if mistake:
         print(f"launch import: {mistake}", file=sys.stderr)
         return 2
@@ -60,9 +61,14 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def _mistake(
-    backend: str | None, version: str | None, to: str | None, given: list[str], file: str | None, argv: list[str]
-) -> str:
+def _mistake(options: argparse.Namespace, argv: list[str]) -> str:
+    backend, version, to, file, output = (
+        options.backend,
+        options.backend_version,
+        options.to,
+        options.file,
+        options.output,
+    )
     target, _, target_version = (to or "").partition("@")
     for name, wanted in ((backend, version), (target or None, target_version or None)):
         if name is not None and name not in backend_names():
@@ -76,7 +82,9 @@ def _mistake(
         return "name one FILE, or give arguments after --; works: launch import train.sh"
     if argv and backend is None and argv[0].startswith("-"):
         return "arguments need --backend B: they do not say what they are for"
-    wrong = next((pair for pair in given if "=" not in pair or not pair.split("=")[0]), None)
+    if file and output and Path(output).exists() and Path(file).exists() and Path(output).samefile(file):
+        return f"-o {output} is the file that is read: it would be overwritten"
+    wrong = next((pair for pair in options.set if "=" not in pair or not pair.split("=")[0]), None)
     if wrong is not None:
         return f"--set takes VARIABLE=VALUE, got {wrong!r}"
     return ""

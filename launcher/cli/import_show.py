@@ -10,7 +10,17 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.port import Ported
 from launcher.job import as_tree
-from launcher.translate.backend import get_backend
+from launcher.translate.backend import Backend, get_backend
+from launcher.translate.started_by import variables_of
+
+_MOST_NOTES = 20
+_LONGEST = 400
+# Variables of GPUs, and what they are called on NPUs.
+_NPU_TWINS = {
+    "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
+    "NCCL_SOCKET_IFNAME": "HCCL_SOCKET_IFNAME",
+}
 
 
 def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool) -> int:
@@ -52,7 +62,7 @@ def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | N
         for note in left_out:
             print_note("left out", note, sys.stdout)
         for name in ported.variables:
-            print(f"left out  environment variable {name}: it means something to {origin.title} only")
+            print(f"left out  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
         print_findings(ported.findings, ported.job, sys.stdout)
         errors = sum(finding.severity == "error" for finding in ported.findings)
         print(f"# {len(imported.became)} arguments read, {len(ported.missing)} left out, {errors} errors to settle")
@@ -61,6 +71,12 @@ def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | N
     if as_json:
         print_json(trees[0] if len(trees) == 1 else {"jobs": trees})
     return 0 if all(ported.ok for _, ported in pairs) else 1
+
+
+def _twin(name: str, backend: Backend) -> str:
+    """Name the variable of the backend's devices that does the same, if it reads one."""
+    there, variables = _NPU_TWINS.get(name), variables_of(backend.name)
+    return f" (there: backend.env.{there}=…)" if there and variables is not None and there in variables else ""
 
 
 def _port_tree(imported: Imported, ported: Ported) -> dict[str, object]:
@@ -122,9 +138,9 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
     for each in imported.became:
         rest_of = "(the launcher writes it)" if each.implied else f"backend.args.{each.flag}"
         became = ", ".join(_set_fields(imported, each.fields)) or rest_of
-        print(f"{each.flag.ljust(width)}  {_value(each.value)[:40].ljust(12)}  {became}")
+        print(printable(f"{each.flag[:80].ljust(width)}  {_value(each.value)[:40].ljust(12)}  {became}"))
     for name, value in imported.job.backend.env.items():
-        print(f"{name.ljust(width)}  {value[:40].ljust(12)}  backend.env.{name}")
+        print(printable(f"{name.ljust(width)}  {value[:40].ljust(12)}  backend.env.{name}"))
     implied = sum(each.implied for each in imported.became)
     rest = len(imported.became) - mapped - implied
     print(
@@ -135,10 +151,11 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
     if output is not None:
         print(f"# written: {output}   next: launch dry-run +job={output}")
     sys.stdout.flush()
-    for note in imported.problems:
-        print_note("error", note)
-    for note in imported.warnings:
-        print_note("warning", note)
+    for kind, notes in (("error", imported.problems), ("warning", imported.warnings)):
+        for note in notes[:_MOST_NOTES]:
+            print_note(kind, note)
+        if len(notes) > _MOST_NOTES:
+            print(f"{kind}  and {len(notes) - _MOST_NOTES} more; --json lists all", file=sys.stderr)
 
 
 def _set_fields(imported: Imported, paths: tuple[str, ...]) -> list[str]:
@@ -157,9 +174,18 @@ def _value(value: object) -> str:
 def print_note(kind: str, note: Note, stream: TextIO | None = None) -> None:
     """Print a remark with its place and what would work."""
     place = f"  ({note.where})" if note.where else ""
-    print(f"{kind}  {note.message}{place}", file=stream or sys.stderr)
+    print(printable(f"{kind}  {_shortened(note.message)}{place}"), file=stream or sys.stderr)
     if note.works:
-        print(f"  works: {' · '.join(note.works)}", file=stream or sys.stderr)
+        print(printable(f"  works: {' · '.join(note.works)}"), file=stream or sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without the control characters that a file may smuggle into a terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= _LONGEST else f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
 
 
 def show_refusal(error: ImportRefused, *, as_json: bool) -> int:
@@ -168,6 +194,10 @@ def show_refusal(error: ImportRefused, *, as_json: bool) -> int:
         mistakes = [{"what": note.message, "where": note.where, "works": list(note.works)} for note in error.notes]
         print_json({"ok": False, "mistakes": mistakes})
         return 1
-    for note in error.notes:
+    for note in error.notes[:_MOST_NOTES]:
         print_note("error", note)
+    if len(error.notes) > _MOST_NOTES:
+        print(f"error  and {len(error.notes) - _MOST_NOTES} more; --json lists all", file=sys.stderr)
+    if error.partial:
+        print("nothing is imported; --partial imports the rest", file=sys.stderr)
     return 1

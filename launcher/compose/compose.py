@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.lines import key_lines, shown
-from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, parse
+from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.resolve import resolve
 from launcher.job import Job, Origin, Problem, build
@@ -133,7 +133,7 @@ def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[s
     chosen = tuple(f"{section}." for section in _chosen_sections(overrides))
     origins: dict[str, Origin] = {}
     # Whole jobs are merged after sections, whatever the order of the defaults list says.
-    for group, path in sorted(files, key=lambda item: item[0] not in ("", *SECTION_GROUPS)):
+    for group, path in sorted(files, key=lambda item: merged_at(item[0])):
         prefix = f"{group}." if group in SECTION_GROUPS else ""
         for key, line in key_lines(path).items():
             if group == "job" and f"{key}.".startswith(chosen):

@@ -105,6 +105,11 @@ def _options(override: Override) -> list[str]:
     return [part.strip().strip("'\"") for part in inner.split(",")] if inner else [""]
 
 
+def merged_at(group: str) -> int:
+    """Return when a group's file is merged: sections first, then recipe, job and strategy over each other."""
+    return WHOLE_JOB_GROUPS.index(group) + 1 if group in WHOLE_JOB_GROUPS else 0
+
+
 def looks_like_file(option: str) -> bool:
     """Tell whether a group's option is a path to a YAML file instead of a name."""
     return option.endswith((".yaml", ".yml")) or "/" in option
@@ -114,11 +119,12 @@ def for_hydra(overrides: list[Override], *, multirun: bool = False) -> tuple[lis
     """Return the words in Hydra's grammar, and the files that must be mounted under aliases.
 
     Fields are forced (`++`): what exists is known from the schema, not from the YAML files. Text fields are quoted, so
-    that `data.split=99,1,0` and `backend.version=3.10` mean what was typed.
+    that `data.split=99,1,0` and `backend.version=3.10` mean what was typed. A strategy is merged over a recipe
+    wherever it stands on the command line.
     """
     words: list[str] = []
     files: list[FileOption] = []
-    for override in overrides:
+    for override in sorted(overrides, key=lambda each: merged_at(each.key)):
         if override.sign == "~":
             words.append(override.raw)
         elif override.is_group:

@@ -3,15 +3,16 @@
 import dataclasses
 import json
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose.hosts import with_hosts
 from launcher.compose.lines import shown
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
+from launcher.job.secret import is_secret
 from launcher.models import determined_fields
 
 # Fields that hold paths of this machine's file system.
@@ -29,16 +30,15 @@ PATHS = (
     "logging.tensorboard_dir",
     "profiler.path",
 )
-SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 
 
 def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
     """Return the job with everything that composition can derive.
 
     Raises:
-        ComposeError: model.path or its config.json cannot be used.
+        ComposeError: model.path or its config.json cannot be used, or the hosts cannot.
     """
-    job = _without_secrets(_at_home(job))
+    job = with_hosts(_without_secrets(_at_home(job)))
     if job.model.path is not None:
         job = _with_config(job, Path(job.model.path).expanduser(), preset)
     elif job.model.hub_id is not None:
@@ -65,7 +65,7 @@ def _without_secrets(job: Job) -> Job:
     env = dict(job.backend.env)
     origins = dict(job.origins)
     for name in env:
-        if SECRET.search(name):
+        if is_secret(name):
             env[name] = f"${{{name}}}"
             origins[f"backend.env.{name}"] = Origin(kind="override", where=f"backend.env.{name}=…")
     return dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=env), origins=origins)

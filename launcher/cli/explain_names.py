@@ -1,0 +1,307 @@
+"""What `launch explain` knows: fields, rules and other findings, native arguments, launchers, environment variables."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from launcher.cli.explain_variables import VARIABLES
+from launcher.importing.versions import elsewhere, renames_of
+from launcher.job import field_at, fields
+from launcher.rules.engine import load
+from launcher.rules.mentions import fields_of, flags_of, rules_of
+from launcher.rules.registry import RULES, Rule
+from launcher.rules.told import TOLD
+from launcher.translate.backend import Backend
+from launcher.translate.catalogue import Argument, Catalogue
+from launcher.translate.engine import active_rows
+from launcher.translate.rows import Row
+from launcher.translate.shape import arity, boolean_style, default_text, kind
+from launcher.translate.started_by import ENVIRONMENT, starters
+
+Tree = dict[str, Any]
+_PASSED = ("backend.args.", "backend.env.")
+
+
+def load_all(backends: Iterable[Backend]) -> None:
+    """Import everything that declares rules and findings."""
+    load(module for backend in backends for module in backend.rules)
+
+
+def _of_estimate() -> dict[str, Rule]:
+    """Return the rules that only an estimate applies."""
+    from launcher.estimate.check import own_rules
+
+    return {rule.id: rule for rule in own_rules()}
+
+
+def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
+    """Yield everything that is called so: a field first, unless the name is typed with dashes."""
+    makers = [_field, _section, _rule, _told, _argument, _started]
+    plain = name.lstrip("-")
+    if name.startswith("-"):
+        makers = [_argument, _started, _field]
+    elif plain.startswith(_PASSED):
+        plain = plain.split(".", 2)[2]
+        makers = [_argument, _started]
+    for make in makers:
+        found = make(plain, backends)
+        if found is not None:
+            yield found
+
+
+def known_names(backends: Sequence[Backend]) -> Iterator[str]:
+    """Yield every name that can be explained, for suggestions."""
+    yield from fields()
+    yield from RULES
+    yield from _of_estimate()
+    yield from TOLD
+    for backend in backends:
+        for version in backend.versions:
+            yield from backend.catalogue(version).names()
+    yield from VARIABLES
+    for starter in starters():
+        yield from starter.catalogue.names()
+
+
+# -- fields
+
+
+def _field(name: str, backends: Sequence[Backend]) -> Tree | None:
+    if name not in fields():
+        return None
+    info = field_at(name)
+    return {
+        "field": name,
+        "meaning": info.meta.doc,
+        "type": getattr(info.type, "__name__", str(info.type)),
+        "unit": info.meta.unit,
+        "default": info.default,
+        "minimum": info.meta.minimum,
+        "choices": list(info.meta.choices),
+        "changes training": info.meta.trains,
+        "source": info.meta.source,
+        "backends": [
+            _mapping(name, backend, version, backend.catalogue(version))
+            for backend in backends
+            for version in backend.versions
+        ],
+        "rules": _rule_lines(rule for rule in rules_of(name) if _concerns(rule, backends)),
+    }
+
+
+def _section(name: str, backends: Sequence[Backend]) -> Tree | None:
+    members = [info for path, info in fields().items() if path.startswith(f"{name}.")]
+    if not members:
+        return None
+    return {
+        "section": name,
+        "fields": [{"field": info.path, "default": info.default, "meaning": info.meta.doc} for info in members],
+    }
+
+
+def _mapping(name: str, backend: Backend, version: str, catalogue: Catalogue) -> Tree:
+    table = backend.table(version)
+    rows = [row for row in active_rows(table, version) if name in row.fields]
+    first = [row for row in rows if row.fields[0] == name] or rows
+    own = _flags(first)
+    feeds = [flag for flag in _flags(rows) if flag not in own]
+    label = f"{backend.name} {version}"
+    if own:
+        known = {flag: default_text(found) for flag in own if (found := catalogue.get(flag)) is not None}
+        defaults = list(known.values()) if len(own) == 1 else [f"{flag} {text}" for flag, text in known.items()]
+        notes = list(dict.fromkeys(row.note for row in first if row.note))
+        return {"backend": label, "says": ", ".join(own), "defaults": defaults, "read for": feeds, "notes": notes}
+    if name in table.unsupported:
+        return {"backend": label, "says": f"cannot: {table.unsupported[name].why}"}
+    return {"backend": label, "says": f"does not concern it: {table.irrelevant.get(name, '')}"}
+
+
+def _flags(rows: Iterable[Row]) -> list[str]:
+    return list(dict.fromkeys(flag for row in rows for flag in row.flags))
+
+
+def _rule_lines(rules: Iterable[Rule]) -> list[Tree]:
+    return [{"rule": rule.id, "severity": rule.severity, "says": rule.doc} for rule in rules]
+
+
+def _concerns(rule: Rule, backends: Sequence[Backend]) -> bool:
+    return not rule.backends or bool({backend.name for backend in backends} & set(rule.backends))
+
+
+# -- rules and other findings
+
+
+def _rule(name: str, backends: Sequence[Backend]) -> Tree | None:
+    rule = RULES.get(name.upper()) or _of_estimate().get(name.upper())
+    if rule is None:
+        return None
+    applied = rule.id in RULES
+    bounds = [f"{backend} {_range(*found)}" for backend, found in rule.versions.items()]
+    if (rule.since, rule.until) != (None, None):
+        bounds.append(_range(rule.since, rule.until))
+    stricter = ""
+    if rule.stricter:
+        until = f" after {rule.enforced_until}" if rule.enforced_until else ""
+        stricter = f"the backend does not refuse it itself{until}; rules.strict=upstream makes it a warning"
+    return {
+        "rule": rule.id,
+        "meaning": " ".join(rule.doc.split()),
+        "severity": rule.severity,
+        "backends": list(rule.backends) or ["all"],
+        "versions": ", ".join(bounds),
+        "stricter": stricter,
+        "reason": rule.reason,
+        "fields": list(fields_of(rule.id)) if applied else [],
+        "arguments": sorted({flag for backend in backends for flag in flags_of(rule) if _is_flag(flag, backend, rule)}),
+        "source": rule.source,
+        "applied by": "launch check, dry-run, run; rules.disable=[" + rule.id + "] switches it off"
+        if applied
+        else "launch estimate",
+    }
+
+
+def _range(since: str | None, until: str | None) -> str:
+    return f"{since or '…'} to {until or '…'}"
+
+
+def _is_flag(word: str, backend: Backend, rule: Rule) -> bool:
+    return (not rule.backends or backend.name in rule.backends) and any(
+        backend.catalogue(version).get(word) is not None for version in backend.versions
+    )
+
+
+def _told(name: str, backends: Sequence[Backend]) -> Tree | None:
+    told = TOLD.get(name.upper())
+    if told is None:
+        return None
+    return {
+        "finding": told.id,
+        "meaning": told.doc,
+        "severity": told.severity,
+        "works": told.works,
+        "source": told.source,
+    }
+
+
+# -- native arguments
+
+
+def _argument(name: str, backends: Sequence[Backend]) -> Tree | None:
+    # Of several keys that end so, the versions of one stay together.
+    found = [
+        each for backend in backends for each in sorted(_of_backend(name, backend), key=lambda each: each["argument"])
+    ]
+    if not found:
+        return None
+    paths = list(dict.fromkeys(path for each in found for path in each["fields"]))
+    meanings = [f"{path}: {field_at(path).meta.doc}" for path in paths if path in fields()]
+    helps = list(dict.fromkeys(each.pop("help") for each in found))
+    names = {each["argument"] for each in found}
+    rules = [rule for rule in map(RULES.__getitem__, sorted(RULES)) if _concerns(rule, backends)]
+    return {
+        "argument": name,
+        "meaning": meanings + [text for text in helps if text],
+        "backends": found,
+        "renamed": [line for backend in backends for line in _renamed(name, backend)],
+        "rules": _rule_lines(rule for rule in rules if names & flags_of(rule)),
+    }
+
+
+def _of_backend(name: str, backend: Backend) -> Iterator[Tree]:
+    for version in (*backend.versions, *backend.other_entries):
+        catalogue = backend.catalogue(version)
+        for argument in _matching(name, catalogue):
+            table = backend.table(version) if version in backend.versions else None
+            rows = [row for row in active_rows(table, version) if argument.name in row.flags] if table else []
+            paths = list(dict.fromkeys(path for row in rows for path in row.fields))
+            yield {
+                "backend": f"{backend.name} {version}",
+                "argument": argument.name,
+                "type": kind(argument),
+                "arity": arity(argument),
+                "boolean style": boolean_style(argument, catalogue),
+                "default": default_text(argument),
+                "fields": paths,
+                "field": _tied(paths, rows),
+                "commands": list(argument.commands),
+                "help": argument.help,
+                "source": argument.source,
+            }
+
+
+def _tied(paths: Sequence[str], rows: Sequence[Row]) -> str:
+    if paths:
+        return ", ".join(paths)
+    return "the launcher writes it" if rows else "pass-through: backend.args"
+
+
+def _matching(name: str, catalogue: Catalogue) -> list[Argument]:
+    """Return the argument of that name in any spelling; for YAML, keys that end so."""
+    for spelled in (name, name.replace("_", "-"), name.replace("-", "_")):
+        argument = catalogue.get(spelled)
+        if argument is not None:
+            return [argument]
+    by_dest = catalogue.by_dest(name.replace("-", "_"))
+    if by_dest is not None:
+        return [by_dest]
+    if catalogue.style != "yaml":
+        return []
+    return [each for each in catalogue.arguments if each.name.endswith(f".{name}")][:5]
+
+
+def _renamed(name: str, backend: Backend) -> Iterator[str]:
+    """Say what became of an argument that newer versions lack, and what a newer name was before."""
+    plain = name.replace("-", "_")
+    missing = [version for version in backend.versions if not _matching(name, backend.catalogue(version))]
+    if missing and (len(missing) < len(backend.versions) or plain in renames_of(backend.name)):
+        known = elsewhere(name, backend, missing[0])
+        works = f" (near: {' · '.join(known.works)})" if known.works else ""
+        if known.message:
+            yield f"{backend.title} {missing[0]} has no {name}: {known.message}{works}"
+    for old, row in renames_of(backend.name).items():
+        if row.get("new") == plain and old != plain and row.get("kind") != "model":
+            note = f" ({row['note']})" if row.get("note") else ""
+            until = f" until {row['until']}" if row.get("until") else ""
+            yield f"{backend.title}: it was {old}{until}{note}"
+
+
+# -- what starts a backend
+
+
+def _started(name: str, backends: Sequence[Backend]) -> Tree | None:
+    wanted = {backend.name for backend in backends}
+    found = [
+        {
+            "by": f"{starter.name} {starter.catalogue.version}"
+            if starter.name != ENVIRONMENT
+            else f"environment of {starter.backend} {starter.catalogue.version}",
+            "argument": argument.name,
+            "type": kind(argument),
+            "default": default_text(argument),
+            "boolean style": boolean_style(argument, starter.catalogue),
+            "use": argument.owner if starter.name == ENVIRONMENT else "",
+            "help": argument.help if argument.help != "documented" else "",
+            "source": argument.source,
+        }
+        for starter in starters()
+        if starter.backend in wanted
+        for argument in _spelled(name, starter.catalogue, is_variable=starter.name == ENVIRONMENT)
+    ]
+    known = VARIABLES.get(name) or VARIABLES.get(name.upper())
+    if not found and known is None:
+        return None
+    if known is None and not any(each["by"].startswith(ENVIRONMENT) for each in found):
+        return {"launcher argument": name, "found": found}
+    return {
+        "environment variable": name.upper(),
+        "meaning": known.meaning if known is not None else "",
+        "found": found,
+        "set": f"backend.env.{name.upper()}=VALUE",
+        "source": known.source if known is not None else "",
+    }
+
+
+def _spelled(name: str, catalogue: Catalogue, *, is_variable: bool) -> list[Argument]:
+    if is_variable:
+        argument = catalogue.get(name) or catalogue.get(name.upper())
+        return [argument] if argument is not None else []
+    return _matching(name, catalogue)

@@ -1,0 +1,171 @@
+"""The columns of `launch diff`: each whole job among its words (file, +job=, +recipe=), on the backend it is for."""
+
+import argparse
+import dataclasses
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.compose import ComposeError, compose
+from launcher.compose.errors import Mistake
+from launcher.importing.imported import Imported
+from launcher.importing.job_file import job_yaml
+from launcher.importing.port import carried
+from launcher.importing.read_command import Wanted
+from launcher.importing.read_file import is_job_file, read_file
+from launcher.importing.side_by_side import Side
+from launcher.job import Job, derive
+from launcher.pipeline import chosen_backend, with_local_model
+from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.translate.effects import meaning
+
+_WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
+Target = tuple[Backend, str]
+
+
+class WrongSides(Exception):
+    """The words do not say what is to be compared; the text says what would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """The words of `launch diff`, sorted.
+
+    Attributes:
+        jobs: files, and choices of whole jobs (`+job=x.yaml`).
+        common: overrides for all of them.
+        targets: backends and versions that were named.
+    """
+
+    jobs: tuple[str, ...]
+    common: tuple[str, ...]
+    targets: tuple[Target, ...]
+
+
+def sorted_words(words: Sequence[str], backends: str | None) -> Words:
+    """Tell files and whole jobs from overrides.
+
+    Raises:
+        WrongSides: there are not two things to compare, or a name is not known.
+    """
+    jobs = tuple(word for word in words if _WHOLE.fullmatch(word) or _is_file(word))
+    common = tuple(word for word in words if word not in jobs)
+    lost = next((word for word in common if "=" not in word), None)
+    if lost is not None:
+        raise WrongSides(f"{lost} does not exist; works: launch diff old.sh new.sh parallel.tp=2")
+    targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends else ()
+    if len(jobs) < 2 and len(targets) < 2:
+        raise WrongSides(
+            "two things are compared; works: launch diff old.sh new.sh · launch diff +recipe=NAME --backends A,B"
+        )
+    if len(jobs) > 1 and len(targets) not in (0, 1, len(jobs)):
+        raise WrongSides(f"{len(jobs)} jobs take one backend, or {len(jobs)}, one for each; --backends has {backends}")
+    return Words(jobs=jobs, common=common, targets=targets)
+
+
+def _is_file(word: str) -> bool:
+    return not word.startswith(("+", "~")) and Path(word).is_file()
+
+
+def _target(text: str) -> Target:
+    name, _, version = text.partition("@")
+    try:
+        backend = get_backend(name)
+        return backend, backend.version(version or None)
+    except UnknownBackend:
+        raise WrongSides(f"no backend {name!r}; works: {' · '.join(backend_names())}") from None
+    except UnknownVersion as error:
+        raise WrongSides(f"{error}; works: {' · '.join(backend_names())}") from None
+
+
+def sides(words: Words, options: argparse.Namespace) -> list[Side]:
+    """Return one side for each job, or for each backend of a single job.
+
+    Raises:
+        ImportRefused: a file cannot be read.
+        ComposeError: overrides or a job file are wrong.
+    """
+    if len(words.jobs) < 2:
+        one = next(iter(words.jobs), "")
+        read = _read(one, words.common, options)
+        return [_side(read, f"{backend.name} {version}", one, (backend, version)) for backend, version in words.targets]
+    targets: Sequence[Target | None] = words.targets or (None,)
+    targets = targets if len(targets) > 1 else [targets[0]] * len(words.jobs)
+    found = [_read(word, words.common, options) for word in words.jobs]
+    return [
+        _side(read, label, f"{number} {label}", target)
+        for number, (read, label, target) in enumerate(zip(found, _labels(words.jobs), targets, strict=True))
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    word: str
+    job: Job
+    imported: Imported | None = None
+
+
+def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Read:
+    if not word or _WHOLE.fullmatch(word):
+        return _Read(word=word, job=compose([word, *common] if word else common, options.config_dir))
+    if is_job_file(word):
+        return _Read(word=word, job=compose([f"+job={word}", *common], options.config_dir))
+    variables = dict(pair.split("=", 1) for pair in options.set)
+    imported = read_file(word, Wanted(partial=options.partial), variables=variables)[0]
+    with tempfile.TemporaryDirectory(prefix="launch-diff-") as folder:
+        path = Path(folder) / f"{imported.job.name or 'job'}.yaml"
+        path.write_text(job_yaml(imported, word, with_version=True), encoding="utf-8")
+        try:
+            job = compose([f"+job={path}", *common], options.config_dir)
+        except ComposeError as error:
+            raise ComposeError([_without(mistake, path, word) for mistake in error.mistakes]) from None
+    return _Read(word=word, job=job, imported=imported)
+
+
+def _without(mistake: Mistake, path: Path, word: str) -> Mistake:
+    """Name the file that the user gave, not the one made of it."""
+    where = word if mistake.where.startswith(str(path)) else mistake.where
+    return dataclasses.replace(mistake, where=where, what=mistake.what.replace(str(path), word))
+
+
+def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
+    # Folders that the launcher derives from a job's name are no difference between jobs.
+    job = dataclasses.replace(read.job, name="job", origins={**read.job.origins})
+    backend, version = target or chosen_backend(job)
+    own_name, own_version = job.backend.name, job.backend.version
+    if own_name is not None and (backend.name, version) != (own_name, get_backend(own_name).version(own_version)):
+        exact = read.imported.exact if read.imported is not None else ()
+        job, _ = carried(
+            job, own_name, get_backend(own_name).version(own_version), backend.name, version, without=exact
+        )
+    return Side(
+        label=label,
+        about=_about(label, read, backend, version, job),
+        job_id=job_id,
+        meaning=meaning(with_local_model(derive(job), backend)[0], backend, version),
+    )
+
+
+def _about(label: str, read: _Read, backend: Backend, version: str, job: Job) -> str:
+    machines = f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
+    imported = read.imported
+    program = f"{imported.program or 'arguments'}, " if imported is not None else ""
+    remarks = len(imported.warnings) + len(imported.problems) if imported is not None else 0
+    more = f"; {remarks} remark(s): launch import {read.word}" if remarks else ""
+    return f"{label}: {program}{backend.title} {version}, {machines}{more}"
+
+
+def _labels(words: Sequence[str]) -> list[str]:
+    """Return short names: the file's own, with as much of its folder as tells it from the others."""
+    names = [Path(match["name"] if (match := _WHOLE.fullmatch(word)) else word) for word in words]
+    short = [path.name for path in names]
+    chosen = short if len(set(short)) == len(set(names)) else [str(path) for path in names]
+    return list(_numbered(chosen))
+
+
+def _numbered(labels: Sequence[str]) -> Iterator[str]:
+    for index, label in enumerate(labels):
+        earlier = labels[:index].count(label)
+        yield f"{label} ({earlier + 1})" if earlier else label

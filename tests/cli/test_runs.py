@@ -1,0 +1,125 @@
+"""`ps`, `status`, `logs` and `stop` as a user meets them, and a start that is written down instead of done."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Launch
+
+JOB = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=messages", "data.paths=[train.jsonl]")
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> tuple[str, ...]:
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.parent.mkdir(parents=True)
+    program.write_text('#!/usr/bin/env bash\necho "trained in $PWD"\necho "[rank1] second"\nexit ${CODE:-0}\n')
+    program.chmod(0o755)
+    return (*JOB, f"cluster.python={program.parent}/python", "output_dir=out")
+
+
+def test_a_run_is_seen_by_its_id(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *words).code == 0
+    (row,) = launch("ps", "--json").json
+    assert (row["id"], row["state"], row["folder"]) == ("qwen3_8b-1", "done", str(tmp_path / "out"))
+    assert "qwen3_8b-1  done" in launch("ps").out
+    assert launch("ps", "--running", "--json").json == []
+    assert launch("logs", "qwen3_8b-1").out == f"trained in {tmp_path}\n[rank1] second\n"
+    assert launch("logs", "qwen3_8b-1", "--rank", "1").out == "second\n"
+    assert launch("logs", "qwen3_8b-1", "--rank", "0").out == f"trained in {tmp_path}\n"
+    assert launch("logs", "out", "--grep", "sec.nd", "--json").json["lines"] == ["[rank1] second"]
+    kept = json.loads((tmp_path / "out/run/job.json").read_text())
+    assert kept["model"]["hub_id"] == "Qwen/Qwen3-8B"
+
+
+def test_a_failure_is_explained(launch: Launch, words: tuple[str, ...]):
+    done = launch("run", *words, env={"CODE": "3"})
+    assert done.code == 1
+    assert "failed first: rank" in done.err or "failed first: node 0" in done.err
+    shown = launch("status", "qwen3_8b-1")
+    assert "failed, exit code 3" in shown.out
+    assert launch("status", "out", "--json").json["failure"]["code"] == 3
+
+
+WRONG = {
+    "unknown id": (("status", "nothing-1"), 1, "no run 'nothing-1'"),
+    "unknown id to stop": (("stop", "nothing-1"), 1, "no run 'nothing-1'"),
+    "a folder without run": (("logs", "env"), 1, "no run was started in it"),
+    "over": (("stop", "qwen3_8b-1"), 1, "is over: done"),
+    "no such rank": (("logs", "qwen3_8b-1", "--rank", "8"), 1, "has ranks 0 to 7, not 8"),
+    "no pattern": (("logs", "qwen3_8b-1", "--grep", "("), 2, "is no regular expression"),
+    "no id": (("status",), 2, "required: ID"),
+}
+
+
+def test_what_cannot_be_is_said(launch: Launch, words: tuple[str, ...]):
+    assert launch("run", *words).code == 0
+    for name, (call, code, message) in WRONG.items():
+        done = launch(*call)
+        assert done.code == code, (name, done)
+        assert message in done.err, (name, done)
+
+
+def test_a_run_of_somebody_else_is_not_stopped(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *words).code == 0
+    path = tmp_path / "out/run/run.json"
+    (tmp_path / "out/run/status.json").unlink()
+    for change, message in (
+        ({"user": "somebody", "pid": os.getpid(), "start": own_start()}, "belongs to somebody"),
+        ({"host": "elsewhere"}, "was started on elsewhere: launch stop qwen3_8b-1 works there"),
+        ({"pid": 1, "start": 1}, "is over: lost"),
+    ):
+        before = path.read_text()
+        path.write_text(json.dumps({**json.loads(before), **change}))
+        done = launch("stop", "qwen3_8b-1")
+        assert done.code == 1
+        assert message in done.err, done
+        path.write_text(before)
+
+
+def own_start() -> int:
+    from launcher.executors.processes import identified
+
+    found = identified(os.getpid())
+    assert found is not None
+    return found.start
+
+
+def test_a_rendered_start_runs_without_this_program(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+    done = launch("dry-run", *words, "--render", "files")
+    assert done.code == 0, done
+    assert f"start it with: bash {tmp_path}/files/run/command.sh" in done.err
+    ran = subprocess.run(["bash", "files/run/command.sh"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.stdout.startswith("trained in"), ran
+    again = launch("dry-run", *words, "--render", "files")
+    assert again.code == 1
+    assert "not empty" in again.err
+
+
+def test_a_secret_on_the_command_line_is_not_kept(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+    done = launch("run", *words, "backend.env.HF_TOKEN=hf_do_not_write_me_down", env={"HF_TOKEN": "hf_other"})
+    assert done.code == 0, done
+    for file in (tmp_path / "out").rglob("*"):
+        assert not file.is_file() or "hf_" not in file.read_text().replace("hf_hub", ""), file
+
+
+def test_every_node_of_a_platform_runs_its_own_part(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.write_text('#!/usr/bin/env bash\necho "node $NODE_RANK of $NNODES meets $MASTER_ADDR:$MASTER_PORT"\n')
+    here = {"WORLD_SIZE": "2", "NPROC_PER_NODE": "8", "MASTER_ADDR": "job-0", "MASTER_PORT": "23456"}
+    job = (*words, "cluster=environment", "cluster.nodes=2", "estimate.enforce=false")
+    refused = launch("run", *job, env={**here, "WORLD_SIZE": "4", "RANK": "0"})
+    assert refused.code == 1
+    assert "WORLD_SIZE=4, but the job has cluster.nodes=2 x cluster.devices_per_node=8" in refused.err
+    assert not (tmp_path / "out").exists()
+    for rank in ("0", "1", "0"):  # and a platform may start a node again
+        done = launch("run", *job, env={**here, "RANK": rank})
+        assert done.code == 0, done
+        log = (tmp_path / f"out/logs/node{rank}.log").read_text()
+        assert f"node {rank} of 2 meets job-0:23456" in log
+    other = launch("run", *job, env={**here, "RANK": "0", "MASTER_ADDR": "job-1"})
+    assert other.code == 1
+    assert "not empty" in other.err
