@@ -9,6 +9,7 @@ from launcher.rules.engine import load, ordered, run
 from launcher.rules.finding import Finding
 from launcher.rules.fixes import with_fixes
 from launcher.rules.native import facts_of
+from launcher.rules.variants import Variants
 from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.engine import Translation, translate
 from launcher.translate.native import NativeArgs
@@ -77,19 +78,32 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
     load(backend.rules)
     translation, findings = _judged(job, backend, version)
     if fixes:
-        findings = with_fixes(findings, job, lambda changed: _judged(changed, backend, version, errors_only=True)[1])
+        findings = with_fixes(findings, lambda: variants_of(job))
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
 
 
-def _judged(
-    job: Job, backend: Backend, version: str, *, errors_only: bool = False
-) -> tuple[Translation, list[Finding]]:
-    local, notes = _with_local_model(_with_data_reference(job), backend)
-    prepared = backend.prepare(local, version)
+def variants_of(job: Job) -> Variants:
+    """Return the job ready to be judged with many other values, thousands a second.
+
+    Raises:
+        Refused: there is no such backend or version.
+    """
+    backend, version = chosen_backend(job)
+    load(backend.rules)
+    return Variants(job, backend, version, lambda changed: _prepared(changed, backend, version)[0])
+
+
+def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Finding]]:
+    local, notes = with_local_model(_with_data_reference(job), backend)
+    return backend.prepare(local, version), notes
+
+
+def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list[Finding]]:
+    prepared, notes = _prepared(job, backend, version)
     translation = translate(prepared, backend, version)
     facts = facts_of(prepared, backend, version, translation.native)
-    return translation, ordered([*run(facts, errors_only=errors_only), *notes, *translation.findings])
+    return translation, ordered([*run(facts), *notes, *translation.findings])
 
 
 def _with_data_reference(job: Job) -> Job:
@@ -99,7 +113,7 @@ def _with_data_reference(job: Job) -> Job:
     return with_values(job, {"data.paths": (f"${{{DATA_PATH}}}",)}, Origin(kind="derived"))
 
 
-def _with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:
+def with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:
     """Refer to a local directory where a backend cannot fetch the weights of a hub name itself."""
     model = job.model
     if backend.reads_hub or model.path is not None or model.hub_id is None or model.pretrained is False:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from launcher.job import Job, Origin, Value, output_dir, value_at, with_values
+from launcher.plan.start import RESUME
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.shrink import shrink
 from launcher.rules.finding import Finding
@@ -27,7 +28,7 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
         # A fake world keeps the whole layout: one process plays its ranks, so only sizes must shrink.
         small = shrink(job, cores=None if job.rehearse.fake_world else cores)
         job, notes = small.job, tuple(f"shrunk: {line}" for line in small.report)
-    elif job.cluster.nodes > 1:
+    elif job.cluster.nodes > 1 and job.cluster.executor == "local":
         raise RehearsalRefused([_several_nodes(job)])
     changes = dict(_kept_apart(job))
     changed = {path: value for path, value in changes.items() if value != value_at(job, path)}
@@ -46,7 +47,7 @@ def _kept_apart(job: Job) -> Iterator[tuple[str, Value]]:
         if smaller or job.origin(path).kind != "override":
             yield path, str(folder / name)
     load = job.checkpoint.load
-    if load is not None and (smaller or job.checkpoint.finetune):
+    if load is not None and load != f"${{{RESUME}}}" and (smaller or job.checkpoint.finetune):
         yield "checkpoint.load", None
 
 
@@ -54,8 +55,9 @@ def _several_nodes(job: Job) -> Finding:
     return Finding(
         rule="REHEARSE-NODES",
         severity="error",
-        message=f"{job.cluster.nodes} nodes cannot be rehearsed on one machine as they are: "
-        "rehearse.shrink=true scales the job down, rehearse.fake_world=true plays single ranks of all",
+        message=f"{job.cluster.nodes} nodes cannot be rehearsed on one machine as they are: cluster=ssh or "
+        "cluster=slurm rehearse them on real nodes, rehearse.shrink=true scales the job down, "
+        "rehearse.fake_world=true plays single ranks of all",
         fields=("cluster.nodes",),
         source="launch",
     )

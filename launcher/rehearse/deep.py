@@ -13,15 +13,17 @@ from launcher.job import Job
 from launcher.pipeline import Outcome
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
+from launcher.rehearse.shrink import shrink
 from launcher.rules.finding import Finding
 
 _SOURCE = "megatron-core 0.16.1, run on a fake process group"
 
 
 def deep_findings(outcome: Outcome) -> list[Finding]:
-    """Play ranks of the job's whole layout, sizes shrunk, and return what megatron-core refuses.
+    """Play ranks of the job's whole layout and return what megatron-core refuses, and what was smaller.
 
-    Needs the extra `rehearsal`; takes seconds. Nothing is left on disk.
+    Layers, experts and how they are placed are the job's own; widths, lengths and the batch are small. Needs the extra
+    `rehearsal`; takes seconds. Nothing is left on disk.
     """
     if find_spec("torch") is None or find_spec("megatron") is None:
         return [
@@ -35,12 +37,17 @@ def deep_findings(outcome: Outcome) -> list[Finding]:
             return error.findings
         except CannotStart as error:
             return [_finding("DEEP-NOT-RUN", "warning", str(error))]
-        return _refused(_result(Path(folder) / "world" / "result.json"), ended.log)
+        return [_played_smaller(job), *_refused(_result(Path(folder) / "world" / "result.json"), ended.log)]
 
 
 def _played(job: Job, folder: str) -> Job:
     rehearse = dataclasses.replace(job.rehearse, entry="core", fake_world=True, shrink=False)
     return dataclasses.replace(job, runtime="rehearsal", rehearse=rehearse, output_dir=folder)
+
+
+def _played_smaller(job: Job) -> Finding:
+    report = shrink(job, cores=None).report
+    return _finding("DEEP-SHRUNK", "change", f"built and stepped with {', '.join(report) or 'nothing smaller'}")
 
 
 def _result(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from backends import REHEARSAL_DIALECT
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.pipeline import Outcome
-from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
 from launcher.rehearse.adapt import REHEARSED, adapted
 from launcher.rehearse.core.checks import check
@@ -35,7 +35,6 @@ _OWN_FIELDS = (
     "tokenizer.path",
     "tokenizer.type",
     "checkpoint.save_safetensors",
-    "fault_tolerance.max_restarts",
 )
 
 
@@ -45,10 +44,21 @@ def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
     Raises:
         RehearsalRefused: the rehearsal would train something else than the job.
     """
+    return rehearsal(outcome)[0]
+
+
+def rehearsal(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
+    """Return the plan of a job's rehearsal, the job that it really runs, and what to watch.
+
+    Raises:
+        RehearsalRefused: the rehearsal would train something else than the job.
+    """
     job, notes = adapted(outcome.job, os.cpu_count() or 1)
     if job.rehearse.entry == "native":
-        return _native(dataclasses.replace(outcome, job=job), notes)
-    return _core(job, outcome, notes)
+        plan, watch = _native(dataclasses.replace(outcome, job=job), notes), outcome.backend.watch
+    else:
+        plan, watch = _core(job, outcome, notes), get_backend(DIALECT).watch
+    return plan, job, dataclasses.replace(watch, checkpoints=None if job.rehearse.fake_world else job.checkpoint.save)
 
 
 def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
@@ -65,16 +75,22 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     if job.rehearse.fake_world:
         what = f"rehearsal: megatron-core plays ranks of a world of {ranks} in one process, one iteration, no training"
     else:
-        start = torchrun(job, 0, module) if ranks > 1 else start
-        what = f"rehearsal: the real megatron-core trains this job here on {ranks} process{'es' if ranks > 1 else ''}"
+        count = job.cluster.nodes
+        place = "here" if count == 1 else f"on {count} nodes"
+        what = (
+            f"rehearsal: the real megatron-core trains this job {place} on {ranks} process{'es' if ranks > 1 else ''}"
+        )
     what += f" (in place of {outcome.backend.title} {outcome.version})"
     env = (
         {"OMP_NUM_THREADS": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
         if ranks > 1
         else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     )
+    env |= job.backend.env
+    alone = ranks == 1 or job.rehearse.fake_world
+    commands = [start] if alone else [torchrun(job, rank, module) for rank in range(job.cluster.nodes)]
     return LaunchPlan(
-        nodes=(NodePlan(rank=0, argv=start, env={**env, **job.backend.env}),),
+        nodes=tuple(NodePlan(rank=rank, argv=command, env=env) for rank, command in enumerate(commands)),
         files=(PlanFile(path=path, content=options.to_json() + "\n"),),
         output_dir=folder,
         what=what,
@@ -259,4 +275,4 @@ def _refusal(path: str, job: Job, what: str) -> Finding:
     )
 
 
-__all__ = ["core_argv", "rehearsal_plan", "trainer_options"]
+__all__ = ["core_argv", "rehearsal", "rehearsal_plan", "trainer_options"]

@@ -35,13 +35,16 @@ def shrink(job: Job, *, cores: int | None, vocabulary: int = _VOCABULARY) -> Shr
     Parallel sizes above 1 stay above 1 as long as the processes allow it; every other option is kept.
 
     Args:
-        cores: processor cores of this machine; None: the layout stays, only the model and the batch shrink.
+        cores: processor cores of this machine; None: the layout stays, with all layers and experts and how they are
+            placed; only widths, lengths and the batch shrink.
         vocabulary: size of the tokenizer that the rehearsal uses.
     """
     most = job.rehearse.max_processes or max(_LEAST_PROCESSES, cores or 0)
     values = dict(_parallel(job, most)) if cores is not None else {}
     small = with_values(job, values)
-    values |= dict(_model(small, vocabulary))
+    values |= dict(_widths(small, vocabulary))
+    if cores is not None:
+        values |= {**dict(_layers(small)), **dict(_experts(small)), "parallel.microbatch_group_size": None}
     small = with_values(small, values)
     values |= dict(_training(small))
     changed = {path: value for path, value in values.items() if value != value_at(job, path)}
@@ -81,7 +84,7 @@ def _parallel(job: Job, most: int) -> Iterator[tuple[str, Value]]:
     yield "cluster.master_addr", None
 
 
-def _model(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
+def _widths(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
     model, parallel = job.model, job.parallel
     queries, groups = model.num_attention_heads or 1, model.num_key_value_heads or model.num_attention_heads or 1
     base = parallel.tp * parallel.cp
@@ -97,8 +100,10 @@ def _model(job: Job, vocabulary: int) -> Iterator[tuple[str, Value]]:
         yield "model.intermediate_size", 2 * heads * _HEAD_DIM
     yield "model.vocab_size", vocabulary
     yield "tokenizer.padded_vocab_size", None
-    yield from _layers(job)
-    yield from _experts(job)
+    if model.num_experts is not None:
+        yield "model.moe_intermediate_size", _EXPERT_WIDTH * (parallel.etp or parallel.tp)
+        if model.shared_expert_intermediate_size is not None:
+            yield "model.shared_expert_intermediate_size", _EXPERT_WIDTH * parallel.tp
     if model.is_mla:
         yield "model.q_lora_rank", None if model.q_lora_rank is None else 2 * _HEAD_DIM
         yield "model.kv_lora_rank", 2 * _HEAD_DIM
@@ -146,9 +151,6 @@ def _experts(job: Job) -> Iterator[tuple[str, Value]]:
     experts = max(4, 2 * parallel.ep)
     yield "model.num_experts", experts
     yield "model.num_experts_per_tok", min(model.num_experts_per_tok or 1, 2)
-    yield "model.moe_intermediate_size", _EXPERT_WIDTH * (parallel.etp or parallel.tp)
-    if model.shared_expert_intermediate_size is not None:
-        yield "model.shared_expert_intermediate_size", _EXPERT_WIDTH * parallel.tp
     if groups is not None:
         yield "model.n_group", groups
         yield "model.topk_group", 1 if (model.topk_group or 1) < (model.n_group or 1) else groups
@@ -160,9 +162,9 @@ def _training(job: Job) -> Iterator[tuple[str, Value]]:
     length = min(job.batch.seq_length or _SEQUENCE, max(_SEQUENCE, step))
     yield "batch.seq_length", length - length % step or step
     yield "batch.micro_batch_size", 1
-    count = max(_MICRO_BATCHES, job.parallel.pp if job.parallel.vpp else 1)
+    group = job.parallel.microbatch_group_size or job.parallel.pp
+    count = max(_MICRO_BATCHES, group if job.parallel.vpp else 1)
     yield "batch.global_batch_size", count * dp
-    yield "parallel.microbatch_group_size", None
     yield "schedule.train_iters", min(job.schedule.train_iters or _ITERATIONS, _ITERATIONS)
     yield "schedule.epochs", None
     yield "schedule.train_samples", None

@@ -1,5 +1,6 @@
 """What no backend checks although it is surely wrong: lengths, data, rates, vocabularies, values without effect."""
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -63,6 +64,18 @@ def samples_fill_a_batch(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@rule("SENSE-SAMPLES-REST", source="Megatron-LM core_v0.12.1 training.py update_train_iters", severity="warning")
+def samples_are_whole_batches(facts: Facts) -> Iterator[Fault]:
+    """Training takes whole global batches; the samples beyond the last one are left out."""
+    samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
+    if samples is not None and batch is not None and samples > batch and samples % batch:
+        yield Fault(
+            message=f"train_samples {samples} → {samples - samples % batch}: "
+            f"{samples % batch} samples beyond the last global batch of {batch} are not trained",
+            fields=("schedule.train_samples", "batch.global_batch_size"),
+        )
+
+
 @rule("SENSE-LENGTH", source="backends differ: the first end, or the product", severity="warning")
 def length_is_said_once(facts: Facts) -> Iterator[Fault]:
     """Epochs beside iterations or samples mean another end on each backend."""
@@ -111,7 +124,9 @@ def shares_lie_below_one(facts: Facts) -> Iterator[Fault]:
     )
     for path in paths:
         value = value_at(facts.job, path)
-        if value is not None and value >= 1:
+        # Dropping everything is nonsense that runs.
+        highest = 1 if path.endswith(("beta1", "beta2")) else math.nextafter(1, 2)
+        if value is not None and value >= highest:
             yield Fault(message=f"{path} {value:g} must be below 1", fields=(path,))
 
 

@@ -129,7 +129,9 @@ def restarts_find_a_checkpoint(facts: Facts) -> Iterator[Fault]:
 def optimizer_has_ranks(facts: Facts) -> Iterator[Fault]:
     """With one data-parallel rank there is nobody to share optimizer states with."""
     parallel = facts.job.parallel
-    if parallel.distributed_optimizer and parallel.dp == 1 and parallel.cp == 1:
+    # A recipe's switch is meant for the cluster that it was written for, not for every smaller one.
+    typed = facts.job.origin("parallel.distributed_optimizer").kind == "override"
+    if typed and parallel.distributed_optimizer and parallel.dp == 1 and parallel.cp == 1:
         yield Fault(
             message="distributed_optimizer with dp 1: there is nothing to share",
             fields=("parallel.distributed_optimizer",),

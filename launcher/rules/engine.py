@@ -1,16 +1,17 @@
 """Runs every rule on a job and gives all findings at once, in a stable order, with fixes that pass all rules."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 from launcher.rules.finding import SEVERITIES, Finding
-from launcher.rules.registry import Facts, Fault, Rule, applicable_rules, is_lifted
+from launcher.rules.registry import LIFTED, LOWERED, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
 
 _COMMON = (
     "launcher.rules.required",
     "launcher.rules.layout",
     "launcher.rules.training",
     "launcher.rules.surroundings",
+    "launcher.rules.kubernetes",
     "launcher.rules.common_sense",
     "launcher.rules.common_sense_run",
 )
@@ -30,10 +31,10 @@ def run(facts: Facts, *, errors_only: bool = False) -> list[Finding]:
     """
     disabled = set(facts.job.rules.disable)
     findings = [
-        _finding(rule, fault, facts)
+        finding
         for rule in applicable_rules(facts)
-        if (rule.severity == "error" or not errors_only) and rule.id not in disabled and not is_lifted(rule, facts)
-        for fault in rule.check(facts)
+        if rule.severity == "error" or not errors_only
+        for finding in findings_of(rule, facts)
     ]
     findings.extend(
         Finding(
@@ -48,6 +49,14 @@ def run(facts: Facts, *, errors_only: bool = False) -> list[Finding]:
     return ordered(findings)
 
 
+def findings_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
+    """Yield what one rule finds, unless the job disables it or the backend lifts it."""
+    if rule.id in facts.job.rules.disable or (rule.id in LIFTED and is_lifted(rule, facts)):
+        return
+    for fault in rule.check(facts):
+        yield _finding(rule, fault, facts)
+
+
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings in the order of their severity, then rule id, then fields."""
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule, finding.fields))
@@ -55,6 +64,9 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
 
 def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
     severity, message = rule.severity, fault.message
+    reason = lowered(rule, facts) if rule.id in LOWERED else ""
+    if reason:
+        severity, message = "warning", f"{message} ({facts.version} runs: {reason})"
     if rule.is_stricter(facts.version):
         if facts.job.rules.strict == "upstream" and severity == "error":
             severity = "warning"

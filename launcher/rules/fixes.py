@@ -7,10 +7,12 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 
-from launcher.job import FieldInfo, Job, Value, fields, value_at, with_values
-from launcher.rules.finding import Finding, Fix
+import yaml
 
-Judge = Callable[[Job], list[Finding]]
+from launcher.job import FieldInfo, Job, Value, convert, field_at, fields, value_at
+from launcher.rules.finding import Finding, Fix
+from launcher.rules.variants import Variants
+
 Change = tuple[str, Value]
 
 _MOST = 3
@@ -19,22 +21,31 @@ _TYPED = 2.0
 _SIZES = tuple(sorted({*range(1, 17), *(2**power for power in range(5, 11)), 24, 48, 96}))
 # Sizes of the model are what the user wants to train: no fix changes them.
 _FIXED = ("model.", "hardware.", "data.", "cluster.master_addr", "optimizer.", "backend.")
+_OPEN = ("optimizer.min_lr",)
+# What a backend's table proposes may change the model only in where its weights come from.
+_PROPOSED = ("model.pretrained", "model.path")
+# Passed through: the only change that is sure to be understood is not to say it.
+_PASSED = ("backend.args.", "backend.env.")
+# How long to train is for the user to say: no number is near to none.
+_UNGUESSED = ("schedule.",)
 
 
-def with_fixes(findings: list[Finding], job: Job, judge: Judge) -> list[Finding]:
-    """Return the findings with fixes added to the errors that have none.
+def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> list[Finding]:
+    """Return the findings with fixes for the errors.
 
     A fix is one changed field, or two if no single change is enough, after which the job has no error at all; where no
-    such change is found, one that removes this error and causes no other. Nearest values first, at most three.
+    such change is found, one that removes this error and causes no other. Nearest values first, at most three. What a
+    finding proposes itself stands if it is such a fix; where nothing is, it stands as a hint.
+
+    Args:
+        variants: makes the job ready to be judged with other values; called if there is an error.
     """
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
         return findings
-    search = _Search(job, judge, errors)
+    search = _Search(variants(), errors)
     return [
-        dataclasses.replace(finding, fixes=search.fixes(finding))
-        if finding.severity == "error" and not finding.fixes
-        else finding
+        dataclasses.replace(finding, fixes=search.fixes(finding)) if finding.severity == "error" else finding
         for finding in findings
     ]
 
@@ -42,23 +53,33 @@ def with_fixes(findings: list[Finding], job: Job, judge: Judge) -> list[Finding]
 class _Search:
     """Tries changed jobs against all rules, each change once."""
 
-    def __init__(self, job: Job, judge: Judge, errors: list[Finding]) -> None:
-        self.job = job
-        self.judge = judge
-        self.before = {(error.rule, error.message) for error in errors}
+    def __init__(self, variants: Variants, errors: list[Finding]) -> None:
+        self.job = variants.job
+        self.variants = variants
+        self.several = len({(error.rule, error.message) for error in errors}) > 1
         self.rules_before = {error.rule for error in errors}
-        self.paths = list(dict.fromkeys(path for error in errors for path in error.fields if _changeable(path)))
+        self.paths = list(dict.fromkeys(path for error in errors for path in error.fields if self._changeable(path)))
         self.budget = _BUDGET
-        self.known: dict[tuple[tuple[str, Value], ...], list[Finding]] = {}
+        self.known: dict[tuple[Change, ...], bool] = {}
+        self.leaves: dict[Change, frozenset[str]] = {}
 
     def fixes(self, finding: Finding) -> tuple[Fix, ...]:
         """Return up to three fixes of one error, nearest first."""
+        proposed = self._proposed(finding)
+        if proposed:
+            return proposed
         changes = sorted(
-            ((path, value) for path in finding.fields if _changeable(path) for value in _candidates(self.job, path)),
+            (
+                (path, value)
+                for path in finding.fields
+                if self._changeable(path)
+                for value in _candidates(self.job, path)
+            ),
             key=lambda change: self._distance(*change),
         )
-        whole: list[tuple[Change, ...]] = [(change,) for change in changes if not self._errors((change,))]
-        if len(whole) < _MOST and len(self.before) > 1:
+        alone: Iterator[tuple[Change, ...]] = ((change,) for change in changes)
+        whole = list(itertools.islice(filter(self._passes, alone), _MOST))
+        if len(whole) < _MOST and self.several:
             others = [
                 (path, value) for path in self.paths for value in itertools.islice(_candidates(self.job, path), 6)
             ]
@@ -66,42 +87,103 @@ class _Search:
                 ((one, two) for one in changes[:8] for two in others if one[0] != two[0]),
                 key=lambda pair: sum(self._distance(*change) for change in pair),
             )
-            whole += [pair for pair in pairs if not self._errors(pair)]
-        whole = list({frozenset(each): each for each in whole}.values())
-        found = whole or [(change,) for change in changes if self._helps(change, finding)]
-        return tuple(Fix(overrides=tuple(_override(*change) for change in each)) for each in found[:_MOST])
+            enough = {change for (change,) in whole}
+            once = {frozenset(pair): pair for pair in reversed(pairs) if enough.isdisjoint(pair)}
+            whole += itertools.islice(filter(self._passes, reversed(once.values())), _MOST - len(whole))
+        if not whole:
+            whole = [
+                (change,)
+                for change in itertools.islice((each for each in changes if self._helps(each, finding)), _MOST)
+            ]
+        found = tuple(Fix(overrides=tuple(_override(*change) for change in each)) for each in whole)
+        return found or tuple(fix for fix in finding.fixes if self._is_open(fix)) or finding.fixes
 
-    def _errors(self, changes: tuple[tuple[str, Value], ...]) -> list[Finding]:
+    def _proposed(self, finding: Finding) -> tuple[Fix, ...]:
+        """Return what the finding proposes itself, as far as it works: for the whole job, else for this finding."""
+        known = {fix: changes_of(fix) for fix in finding.fixes if self._is_open(fix)}
+        changes = {fix: tuple(found.items()) for fix, found in known.items() if found}
+        whole = tuple(fix for fix, each in changes.items() if self._passes(each))
+        return (whole or tuple(fix for fix, each in changes.items() if self._settles(each, finding)))[:_MOST]
+
+    @staticmethod
+    def _is_open(fix: Fix) -> bool:
+        return all(not path.startswith("model.") or path in _PROPOSED for path in map(_path_of, fix.overrides))
+
+    def _settles(self, changes: tuple[Change, ...], finding: Finding) -> bool:
+        """Tell whether the error goes, others of its rule on other fields aside, and no rule is broken anew."""
+        self.budget -= 1
+        errors = self.variants.errors(dict(changes)) if self.budget >= 0 else [finding]
+        left = any(error.rule == finding.rule and error.fields == finding.fields for error in errors)
+        return not left and {error.rule for error in errors} <= self.rules_before
+
+    def _changeable(self, path: str) -> bool:
+        if path.startswith(_PASSED):
+            return path in passed_through(self.job)
+        return path in fields() and (path in _OPEN or not path.startswith(_FIXED)) and path != "parallel.dp"
+
+    def _passes(self, changes: tuple[Change, ...]) -> bool:
         if changes not in self.known:
-            if self.budget <= 0:
-                return [Finding(rule="", severity="error", message="not tried")]
-            self.budget -= 1
-            judged = self.judge(with_values(self.job, dict(changes)))
-            self.known[changes] = [finding for finding in judged if finding.severity == "error"]
+            self.known[changes] = self._tried(changes)
         return self.known[changes]
 
-    def _helps(self, change: tuple[str, Value], finding: Finding) -> bool:
-        after = self._errors((change,))
-        rules = {error.rule for error in after}
+    def _tried(self, changes: tuple[Change, ...]) -> bool:
+        if self.variants.leaves_an_error(frozenset().union(*(self._leaves(change) for change in changes))):
+            return False
+        self.budget -= 1
+        return self.budget >= 0 and self.variants.passes(dict(changes))
+
+    def _leaves(self, change: Change) -> frozenset[str]:
+        if change not in self.leaves:
+            self.leaves[change] = self.variants.leaves(dict((change,)))
+        return self.leaves[change]
+
+    def _helps(self, change: Change, finding: Finding) -> bool:
+        self.budget -= 1
+        rules = {error.rule for error in self.variants.errors(dict((change,)))} if self.budget >= 0 else {finding.rule}
         return finding.rule not in rules and rules <= self.rules_before
 
     def _distance(self, path: str, value: Value) -> float:
         # What was typed on the command line is what the user wants: other changes come first.
-        wanted = _TYPED if self.job.origin(path).kind == "override" else 0.0
+        wanted = _TYPED if path.startswith(_PASSED) or self.job.origin(path).kind == "override" else 0.0
         return wanted + self._change(path, value)
 
     def _change(self, path: str, value: Value) -> float:
-        now = value_at(self.job, path)
+        now = None if path.startswith(_PASSED) else value_at(self.job, path)
         if isinstance(now, bool) or isinstance(value, bool) or not isinstance(value, (int, float)) or not now:
             return 0.5 if value is not None else 1.0
         return abs(math.log2(value / now)) + (0.01 if value > now else 0) if value > 0 else 8.0
 
 
-def _changeable(path: str) -> bool:
-    return path in fields() and not path.startswith(_FIXED) and path != "parallel.dp"
+def changes_of(fix: Fix) -> dict[str, Value] | None:
+    """Return the values that a fix sets, by path; None where it sets something that is not a value of a job."""
+    found: dict[str, Value] = {}
+    for override in fix.overrides:
+        path, _, text = override.partition("=")
+        try:
+            if path.startswith(_PASSED):
+                found[path] = yaml.safe_load(text)
+            elif path in fields():
+                found[path] = convert(yaml.safe_load(text), field_at(path).type, field_at(path).meta)
+            else:
+                return None
+        except (ValueError, yaml.YAMLError):
+            return None
+    return found
+
+
+def passed_through(job: Job) -> set[str]:
+    """Return the paths of the arguments and environment variables that the job passes through."""
+    return {f"backend.args.{name}" for name in job.backend.args} | {f"backend.env.{name}" for name in job.backend.env}
+
+
+def _path_of(override: str) -> str:
+    return override.partition("=")[0]
 
 
 def _candidates(job: Job, path: str) -> Iterator[Value]:
+    if path.startswith(_PASSED):
+        yield None
+        return
     info, now = fields()[path], value_at(job, path)
     kinds = typing.get_args(info.type) if isinstance(info.type, types.UnionType) else (info.type,)
     values: list[Value] = []
@@ -109,6 +191,8 @@ def _candidates(job: Job, path: str) -> Iterator[Value]:
         values = [not now]
     elif int in kinds:
         values = list(_numbers(job, info, now))
+    elif path == "optimizer.min_lr":
+        values = [0.1 * job.optimizer.lr, 0.0] if job.optimizer.lr else []
     elif str in kinds:
         values = list(info.meta.choices)
     if type(None) in kinds and now is not True:
@@ -135,7 +219,7 @@ def _numbers(job: Job, info: FieldInfo, now: Value) -> Iterator[int]:
         yield from sorted(
             (size for size in sizes if size >= low), key=lambda size: abs(math.log2(max(size, 1) / max(now, 1)))
         )
-    else:
+    elif not info.path.startswith(_UNGUESSED):
         yield from (1, 2, 4, 8)
 
 

@@ -114,7 +114,8 @@ def uneven_stages_need_stages(facts: Facts) -> Iterator[Fault]:
     """First and last stage can only differ from the others where there are several stages."""
     parallel = facts.job.parallel
     for name in ("first_stage_layers", "last_stage_layers"):
-        if getattr(parallel, name) is not None and parallel.pp == 1:
+        size = getattr(parallel, name)
+        if size is not None and parallel.pp == 1 and size != facts.job.model.num_hidden_layers:
             yield Fault(message=f"parallel.{name} needs pp of at least 2", fields=(f"parallel.{name}", "parallel.pp"))
 
 

@@ -38,6 +38,7 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         version=version,
         native=native,
         values=values,
+        written={arg.flag: arg for arg in native},
         catalogue=backend.catalogue(version),
         fields_by_flag=_fields_by_flag(backend.name, version),
         as_written=as_written,

@@ -6,11 +6,10 @@ from functools import cache
 
 from launcher.job import Job, Value
 from launcher.translate.catalogue import Catalogue
-from launcher.translate.native import NativeArgs
+from launcher.translate.native import NativeArg, NativeArgs
 from launcher.translate.versions import in_range
 
 Range = tuple[str | None, str | None]
-holds_in = cache(in_range)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +20,7 @@ class Facts:
         job: canonical values, those of passed-through native arguments included.
         native: the arguments as they are written.
         values: the same by name, deprecated names under their new ones too.
+        written: the arguments by name, with where each came from.
         catalogue: what the backend's parser accepts, for defaults.
         fields_by_flag: the canonical field that each native argument expresses first.
         as_written: the arguments are a command line that somebody already has, not one that the launcher writes.
@@ -31,6 +31,7 @@ class Facts:
     version: str | None = None
     native: NativeArgs | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
+    written: Mapping[str, NativeArg] = field(default_factory=dict)
     catalogue: Catalogue | None = None
     fields_by_flag: Mapping[str, str] = field(default_factory=dict)
     as_written: bool = False
@@ -126,7 +127,7 @@ class Rule:
         """Tell whether this version of the backend accepts what the rule refuses."""
         if not self.stricter or self.enforced_until is None or version is None:
             return self.stricter
-        return not holds_in(version, None, self.enforced_until)
+        return not in_range(version, None, self.enforced_until)
 
     def holds_for(self, backend: str | None, version: str | None) -> bool:
         """Tell whether the rule holds for this backend and version."""
@@ -134,7 +135,7 @@ class Rule:
             return True
         if backend not in self.backends:
             return False
-        return version is None or holds_in(version, *self.versions.get(backend or "", (self.since, self.until)))
+        return version is None or in_range(version, *self.versions.get(backend or "", (self.since, self.until)))
 
 
 RULES: dict[str, Rule] = {}
@@ -187,6 +188,22 @@ def lift(id: str, backend: str, when: Callable[[Facts], bool]) -> None:
 def is_lifted(rule: Rule, facts: Facts) -> bool:
     """Tell whether the backend lifts the rule for these facts."""
     return any(backend == facts.backend and when(facts) for backend, when in LIFTED.get(rule.id, ()))
+
+
+LOWERED: dict[str, list[tuple[str, Range, str]]] = {}
+
+
+def lower(id: str, backend: str, reason: str, *, since: str | None = None, until: str | None = None) -> None:
+    """Lower a rule to a warning for versions of a backend that run what it refuses elsewhere; `reason` says how."""
+    LOWERED.setdefault(id, []).append((backend, (since, until), reason))
+
+
+def lowered(rule: Rule, facts: Facts) -> str:
+    """Return why the rule is a warning for this backend and version; empty where it is not lowered."""
+    for backend, versions, reason in LOWERED.get(rule.id, ()):
+        if backend == facts.backend and facts.version is not None and in_range(facts.version, *versions):
+            return reason
+    return ""
 
 
 def loaded_rules() -> Iterator[Rule]:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import yaml
-
-from launcher.job import Job, Origin, Value, convert, field_at, fields, with_values
+from launcher.job import Job, Origin, Value, with_values
 from launcher.rules.finding import Finding, Fix
+from launcher.rules.fixes import changes_of
 
 Judge = Callable[[Job], list[Finding]]
 # Every round settles at least one error, so that more rounds than errors are never needed.
@@ -64,7 +63,7 @@ def _best(job: Job, errors: list[Finding], judge: Judge) -> tuple[Job, dict[str,
     best: tuple[Job, dict[str, Value], list[Finding]] | None = None
     fewest = len(errors)
     for fix in sorted(dict.fromkeys(fix for error in errors for fix in error.fixes), key=_changes_machines):
-        changed = _values(fix)
+        changed = changes_of(fix)
         if changed is None:
             continue
         candidate = with_values(job, changed, Origin(kind="override", where=str(fix)))
@@ -83,19 +82,6 @@ def _changes_machines(fix: Fix) -> bool:
 
 def _errors(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "error"]
-
-
-def _values(fix: Fix) -> dict[str, Value] | None:
-    found: dict[str, Value] = {}
-    for override in fix.overrides:
-        path, _, text = override.partition("=")
-        if path not in fields():
-            return None
-        try:
-            found[path] = convert(yaml.safe_load(text), field_at(path).type, field_at(path).meta)
-        except (ValueError, yaml.YAMLError):
-            return None
-    return found
 
 
 def _word(value: Value) -> str:

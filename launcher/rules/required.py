@@ -27,7 +27,12 @@ def model_is_known(facts: Facts) -> Iterator[Fault]:
         missing.append("model.intermediate_size")
     if missing:
         names = ", ".join(missing)
-        yield Fault(message=f"{names} not set: choose model=… or model.path=DIR", fields=tuple(missing))
+        named = model.hub_id or model.path
+        known = f" (the config.json of {named} is not on this machine)" if named and model.hidden_size is None else ""
+        yield Fault(
+            message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it",
+            fields=tuple(missing),
+        )
 
 
 def _is_read_by_the_backend(facts: Facts) -> bool:

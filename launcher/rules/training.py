@@ -2,7 +2,11 @@
 
 from collections.abc import Iterator
 
+from launcher.job.model import Model
 from launcher.rules.registry import Facts, Fault, rule
+
+# Where megatron-core and the models score groups of experts; see `group_scores_differ`.
+GROUP_SCORES = "megatron-core 0.16.1 moe_utils.py:553; Hugging Face modeling_deepseek_v2.py, modeling_deepseek_v3.py"
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 
@@ -20,19 +24,25 @@ def global_batch_divides(facts: Facts) -> Iterator[Fault]:
     )
 
 
-@rule("BATCH-VPP", source="megatron-core 0.16.1 schedules.py: interleaved schedule")
+@rule("BATCH-VPP", source="megatron-core 0.12.1 schedules.py:777-800, 0.16.1 schedules.py:995-1017")
 def micro_batches_fill_stages(facts: Facts) -> Iterator[Fault]:
-    """The interleaved schedule runs micro-batches in groups of pp; the rest of a group must be empty or full enough."""
+    """The interleaved schedule runs micro-batches in groups, of pp unless said; each holds pp of them at least."""
     job = facts.job
     size, dp, vpp, pp = job.batch.global_batch_size, job.parallel.dp, job.parallel.vpp, job.parallel.pp
     if size is None or dp is None or vpp is None or vpp == 1 or pp == 1 or size % (job.batch.micro_batch_size * dp):
         return
     count, group = size // (job.batch.micro_batch_size * dp), job.parallel.microbatch_group_size or pp
-    if 0 < count % group < pp:
+    fields = ("batch.global_batch_size", "batch.micro_batch_size", "parallel.vpp", "parallel.microbatch_group_size")
+    if not pp <= group <= count:
+        yield Fault(
+            message=f"groups of {group} micro-batches: the interleaved schedule takes pp {pp} to all {count} of a step",
+            fields=fields,
+        )
+    elif 0 < count % group < pp:
         yield Fault(
             message=f"{count} micro-batches leave {count % group} beyond groups of {group}; "
             f"the interleaved schedule needs 0 or at least pp {pp}",
-            fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.vpp"),
+            fields=fields,
         )
 
 
@@ -114,6 +124,27 @@ def recompute_layers_fit_stage(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@rule("RC-FULL-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
+def recompute_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
+    """Layers recomputed per chunk belong to full recompute by blocks: a count for each chunk, none above num_layers."""
+    recompute, parallel = facts.job.recompute, facts.job.parallel
+    counts, path = recompute.layers_per_chunk, "recompute.layers_per_chunk"
+    if not counts:
+        return
+    if recompute.granularity != "full" or recompute.method != "block":
+        message = f"{path}: needs recompute.granularity=full and recompute.method=block"
+        yield Fault(message=message, fields=(path, "recompute.granularity", "recompute.method"))
+    elif recompute.per_pp_rank:
+        message = f"{path} counts chunks, recompute.per_pp_rank stages: one of them"
+        yield Fault(message=message, fields=(path, "recompute.per_pp_rank"))
+    elif len(counts) != parallel.pp * (parallel.vpp or 1):
+        message = f"{path} has {len(counts)} numbers for {parallel.pp * (parallel.vpp or 1)} chunks (pp × vpp)"
+        yield Fault(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
+    elif min(counts) < 0 or max(counts) > (recompute.num_layers or max(counts)):
+        message = f"{path} {list(counts)}: from 0 to recompute.num_layers {recompute.num_layers}"
+        yield Fault(message=message, fields=(path, "recompute.num_layers"))
+
+
 @rule("RC-SELECTIVE", source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751")
 def selective_recompute_takes_modules(facts: Facts) -> Iterator[Fault]:
     """Selective recompute is chosen by modules; method and number of layers belong to full recompute."""
@@ -191,11 +222,32 @@ def router_groups_fit(facts: Facts) -> Iterator[Fault]:
         yield Fault(message=f"topk_group {model.topk_group} is more than n_group {model.n_group}", fields=fields)
 
 
+def group_scores_differ(model: Model) -> str:
+    """Return how megatron-core's choice of expert groups differs from the model's own; empty where it does not.
+
+    megatron-core scores a group by the sum of its best topk / topk_group experts (0.16.1 moe_utils.py:553); Hugging
+    Face's DeepSeek-V2 (softmax) by the best one, DeepSeek-V3 (sigmoid) by the best two.
+    """
+    top, groups, visited = model.num_experts_per_tok, model.n_group, model.topk_group
+    if top is None or groups is None or visited is None or groups <= visited:
+        return ""
+    theirs = 2 if model.scoring_func == "sigmoid" else 1
+    if top // visited == theirs:
+        return ""
+    return (
+        f"a group of experts counts its best {top // visited} (num_experts_per_tok {top} / topk_group {visited}), "
+        f"in Hugging Face's model its best {theirs}: pretrained weights meet other groups"
+    )
+
+
 @rule("MOE-BIAS-SIGMOID", source=f"{_CONFIG}: moe_router_enable_expert_bias; MindFormers transformer_config.py:2475")
 def expert_bias_needs_sigmoid(facts: Facts) -> Iterator[Fault]:
     """The learned expert bias is defined for sigmoid scores."""
     model = facts.job.model
-    unknown = facts.as_written and model.model_type is None  # a class that only the backend knows has its own default
+    flags = (flag for flag, path in facts.fields_by_flag.items() if path == "model.scoring_func")
+    # A class that only the backend knows has its own default, which an existing file need not write.
+    named = facts.catalogue is not None and facts.catalogue.style != "argparse"
+    unknown = facts.as_written and named and (model.model_type is None or not any(map(facts.given, flags)))
     if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
         yield Fault(
             message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",

@@ -57,6 +57,10 @@ PAIRS = {
         {"recompute": {"granularity": "full", "num_layers": 9, "method": "block"}},
         {"recompute": {"granularity": "full", "num_layers": 8, "method": "block"}},
     ),
+    "RC-FULL-CHUNKS": (
+        {"recompute": {"granularity": "full", "num_layers": 2, "method": "block", "layers_per_chunk": [2, 1]}},
+        {"recompute": {"granularity": "full", "num_layers": 2, "method": "block", "layers_per_chunk": [2]}},
+    ),
     "RC-SELECTIVE": (
         {"recompute": {"granularity": "selective", "method": "block"}},
         {"recompute": {"granularity": "selective"}},

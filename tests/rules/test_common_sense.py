@@ -1,7 +1,10 @@
 """Each common-sense rule: the smallest job that breaks it and the nearest one that passes."""
 
+import dataclasses
+
 import pytest
 
+from launcher.job import Origin
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, Facts
 from tests.conftest import MOE_MODEL, make_job
@@ -23,6 +26,10 @@ PAIRS = {
     "SENSE-SAMPLES": (
         {"schedule": {"train_iters": None, "train_samples": 15}},
         {"schedule": {"train_iters": None, "train_samples": 16}},
+    ),
+    "SENSE-SAMPLES-REST": (
+        {"schedule": {"train_iters": None, "train_samples": 40}},
+        {"schedule": {"train_iters": None, "train_samples": 48}},
     ),
     "SENSE-LENGTH": ({"schedule": {"epochs": 1}}, {}),
     "SENSE-VOCAB": ({"tokenizer": {"padded_vocab_size": 511}}, {"tokenizer": {"padded_vocab_size": 512}}),
@@ -126,7 +133,9 @@ MORE = {
 
 
 def broken_rules(tree):
-    return {finding.rule for finding in run(Facts(job=make_job(tree), backend="megatron_lm"))}
+    origins = {f"{section}.{name}": Origin(kind="override") for section in tree for name in tree[section]}
+    job = dataclasses.replace(make_job(tree), origins=origins) if "parallel" in tree else make_job(tree)
+    return {finding.rule for finding in run(Facts(job=job, backend="megatron_lm"))}
 
 
 @pytest.mark.parametrize("id_", PAIRS)

@@ -7,6 +7,7 @@ from launcher.rules.engine import load, run
 from launcher.rules.finding import Finding
 from launcher.rules.fixes import with_fixes
 from launcher.rules.registry import Facts
+from launcher.rules.variants import Variants
 from tests.conftest import make_job
 
 load()
@@ -18,7 +19,7 @@ def judge(job: Job) -> list[Finding]:
 
 def fixed(tree, *, moe=False):
     job = make_job(tree, moe=moe)
-    return job, with_fixes(judge(job), job, judge)
+    return job, with_fixes(judge(job), lambda: Variants(job))
 
 
 def apply(job: Job, override: str) -> Job:

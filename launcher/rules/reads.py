@@ -1,0 +1,137 @@
+"""What a function looks at: jobs and mappings that note every value read from them."""
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+from launcher.job import Job
+from launcher.translate.native import NativeArgs
+
+EVERY_FLAG = "--*"
+_T = TypeVar("_T")
+
+
+class _Current(threading.local):
+    """Where reads are noted, in each thread its own."""
+
+    def __init__(self) -> None:
+        self.found: set[str] = set()
+
+
+_current = _Current()
+
+
+@contextmanager
+def reading() -> Iterator[set[str]]:
+    """Collect what is read inside: canonical paths, and `--flag` for native arguments."""
+    before, _current.found = _current.found, set()
+    try:
+        yield _current.found
+    finally:
+        _current.found = before
+
+
+def flag_token(flag: str) -> str:
+    """Return how a native argument is noted, so that it is no canonical path."""
+    return f"--{flag}"
+
+
+class NotedMapping(Mapping[str, _T], Generic[_T]):
+    """A mapping by native argument that notes which names are looked up; walking over it notes all."""
+
+    def __init__(self, values: Mapping[str, _T]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> _T:
+        _current.found.add(flag_token(name))
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        _current.found.add(flag_token(str(name)))
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        _current.found.add(EVERY_FLAG)
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        _current.found.add(EVERY_FLAG)
+        return len(self._values)
+
+
+def noted(job: Job) -> Job:
+    """Return an equal job that notes which leaves are read."""
+    found = _noted(job, "")
+    assert isinstance(found, Job)
+    return found
+
+
+def noted_native(native: NativeArgs) -> NativeArgs:
+    """Return equal arguments that note, whatever is read of them, that all were read."""
+    made: NativeArgs = object.__new__(_NotedNative)
+    for field in dataclasses.fields(native):
+        object.__setattr__(made, field.name, getattr(native, field.name))
+    return made
+
+
+class _NotedNative(NativeArgs):
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "args":
+            _current.found.add(EVERY_FLAG)
+        return object.__getattribute__(self, name)
+
+
+def _noted(node: Any, prefix: str) -> Any:
+    cls: Any = type(node)
+    made: Any = object.__new__(_noted_class(cls, prefix))
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = _noted(value, f"{prefix}{field.name}.")
+        object.__setattr__(made, field.name, value)
+    return made
+
+
+@cache
+def _noted_class(cls: Any, prefix: str) -> type:
+    """Return a subclass whose leaves note their path when they are read; its properties read leaves, too."""
+    sections = {field.name for field in dataclasses.fields(cls) if dataclasses.is_dataclass(field.type)}
+    tokens = {
+        field.name: prefix + field.name
+        for field in dataclasses.fields(cls)
+        if field.name not in sections and field.name != "origins"
+    }
+
+    def __getattribute__(self: Any, name: str) -> Any:
+        if name in tokens:
+            _current.found.add(tokens[name])
+        return object.__getattribute__(self, name)
+
+    return type(cls.__name__, (cls,), {"__slots__": (), "__getattribute__": __getattribute__})
+
+
+def changed_leaves(one: Any, two: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the paths of the leaves that differ; sections that are the same object are not looked into."""
+    cls: Any = type(one)
+    for name, is_section in _parts(cls):
+        first, second = getattr(one, name), getattr(two, name)
+        if first is second:
+            continue
+        if is_section:
+            yield from changed_leaves(first, second, f"{prefix}{name}.")
+        elif type(first) is not type(second) or first != second:
+            yield prefix + name
+
+
+@cache
+def _parts(cls: Any) -> tuple[tuple[str, bool], ...]:
+    return tuple(
+        (field.name, dataclasses.is_dataclass(field.type))
+        for field in dataclasses.fields(cls)
+        if field.name != "origins"
+    )

@@ -1,0 +1,162 @@
+"""Findings that come from no rule: from the mapping, the catalogues, reading, rehearsing. What each means, as data."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a finding's id means.
+
+    Attributes:
+        severity: of its findings; several joined with a comma.
+        doc: what it says and why, one or two sentences.
+        works: what to do about it.
+        source: who says it.
+    """
+
+    id: str
+    severity: str
+    doc: str
+    works: str
+    source: str = "launch"
+
+
+TOLD: dict[str, Told] = {}
+
+
+def tell(id: str, severity: str, doc: str, works: str, source: str = "launch") -> None:
+    """Declare what the findings of an id mean; rooms and backends with ids of their own call it when imported."""
+    TOLD[id] = Told(id=id, severity=severity, doc=doc, works=works, source=source)
+
+
+for _id, _severity, _doc, _works in (
+    (
+        "MAP-UNSUPPORTED",
+        "error, warning",
+        "The chosen backend and version cannot express a value that the job sets; nothing is dropped silently. "
+        "It is a warning where training is unaffected.",
+        "change the field as the finding says, take another backend or version, or pass a native argument with "
+        "backend.args.NAME=VALUE; launch explain FIELD shows what every backend can",
+    ),
+    (
+        "ARG-UNKNOWN",
+        "error",
+        "A pass-through argument (backend.args.NAME) is not in the catalogue of this backend version: its parser would "
+        "refuse or ignore it.",
+        "take the name that is suggested; launch args BACKEND lists all, launch explain NAME says which version has it",
+    ),
+    (
+        "ARG-VALUE",
+        "error",
+        "The value of a pass-through argument has the wrong type, or is none of the choices of the backend's parser.",
+        "launch explain NAME shows type, choices and default",
+    ),
+    (
+        "ARG-CONTRADICTION",
+        "error",
+        "A pass-through argument says something else than a field that the job sets, for the same native argument.",
+        "say it once: as the field (every backend understands it), or as backend.args.NAME",
+    ),
+    (
+        "ARG-REPLACED",
+        "change",
+        "A pass-through argument replaces what the launcher would have written by itself; null leaves it out.",
+        "nothing, if that is what you want; else leave backend.args.NAME out",
+    ),
+    (
+        "MODEL-LOCAL",
+        "warning",
+        "The backend reads weights and tokenizer from a local directory, but the job names a model of a hub: the plan "
+        "refers to the environment variable MODEL_PATH.",
+        "download the model and set model.path=DIR, or export MODEL_PATH when it starts",
+    ),
+    (
+        "REQ-BACKEND",
+        "error",
+        "No backend is chosen, or it or its version is not installed here.",
+        "backend=NAME, backend.version=V; launch --help names the backends",
+    ),
+    (
+        "RULES-DISABLED",
+        "warning",
+        "A rule is switched off by rules.disable: what it would have found is not told.",
+        "take its id out of rules.disable when the reason for it is gone",
+    ),
+    (
+        "IMPORT",
+        "error",
+        "Something in the file cannot be read: an argument that this version does not have, a value that does not fit, "
+        "a loop or eval that cannot be resolved without running the script.",
+        "correct the line that is named, give variables with --set NAME=VALUE, or take the rest with --partial",
+    ),
+    (
+        "EST-FITS",
+        "error",
+        "The estimate of one device's memory is above what the hardware has, by more than the estimate's own error.",
+        "launch estimate names changes that make it fit; estimate.enforce=false starts it anyway",
+    ),
+    (
+        "EST-VALUE",
+        "error",
+        "A value that no job can have (below its minimum, not a number) was given to an estimate.",
+        "launch explain FIELD shows type, unit and limits",
+    ),
+    (
+        "EST-HARDWARE-NAME",
+        "error",
+        "There is no hardware file of that name.",
+        "hardware=NAME takes one that is suggested, or the path of a YAML file of your own",
+    ),
+    (
+        "REHEARSE-UNSUPPORTED",
+        "error",
+        "The rehearsal cannot honour a value that changes training, and does not train something else instead.",
+        "change the value for the rehearsal, rehearse.entry=native, or run on the backend's own stack",
+    ),
+    (
+        "REHEARSE-NATIVE",
+        "error",
+        "The backend's own entry point cannot run here on CPU: a package or a checkout is missing.",
+        "install or export what the finding names, or rehearse.entry=core",
+    ),
+    (
+        "REHEARSE-NODES",
+        "error",
+        "A job of several nodes cannot be rehearsed on one machine as it is.",
+        "rehearse.shrink=true, rehearse.fake_world=true, or a cluster with real nodes",
+    ),
+    (
+        "DEEP-REFUSED",
+        "error",
+        "The real megatron-core refuses the job while it builds the model or runs the first step of a rank.",
+        "read the message: it is megatron-core's own, with the rank and what it did",
+    ),
+    (
+        "DEEP-SHRUNK",
+        "change",
+        "What was smaller when check --deep built the job: widths, lengths and the batch. Layers, experts and the "
+        "layout are the job's own.",
+        "nothing; what only real widths show is not judged here",
+    ),
+    (
+        "DEEP-NOT-RUN",
+        "warning",
+        "check --deep could not start the real megatron-core; the job is judged by the rules alone.",
+        "pip install 'launch-llm[rehearsal]'",
+    ),
+    (
+        "BALANCE",
+        "error",
+        "launch balance has no answer: there is no pipeline, a figure is missing, or no split keeps every stage within "
+        "its memory; the finding says which stage lacks how much.",
+        "more stages, more recomputation, a smaller micro batch; hardware=NAME where figures are missing",
+    ),
+    (
+        "SEARCH-NEEDS",
+        "error",
+        "launch search cannot rank anything without this value: model, hardware, global batch and sequence length are "
+        "not searched.",
+        "set the field that the finding names",
+    ),
+):
+    tell(_id, _severity, _doc, _works)

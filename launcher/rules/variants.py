@@ -1,0 +1,268 @@
+"""Judging many variants of one job fast: after a change, only what reads a changed value is looked at again.
+
+The first judgement notes what every row of the mapping table and every rule reads: canonical fields and native
+arguments. Both are pure functions, so one whose reads are unchanged says what it said before. A variant therefore costs
+its changed rows and rules only, and one that cannot touch a standing error is refused without looking at any.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from launcher.job import Job, Value, with_values
+from launcher.rules.engine import findings_of
+from launcher.rules.finding import Finding
+from launcher.rules.native import facts_of
+from launcher.rules.reads import (
+    EVERY_FLAG,
+    NotedMapping,
+    changed_leaves,
+    flag_token,
+    noted,
+    noted_native,
+    reading,
+)
+from launcher.rules.registry import Facts, Rule, applicable_rules
+from launcher.translate.backend import Backend
+from launcher.translate.engine import active_rows, gap_finding, pass_through, write_row
+from launcher.translate.native import NativeArg, NativeArgs
+from launcher.translate.rows import Gap, Row
+
+# What decides which rows and rules there are: a variant that changes it is judged from scratch.
+_CHOICES = ("backend.", "rules.")
+_Written = tuple[list[NativeArg], Finding | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A row, a field that the backend does not take, or a rule; what it reads; the errors that it gave."""
+
+    reads: frozenset[str]
+    errors: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The first error of a variant, and the canonical fields that decided it.
+
+    Whoever has the same values in all of `reads` has the same error, whatever its other values; None: not known.
+    """
+
+    finding: Finding
+    reads: frozenset[str] | None
+
+
+class Variants:
+    """A job, and the errors of it with other values.
+
+    Verdicts are those of `launcher.pipeline.judge`, thousands a second. Values count as set where the job set them:
+    a variant has the job's origins.
+
+    Args:
+        prepare: what is done to a job before it is translated; a pure function.
+        backend, version: as chosen by the job; without a backend only rules that hold everywhere are applied.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        backend: Backend | None = None,
+        version: str = "",
+        prepare: Callable[[Job], Job] = lambda job: job,
+    ) -> None:
+        self.job = job
+        self._backend = backend
+        self._version = version
+        self._prepare = prepare
+        self._prepared = prepare(job)
+        self._rows: list[Row] = []
+        self._gaps: list[tuple[str, Gap]] = []
+        if backend is not None:
+            table = backend.table(version)
+            self._rows, self._gaps = list(active_rows(table, version)), list(table.unsupported.items())
+        self._written, self._row_parts = self._first_rows()
+        self._native, self._more = self._passed(self._prepared, self._written)
+        self._facts = self._facts_of(self._prepared, self._native)
+        self._rules = [rule for rule in applicable_rules(self._facts) if rule.severity == "error"]
+        self._rule_parts = self._first_rules()
+        self._rows_by_read = _by_read(self._row_parts)
+        self._rules_by_read = _by_read(self._rule_parts)
+
+    def errors(self, changes: Mapping[str, Value]) -> list[Finding]:
+        """Return the errors of the job with these values, in no particular order."""
+        job, changed = self._changed(changes)
+        return list(self._errors(job, changed))
+
+    def passes(self, changes: Mapping[str, Value]) -> bool:
+        """Tell whether the job with these values has no error; stops at the first one."""
+        job, changed = self._changed(changes)
+        return not self.leaves_an_error(changed) and next(self._errors(job, changed), None) is None
+
+    def refused(self, changes: Mapping[str, Value]) -> Refusal | None:
+        """Return the first error of the job with these values and what decided it; None: it passes."""
+        job, changed = self._changed(changes)
+        if any(path.startswith(_CHOICES) for path in changed) or self._prepared.backend.args:
+            first = next(self._errors(job, changed), None)
+            return None if first is None else Refusal(finding=first, reads=None)
+        first = next(self._errors(job, set(changed)), None)
+        if first is None:
+            return None
+        return Refusal(finding=first, reads=self._reads_of(first, job))
+
+    def _reads_of(self, error: Finding, job: Job) -> frozenset[str] | None:
+        """Return the canonical fields that the row or rule behind an error reads on its way to it."""
+        watched = noted(job)
+        for index in filter(lambda each: self._may_give(each, error), range(len(self._rows) + len(self._gaps))):
+            with reading() as reads:
+                found = self._row(watched, index)[1]
+            if found == error:
+                return frozenset(reads)
+        native, _ = self._passed(job, [self._row(job, index) for index in range(len(self._rows) + len(self._gaps))])
+        facts = self._noted(self._facts_of(job, native), native)
+        for rule in self._rules:
+            if rule.id == error.rule:
+                with reading() as reads:
+                    found = next((each for each in _errors_of(rule, facts) if each == error), None)
+                if found is not None:
+                    return self._origins(frozenset(reads))
+        return None
+
+    def _may_give(self, index: int, error: Finding) -> bool:
+        """Tell whether a row or gap concerns a field that the error names."""
+        names = self._rows[index].fields if index < len(self._rows) else (self._gaps[index - len(self._rows)][0],)
+        return not set(names).isdisjoint(error.fields)
+
+    def leaves(self, changes: Mapping[str, Value]) -> frozenset[str]:
+        """Return the paths of the values that differ then, those that follow from others included."""
+        return frozenset(self._changed(changes)[1])
+
+    def leaves_an_error(self, leaves: Collection[str]) -> bool:
+        """Tell whether an error of the job reads none of these paths, so that it stands whatever values they get."""
+        return any(reads is not None and reads.isdisjoint(leaves) for reads in self._standing)
+
+    def _changed(self, changes: Mapping[str, Value]) -> tuple[Job, set[str]]:
+        job = self._prepare(with_values(self.job, changes))
+        return job, set(changed_leaves(self._prepared, job))
+
+    def _errors(self, job: Job, changed: set[str]) -> Iterator[Finding]:
+        if any(path.startswith(_CHOICES) for path in changed):
+            yield from Variants(job, self._backend, self._version).errors({})
+            return
+        again = _touched(self._rows_by_read, changed)
+        written = list(self._written)
+        for index in again:
+            written[index] = self._row(job, index)
+        yield from (found for _, found in written if found is not None and found.severity == "error")
+        native, more = (self._native, self._more) if not again else self._passed(job, written)
+        yield from (finding for finding in more if finding.severity == "error")
+        facts = self._facts_of(job, native)
+        if facts.job is not job:
+            changed |= set(changed_leaves(self._facts.job, facts.job))
+        if again:
+            changed |= _changed_flags(self._facts, facts)
+        rules = _touched(self._rules_by_read, changed)
+        for index, part in enumerate(self._rule_parts):
+            if index not in rules:
+                yield from part.errors
+        for index in rules:
+            yield from _errors_of(self._rules[index], facts)
+
+    def _first_rows(self) -> tuple[list[_Written], list[_Part]]:
+        job = noted(self._prepared)
+        written: list[_Written] = []
+        parts: list[_Part] = []
+        for index in range(len(self._rows) + len(self._gaps)):
+            with reading() as reads:
+                args, finding = self._row(job, index)
+            written.append((args, finding))
+            is_error = finding is not None and finding.severity == "error"
+            parts.append(_Part(reads=frozenset(reads), errors=(finding,) if finding is not None and is_error else ()))
+        return written, parts
+
+    def _row(self, job: Job, index: int) -> _Written:
+        assert self._backend is not None
+        if index < len(self._rows):
+            return write_row(job, self._rows[index], self._backend, self._version)
+        path, gap = self._gaps[index - len(self._rows)]
+        return [], gap_finding(job, path, gap, self._backend, self._version)
+
+    def _passed(self, job: Job, written: list[_Written]) -> tuple[NativeArgs | None, list[Finding]]:
+        if self._backend is None:
+            return None, []
+        args = [arg for args, _ in written for arg in args]
+        more: list[Finding] = []
+        if job.backend.args:
+            args, more = pass_through(job, args, self._backend, self._version)
+        return NativeArgs(backend=self._backend.name, version=self._version, args=tuple(args)), more
+
+    def _facts_of(self, job: Job, native: NativeArgs | None) -> Facts:
+        if self._backend is None or native is None:
+            return Facts(job=job)
+        return facts_of(job, self._backend, self._version, native)
+
+    def _first_rules(self) -> list[_Part]:
+        facts = self._noted(self._facts, self._native)
+        parts = []
+        for rule in self._rules:
+            with reading() as reads:
+                errors = tuple(_errors_of(rule, facts))
+            parts.append(_Part(reads=frozenset(reads), errors=errors))
+        return parts
+
+    @staticmethod
+    def _noted(facts: Facts, native: NativeArgs | None) -> Facts:
+        return replace(
+            facts,
+            job=noted(facts.job),
+            native=None if native is None else noted_native(native),
+            values=NotedMapping(facts.values),
+            written=NotedMapping(facts.written),
+        )
+
+    @cached_property
+    def _standing(self) -> list[frozenset[str] | None]:
+        """What the errors of the job read, flags traced back to the fields they come from; None: not known."""
+        parts = [part for part in (*self._row_parts, *self._rule_parts) if part.errors]
+        found: list[frozenset[str] | None] = [self._origins(part.reads) for part in parts]
+        return [*found, *(None for finding in self._more if finding.severity == "error")]
+
+    def _origins(self, reads: frozenset[str]) -> frozenset[str] | None:
+        """Return the canonical fields behind what was read; None where arguments that are passed through change it."""
+        if self._prepared.backend.args or EVERY_FLAG in reads:
+            return None
+        return reads.union(*(self._fields_by_flag.get(token, ()) for token in reads))
+
+    @cached_property
+    def _fields_by_flag(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for row, part, (args, _) in zip(self._rows, self._row_parts, self._written, strict=False):
+            for flag in {*row.flags, *(arg.flag for arg in args)}:
+                found.setdefault(flag_token(flag), set()).update(part.reads)
+        return found
+
+
+def _errors_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
+    return (finding for finding in findings_of(rule, facts) if finding.severity == "error")
+
+
+def _by_read(parts: list[_Part]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for index, part in enumerate(parts):
+        for token in part.reads:
+            found.setdefault(token, []).append(index)
+    return found
+
+
+def _touched(by_read: Mapping[str, list[int]], changed: Iterable[str]) -> dict[int, None]:
+    return dict.fromkeys(index for token in changed for index in by_read.get(token, ()))
+
+
+def _changed_flags(before: Facts, after: Facts) -> set[str]:
+    """Return the tokens of the native arguments that differ, with the one for all of them if any does."""
+    found: set[str] = set()
+    for one, two in ((before.values, after.values), (before.written, after.written)):
+        for flag in one.keys() | two.keys():
+            first, second = one.get(flag, one), two.get(flag, two)
+            if first is not second and (type(first) is not type(second) or first != second):
+                found.add(flag_token(flag))
+    return found | {EVERY_FLAG} if found else found
