@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
-from launcher.balance.express import Expressed, Inexpressible, express
-from launcher.balance.from_job import Posed, pose, split_values
-from launcher.balance.problem import Problem
+from launcher.balance.express import Expressed, Inexpressible, counts_each_chunk, express
+from launcher.balance.from_job import Posed, even_split, pose, split_values
+from launcher.balance.problem import Problem, Split
+from launcher.balance.schedule import schedule
 from launcher.balance.solve import Balanced, Infeasible, balance
+from launcher.balance.timing import simulate
 from launcher.estimate.estimate import estimate
 from launcher.estimate.result import Estimate
 from launcher.job import Job, with_values
@@ -27,6 +30,8 @@ class Answer:
         balanced: the solver's answer.
         job: the job with the split, as Megatron-core would take it.
         after: its estimate.
+        times: seconds of a step, split evenly and as answered, by measured times where some were given.
+        measured: whether some were.
         expressed: the split in the terms of the job's backend; None: the job has no backend.
     """
 
@@ -34,6 +39,8 @@ class Answer:
     balanced: Balanced
     job: Job
     after: Estimate
+    times: tuple[float, float]
+    measured: bool
     expressed: Expressed | Inexpressible | None
 
     def as_tree(self) -> dict[str, Any]:
@@ -44,8 +51,9 @@ class Answer:
         tree: dict[str, Any] = {
             "layers": _by_virtual(split.layers(), stages),
             "recomputed": _by_virtual(split.in_mode(problem, "full"), stages),
-            "before": {"step_s": _seconds(before), "peak_reserved": [s.peak_reserved for s in before.stages]},
-            "after": {"step_s": _seconds(after), "peak_reserved": [s.peak_reserved for s in after.stages]},
+            "before": {"step_s": self.times[0], "peak_reserved": [s.peak_reserved for s in before.stages]},
+            "after": {"step_s": self.times[1], "peak_reserved": [s.peak_reserved for s in after.stages]},
+            "measured": self.measured,
             "capacity": after.capacity,
             "pipeline_s": self.balanced.time,
             "bound_s": self.balanced.bound,
@@ -64,10 +72,6 @@ class Answer:
 def _by_virtual(parts: tuple[int, ...], stages: int) -> list[list[int]]:
     """Return figures per chunk as rows of stages, one row for each virtual chunk."""
     return [list(parts[start : start + stages]) for start in range(0, len(parts), stages)]
-
-
-def _seconds(answer: Estimate) -> float | None:
-    return answer.time.step_s if answer.time else None
 
 
 def balance_job(
@@ -102,8 +106,9 @@ def balance_job(
     def solve(asked: Problem, roughly: bool) -> Balanced:
         return balance(asked, seconds=seconds, gap=gap, quick=quick or roughly, watch=watch)
 
+    each = recompute and counts_each_chunk(job)
     for _ in range(_CORRECTIONS):
-        balanced, problem = _solve(problem, solve)
+        balanced, problem = _solve(problem, solve, each=each)
         changed = with_values(posed.start, split_values(posed.start, problem, balanced.split))
         after = estimate(changed, changes=False)
         over = _over(after)
@@ -113,10 +118,34 @@ def balance_job(
     else:
         worst = max(range(problem.stages), key=over.__getitem__)
         raise Infeasible("no split that the estimate accepts", worst, over[worst])
-    expressed = express(job, problem, balanced.split) if job.backend.name else None
+    even = even_split(posed)
     return Answer(
-        posed=replace(posed, problem=problem), balanced=balanced, job=changed, after=after, expressed=expressed
+        posed=replace(posed, problem=problem),
+        balanced=balanced,
+        job=changed,
+        after=after,
+        times=(
+            _corrected(posed.before, posed.problem, problem, even),
+            _corrected(after, posed.problem, problem, balanced.split),
+        ),
+        measured=reshape is not None,
+        expressed=express(job, problem, balanced.split) if job.backend.name else None,
     )
+
+
+def _corrected(answer: Estimate, estimated: Problem, posed: Problem, split: Split) -> float:
+    """Return the seconds of a step whose pipeline takes the posed times instead of the estimated ones.
+
+    What follows the pipeline (reduction, optimizer) stays as estimated.
+    """
+    assert answer.time is not None
+    if all(getattr(estimated, name) == getattr(posed, name) for name in ("kinds", "fixed", "transfer")):
+        return answer.time.step_s
+    steps = schedule(posed.stages, posed.chunks, posed.micro_batches, posed.few_in_flight)
+    new, old = (
+        simulate(problem, steps, [*chain.from_iterable(split.durations(problem))]) for problem in (posed, estimated)
+    )
+    return answer.time.step_s + new - old
 
 
 def _over(after: Estimate) -> list[float]:
@@ -125,13 +154,16 @@ def _over(after: Estimate) -> list[float]:
     return [max(0.0, stage.peak_reserved + after.outside - after.capacity) for stage in after.stages]
 
 
-def _solve(problem: Problem, solve: Callable[[Problem, bool], Balanced]) -> tuple[Balanced, Problem]:
+def _solve(problem: Problem, solve: Callable[[Problem, bool], Balanced], *, each: bool) -> tuple[Balanced, Problem]:
     """Solve quickly with every number of recomputed layers a chunk, then the best of them as well as was asked for.
 
-    A job says one number of recomputed layers for all chunks. Neither fewest nor most is best in general: what is
-    recomputed costs time, what is not may force an uneven split.
+    Neither fewest nor most is best in general: what is recomputed costs time, what is not may force an uneven split.
+
+    Args:
+        each: every chunk has a number of its own, so that one program finds all of them.
     """
-    if all(len(kind.modes) == 1 for kind in problem.kinds):
+    if each or all(len(kind.modes) == 1 for kind in problem.kinds):
+        problem = replace(problem, in_order=each)
         return solve(problem, False), problem
     best: tuple[float, Problem] | None = None
     tightest: Infeasible | None = None

@@ -10,6 +10,7 @@ from launcher.balance.problem import Problem, Split
 from launcher.job import Job, Origin, Value, with_values
 from launcher.pipeline import Outcome, judge
 from launcher.rules.finding import Finding
+from launcher.translate.native import NativeArg
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 
@@ -20,12 +21,14 @@ class Expressed:
 
     Attributes:
         how: the field that carries the layers.
+        native: the backend's own arguments that say so, where they differ from the job's.
         refused: the ways that came before it, with the first reason of the backend.
     """
 
     how: str
     values: dict[str, Value]
     outcome: Outcome
+    native: tuple[NativeArg, ...]
     refused: tuple[tuple[str, str], ...]
 
 
@@ -42,17 +45,31 @@ def express(job: Job, problem: Problem, split: Split) -> Expressed | Inexpressib
     Raises:
         pipeline.Refused: the job has no backend.
     """
-    known = {_key(finding) for finding in judge(job, fixes=False).findings if finding.severity == "error"}
+    before = judge(job, fixes=False)
+    known = {_key(finding) for finding in before.findings if finding.severity == "error"}
+    said = {arg.flag: arg.value for arg in before.native}
     refused: list[tuple[str, str]] = []
-    for how, layers in _ways(job, split.layers()):
+    for how, layers in ways(job, split.layers(), job.parallel.pp):
         values = {**UNEVEN, **layers, **recompute_values(problem, split)}
         changed = {path: value for path, value in values.items() if value != _default(job, path) or path in layers}
         outcome = judge(with_values(job, changed, _ORIGIN), fixes=False)
         new = [f for f in outcome.findings if f.severity == "error" and _key(f) not in known]
         if not new:
-            return Expressed(how=how, values=changed, outcome=outcome, refused=tuple(refused))
+            native = tuple(arg for arg in outcome.native if said.get(arg.flag, said) != arg.value)
+            return Expressed(how=how, values=changed, outcome=outcome, native=native, refused=tuple(refused))
         refused.append((how, f"{new[0].rule}: {new[0].message}"))
     return Inexpressible(refused=tuple(refused))
+
+
+def counts_each_chunk(job: Job) -> bool:
+    """Tell whether the job's backend takes a number of recomputed layers for every chunk."""
+    if job.backend.name is None:
+        return False
+    path = "recompute.layers_per_chunk"
+    counts = (1, *(0 for _ in range(job.parallel.pp * (job.parallel.vpp or 1) - 1)))
+    values = {"recompute.granularity": "full", "recompute.method": "block", "recompute.num_layers": 1, path: counts}
+    findings = judge(with_values(job, values, _ORIGIN), fixes=False).findings
+    return not any(finding.severity == "error" and path in finding.fields for finding in findings)
 
 
 def _key(finding: Finding) -> tuple[str, tuple[str, ...]]:
@@ -65,9 +82,9 @@ def _default(job: Job, path: str) -> Value:
     return value_at(job, path)
 
 
-def _ways(job: Job, layers: tuple[int, ...]) -> Iterator[tuple[str, dict[str, Value]]]:
-    """Yield the ways to write these layers per chunk, the plainest first."""
-    stages, chunks = job.parallel.pp, job.parallel.vpp or 1
+def ways(job: Job, layers: tuple[int, ...], stages: int) -> Iterator[tuple[str, dict[str, Value]]]:
+    """Yield the ways to write layers per chunk (in the model's order), the plainest first: a name and the values."""
+    chunks = len(layers) // stages
     per_stage = [sum(layers[stage::stages]) for stage in range(stages)]
     if len(set(layers)) == 1:
         yield "an even split", {}

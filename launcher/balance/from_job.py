@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
-from launcher.balance.local import even
+from launcher.balance.local import even, kinds_in_order
 from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Split
 from launcher.balance.schedule import schedule
 from launcher.estimate import network
 from launcher.estimate.check import resolved
 from launcher.estimate.estimate import CannotEstimate, estimate
+from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import Machine, read_machine
 from launcher.estimate.memory import static
 from launcher.estimate.parameters import chunk_parameters
-from launcher.estimate.placement import CannotSplit, Chunk
+from launcher.estimate.placement import Chunk
 from launcher.estimate.result import Estimate
 from launcher.estimate.sizes import Sizes, kernel_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
@@ -29,7 +30,12 @@ UNEVEN: dict[str, Value] = {
     "parallel.account_for_embedding": None,
     "parallel.account_for_loss": None,
 }
-_RECOMPUTED = ("recompute.granularity", "recompute.method", "recompute.num_layers")
+_RECOMPUTED: dict[str, Value] = {
+    "recompute.granularity": None,
+    "recompute.method": None,
+    "recompute.num_layers": None,
+    "recompute.layers_per_chunk": (),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +86,15 @@ def split_values(job: Job, problem: Problem, split: Split) -> dict[str, Value]:
 
 
 def recompute_values(problem: Problem, split: Split) -> dict[str, Value]:
-    """Return the recomputation of a split, the same number of layers in every chunk; nothing where it has no choice."""
+    """Return the recomputation of a split; nothing where it has no choice."""
     if all(len(kind.modes) == 1 for kind in problem.kinds):
         return {}
-    most = min(problem.covered or 0, max(split.layers()))
+    chunks = split.in_mode(problem, "full")
+    most = max(chunks) if problem.covered is None else min(problem.covered, max(split.layers()))
     if not most:
-        return dict.fromkeys(_RECOMPUTED)
-    return dict(zip(_RECOMPUTED, ("full", "block", most), strict=True))
+        return dict(_RECOMPUTED)
+    same = problem.covered is not None or len(set(chunks)) == 1
+    return dict(zip(_RECOMPUTED, ("full", "block", most, () if same else chunks), strict=True))
 
 
 def pose(job: Job, *, recompute: bool = True, empty_ends: bool = False) -> Posed:
@@ -113,16 +121,24 @@ def pose(job: Job, *, recompute: bool = True, empty_ends: bool = False) -> Posed
     layout = layout_text(job, tuple(even(shape)))
     values: dict[str, Value] = {**UNEVEN, "parallel.layout": layout}
     if recompute:
-        values |= dict.fromkeys(_RECOMPUTED)
+        values |= _RECOMPUTED
     start = with_values(job, values)
     before = estimate(start, changes=False)
     if before.time is None or before.capacity is None:
         raise BadProblem("hardware: balancing needs the device's peak FLOP/s and memory, such as hardware=h100_80g")
-    problem = _problem(start, before, choose=recompute, empty_ends=empty_ends)
+    problem = _with_limits(layer_times(start, choose=recompute, empty_ends=empty_ends), before)
     return Posed(problem=problem, start=start, before=before)
 
 
-def _problem(start: Job, before: Estimate, *, choose: bool, empty_ends: bool) -> Problem:
+def layer_times(start: Job, *, choose: bool = True, empty_ends: bool = False) -> Problem:
+    """Return the layers of a job with their times and bytes, before any limit of memory.
+
+    Args:
+        choose: layers may be recomputed; the job itself then recomputes none.
+
+    Raises:
+        CannotSplit: the job's layers cannot be spread over its stages.
+    """
     split = resolved(start)
     if isinstance(split, CannotSplit):
         raise split
@@ -141,7 +157,13 @@ def _problem(start: Job, before: Estimate, *, choose: bool, empty_ends: bool) ->
     first = _fixed(sizes, machine, Chunk(kinds=(), embedding=True))
     last = _fixed(sizes, machine, Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
     activation = sizes.local_tokens * sizes.hidden * float(sizes.act)
-    problem = Problem(
+    if parts == 1:
+        last = Fixed(
+            forward=first.forward + last.forward,
+            backward=first.backward + last.backward,
+            keeps=first.keeps + last.keeps,
+        )
+    return Problem(
         stages=sizes.pp,
         chunks=sizes.vpp,
         micro_batches=sizes.micro_batches,
@@ -152,7 +174,18 @@ def _problem(start: Job, before: Estimate, *, choose: bool, empty_ends: bool) ->
         fewest=1,
         may_be_empty=frozenset({0, parts - 1}) if empty_ends else frozenset(),
     )
-    return _with_limits(problem, before, tuple(len(chunk.kinds) for chunk in _in_order(split.stages)))
+
+
+def layers_of(job: Job) -> list[int]:
+    """Return the layers of a job per chunk, in the model's order.
+
+    Raises:
+        CannotSplit: they cannot be spread over its stages.
+    """
+    split = resolved(job)
+    if isinstance(split, CannotSplit):
+        raise split
+    return [len(chunk.kinds) for chunk in _in_order(split.stages)]
 
 
 def _in_order(stages: tuple[tuple[Chunk, ...], ...]) -> list[Chunk]:
@@ -163,7 +196,8 @@ def _in_order(stages: tuple[tuple[Chunk, ...], ...]) -> list[Chunk]:
 def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, *, choose: bool) -> Kind:
     one = Chunk(kinds=(moe,))
     plain = _cost(sizes, machine, one)
-    modes = [Mode(name="none", backward=plain.backward_total, keeps=plain.keeps)]
+    own = "full" if sizes.recompute in ("full", "block") else "none"
+    modes = [Mode(name=own, backward=plain.backward_total, keeps=plain.keeps)]
     if choose:
         again = _cost(sizes, machine, one, recompute="full")
         modes.append(Mode(name="full", backward=again.backward_total, keeps=again.keeps))
@@ -177,8 +211,6 @@ def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, *, choose: bool
 
 
 def _cost(sizes: Sizes, machine: Machine, chunk: Chunk, recompute: str | None = None) -> ChunkCost:
-    from dataclasses import replace
-
     kernels = kernel_sizes(sizes if recompute is None else replace(sizes, recompute=recompute))
     return cost(parts_of(kernels, machine, chunk))
 
@@ -188,26 +220,31 @@ def _fixed(sizes: Sizes, machine: Machine, chunk: Chunk) -> Fixed:
     return Fixed(forward=made.forward_total, backward=made.backward_total, keeps=made.keeps)
 
 
-def _with_limits(problem: Problem, before: Estimate, layers: tuple[int, ...]) -> Problem:
+def _dealt(problem: Problem) -> Split:
+    """Return the layers spread evenly, nothing recomputed that need not be."""
+    dealt = kinds_in_order(problem, even(problem))
+    zeros = (0,) * problem.parts
+    return Split(
+        counts=tuple(
+            (tuple(counts), *(zeros for _ in kind.modes[1:])) for kind, counts in zip(problem.kinds, dealt, strict=True)
+        )
+    )
+
+
+def even_split(posed: Posed) -> Split:
+    """Return the even split that a problem starts from."""
+    return _dealt(posed.problem)
+
+
+def _with_limits(problem: Problem, before: Estimate) -> Problem:
     """Return the problem with limits such that the even split is as far from them as its estimate is from capacity.
 
     What the estimate counts beyond layers and activations in flight (embedding, head, workspaces, temporaries of the
     running kernel, the allocator's reserve) is thereby taken off each stage.
     """
-    from dataclasses import replace
-
-    from launcher.balance.local import kinds_in_order
-
     assert before.capacity is not None
     steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
-    dealt = kinds_in_order(problem, layers)
-    zeros = (0,) * problem.parts
-    split = Split(
-        counts=tuple(
-            (tuple(counts), *(zeros for _ in kind.modes[1:])) for kind, counts in zip(problem.kinds, dealt, strict=True)
-        )
-    )
-    counted = split.memory(problem, steps.in_flight)
+    counted = _dealt(problem).memory(problem, steps.in_flight)
     limits = []
     for stage, used in zip(before.stages, counted, strict=True):
         left = before.capacity - before.outside - stage.peak_reserved
@@ -219,6 +256,9 @@ __all__ = [
     "UNEVEN",
     "CannotEstimate",
     "Posed",
+    "even_split",
+    "layer_times",
+    "layers_of",
     "layout_text",
     "pose",
     "recompute_values",

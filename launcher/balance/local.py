@@ -108,6 +108,8 @@ def _choices(
         for index, kind in enumerate(problem.kinds):
             if not counts[index][0][chunk]:
                 continue
+            if problem.in_order and any(counts[earlier][0][chunk] for earlier in range(index)):
+                break
             for mode in range(1, len(kind.modes)):
                 freed = worst[virtual] * (kind.modes[0].keeps - kind.modes[mode].keeps)
                 if freed > 0 and used <= {mode}:

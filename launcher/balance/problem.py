@@ -67,6 +67,7 @@ class Problem:
         fewest: layers that a chunk has at least, where not in `may_be_empty`.
         may_be_empty: chunks that need no layer (a first one with the embedding, a last one with the head).
         one_mode_a_chunk: recomputation in full and in part exclude each other within a chunk.
+        in_order: the recomputed layers of a chunk are its first ones, where each chunk has its own number.
         covered: layers recomputed at the beginning of every chunk (method `block`); None: each chunk its own number.
     """
 
@@ -81,6 +82,7 @@ class Problem:
     fewest: int = 1
     may_be_empty: frozenset[int] = frozenset()
     one_mode_a_chunk: bool = True
+    in_order: bool = False
     covered: int | None = None
 
     @property

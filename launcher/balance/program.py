@@ -103,6 +103,8 @@ class Program:
                 self._exclusive(chunk, sorted(set(names)))
             if problem.covered is not None:
                 self._covered(chunk, problem.covered)
+            elif problem.in_order:
+                self._in_order(chunk)
 
     def _exclusive(self, chunk: int, names: list[str]) -> None:
         used = {name: self.column(1, f"uses_{name}_{chunk}") for name in names}
@@ -120,8 +122,12 @@ class Program:
         self._most([(column, 1.0) for column in again], covered)
         self._most([*((column, 1.0) for column in kept), (enough, -layers)], 0)
         self.row(0, self.infinity, [*((column, 1.0) for column in again), (enough, -float(covered))])
+        self._in_order(chunk)
+
+    def _in_order(self, chunk: int) -> None:
+        """Let a later kind be recomputed only where no earlier layer of the chunk is kept."""
+        kept, layers = [kind[0][chunk] for kind in self.number], float(self.problem.layers)
         for later in range(1, len(self.number)):
-            # A later kind is recomputed only where no earlier layer of the chunk is kept.
             through = self.column(1, f"through{later}_{chunk}")
             self._most([*((column, 1.0) for column in kept[:later]), (through, layers)], layers)
             self._most([*((mode[chunk], 1.0) for mode in self.number[later][1:]), (through, -layers)], 0)

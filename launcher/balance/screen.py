@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from launcher.balance.answer import Answer
 from launcher.balance.express import Expressed
-from launcher.balance.from_job import short_layout
+from launcher.balance.from_job import UNEVEN, short_layout
 from launcher.estimate.memory import GIB
-from launcher.job import Value
+from launcher.job import Value, value_at
+
+
+# What a split holds for. A file with it stands alone, whatever strategy the job had before.
+_HOLDS_FOR = (
+    *(f"parallel.{name}" for name in ("tp", "pp", "vpp", "cp", "ep", "etp")),
+    *("batch.micro_batch_size", "parallel.sequence_parallel", "parallel.distributed_optimizer"),
+)
+_RECOMPUTE = tuple(f"recompute.{name}" for name in ("granularity", "method", "num_layers", "layers_per_chunk"))
 
 
 def strategy(answer: Answer) -> dict[str, Value] | None:
-    """Return the values to write; None: the backend cannot express the split."""
+    """Return the values to write, with the layout that they are for; None: the backend cannot express the split."""
     if isinstance(answer.expressed, Expressed):
-        return answer.expressed.values
+        job = answer.expressed.outcome.job
+        return {path: value_at(job, path) for path in (*_HOLDS_FOR, *UNEVEN, *_RECOMPUTE)}
     if answer.expressed is not None:
         return None
     layout = str(answer.job.parallel.layout)
@@ -29,18 +38,16 @@ def screen(answer: Answer) -> str:
 
 
 def _verdict(answer: Answer) -> str:
-    before, after, solved = answer.posed.before, answer.after, answer.balanced
-    assert before.time is not None
-    assert after.time is not None
+    solved, how = answer.balanced, "by measured times: " if answer.measured else "estimated "
     name = f"{answer.job.name or 'job'} on {answer.job.cluster.world_size} × {answer.job.hardware.name or 'device'}"
     proof = (
         f"proven within {100 * solved.gap:.2g} % of the best"
         if solved.optimal
-        else f"time limit: at most {100 * solved.gap:.2g} % above the best (bound {solved.bound:.4g} s)"
+        else f"not proven: at most {100 * solved.gap:.2g} % above the best (bound {solved.bound:.4g} s)"
     )
-    fits = "" if before.fits else " (which does not fit)"
+    fits = "" if answer.posed.before.fits else " (which does not fit)"
     return (
-        f"{name}\nestimated step {after.time.step_s:.4g} s, evenly split {before.time.step_s:.4g} s{fits}; "
+        f"{name}\n{how}step {answer.times[1]:.4g} s, evenly split {answer.times[0]:.4g} s{fits}; "
         f"{proof}, {solved.seconds:.1f} s"
     )
 
@@ -75,11 +82,7 @@ def _backend(answer: Answer) -> list[str]:
         return [f"warning: {name} cannot express this split:", *(f"  {how}: {why}" for how, why in expressed.refused)]
     outcome = expressed.outcome
     lines = [f"in {outcome.backend.title} {outcome.version}, through {expressed.how}:"]
-    changed = set(expressed.values)
-    for arg in outcome.native:
-        if arg.field and changed & set(arg.field.replace(",", " ").split()):
-            lines.append(f"  {arg.flag} = {_plain(arg.value)}")
-    return lines
+    return lines + [f"  {arg.flag} = {_plain(arg.value)}" for arg in expressed.native]
 
 
 def _plain(value: Value) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launcher.balance.problem import BadProblem, Problem
+from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
 from launcher.cli.options import composed, guarded, parse, parser, print_json
 from launcher.estimate.estimate import CannotEstimate
 from launcher.job import Job
@@ -50,6 +51,9 @@ def _options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--quick", action="store_true", help="local search alone, with the bound of the linear program")
     made.add_argument("--keep-recompute", action="store_true", help="leave recomputation as the job says")
     made.add_argument("--empty-ends", action="store_true", help="first and last chunk may hold no layer")
+    made.add_argument(
+        "--profile-result", metavar="FILE.csv", help="measured times: the row of this layout (see launch search)"
+    )
     for flag, name, text in _RATIOS:
         made.add_argument(flag, dest=f"ratio_{name}", type=float, metavar="R", help=f"measured: {text}")
 
@@ -83,6 +87,14 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         print(f"launch balance: needs {error.name} (pip install 'launch-llm[search]')", file=sys.stderr)
         return 1
     try:
+        row = _row(job, options.profile_result)
+    except BadTable as error:
+        for mistake in error.mistakes:
+            _say(mistake)
+        return _refuse(options, [_finding(mistake) for mistake in error.mistakes], lambda: None)
+    if row is not None and not options.json:
+        print(f"measured times: {options.profile_result}:{row.line} ({row.name})")
+    try:
         answer = balance_job(
             job,
             seconds=options.time_limit,
@@ -90,7 +102,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
             quick=options.quick,
             recompute=not options.keep_recompute,
             empty_ends=options.empty_ends,
-            reshape=_measured(options),
+            reshape=_measured(options, row),
             watch=None if options.json else _progress(),
         )
     except CannotEstimate as error:
@@ -98,7 +110,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         return _refuse(options, [f.as_tree() for f in findings], lambda: print_findings(findings, job))
     except (BadProblem, Infeasible) as error:
         text = _reason(error)
-        return _refuse(options, [{"rule": "BALANCE", "severity": "error", "message": text}], lambda: _say(text))
+        return _refuse(options, [_finding(text)], lambda: _say(text))
     from launcher.balance.screen import screen, strategy
 
     if options.json:
@@ -133,13 +145,34 @@ def _files(options: argparse.Namespace, answer: object) -> int:
     return 0
 
 
-def _measured(options: argparse.Namespace) -> Callable[[Problem], Problem] | None:
-    from launcher.balance.measured import with_ratios
+def _finding(text: str) -> dict[str, object]:
+    return {"rule": "BALANCE", "severity": "error", "message": text}
+
+
+def _row(job: Job, file: str | None) -> Measured | None:
+    """Return what was measured for the job's layout.
+
+    Raises:
+        BadTable: the file cannot be used, or says nothing about this layout.
+    """
+    if file is None:
+        return None
+    table = read_table(Path(file), dense=two_kinds(job))
+    row = table.row_of(sizes_of(job))
+    if row is None:
+        sizes = ", ".join(f"{name}={size}" for name, size in sizes_of(job).items())
+        known = "; ".join(other.name for other in table.rows[:5])
+        raise BadTable([f"{file}: nothing was measured for {sizes}; there is {known}"])
+    return row
+
+
+def _measured(options: argparse.Namespace, row: Measured | None) -> Callable[[Problem], Problem] | None:
+    from launcher.balance.measured import with_measured, with_ratios
 
     given = {name: getattr(options, f"ratio_{name}") for _, name, _ in _RATIOS}
-    if all(ratio is None for ratio in given.values()):
+    if row is None and all(ratio is None for ratio in given.values()):
         return None
-    return lambda problem: with_ratios(problem, **given)
+    return lambda problem: with_ratios(problem if row is None else with_measured(problem, row), **given)
 
 
 def _progress() -> Callable[[float, float], None] | None:

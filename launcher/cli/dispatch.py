@@ -33,10 +33,17 @@ VERBS = {
     "dry-run": Verb(module="launcher.cli.dry_run", doc="show exactly what would run"),
     "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
     "estimate": Verb(module="launcher.cli.estimate", doc="will it fit, how fast will it be"),
-    "diff": Verb(module="launcher.cli.diff", doc="what a job means on several backends, side by side"),
-    "explain": Verb(module="launcher.cli.explain", doc="what a field, a native argument or a rule means"),
+    "search": Verb(module="launcher.cli.search", doc="the parallel strategy with the least step time"),
+    "balance": Verb(module="launcher.cli.balance", doc="layers and recomputation over pipeline stages"),
+    "diff": Verb(module="launcher.cli.diff", doc="what files, jobs or backends do otherwise, side by side"),
+    "explain": Verb(module="launcher.cli.explain", doc="what a field, an argument, a variable or a rule means"),
     "import": Verb(module="launcher.cli.import_", doc="read a script or configuration that somebody already has"),
+    "convert": Verb(module="launcher.cli.convert", doc="checkpoints to another format or layout, with proof"),
     "args": Verb(module="launcher.cli.args", doc="the arguments that a backend really accepts"),
+    "ps": Verb(module="launcher.cli.ps", doc="the runs that you started, and how they stand"),
+    "status": Verb(module="launcher.cli.status", doc="one run: its nodes, how far it came, why it failed"),
+    "logs": Verb(module="launcher.cli.logs", doc="what a run or one of its ranks printed (-f: as it grows)"),
+    "stop": Verb(module="launcher.cli.stop", doc="end a run cleanly"),
 }
 
 

@@ -24,11 +24,20 @@ def strategy_text(values: Mapping[str, Value], comment: str) -> str:
 
 
 def write_strategy(path: Path, values: Mapping[str, Value], comment: str) -> None:
-    """Write an override file: under another name first, so that a file is whole or not there.
+    """Write an override file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    write_text(path, strategy_text(values, comment))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under another name first, so that it is whole or not there.
 
     Raises:
         OSError: the file cannot be written.
     """
     beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(strategy_text(values, comment), encoding="utf-8")
+    beside.write_text(text, encoding="utf-8")
     beside.replace(path)

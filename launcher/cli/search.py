@@ -1,0 +1,193 @@
+"""`launch search`: the parallel strategy of a job, found by its rules and its estimate."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launcher.balance.profile import BadTable
+from launcher.cli import search_profile
+from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.job import Job
+from launcher.report.findings import print_findings
+from launcher.rules.finding import Finding
+
+if TYPE_CHECKING:
+    from launcher.balance.profile import Table
+    from launcher.search.search import Found, Search
+
+# Seconds between two lines of progress in a log, two drawings on a terminal, two writings of the state.
+_LINES, _DRAWINGS, _WRITINGS = 10.0, 0.1, 2.0
+
+
+def main(words: list[str]) -> int:
+    """Search; exit 0 with candidates, 1 where none fits or the job cannot run, 2 for usage."""
+    made = parser(
+        "search",
+        "Parallel sizes, micro batch and recomputation for the least step time, legal by every rule and within memory.",
+        "launch search +recipe=deepseek_v3 backend=mindformers hardware=ascend_910c cluster.nodes=64 -o best.yaml",
+    )
+    made.add_argument("--top", type=int, default=10, metavar="N", help="candidates to show (default 10)")
+    made.add_argument("--backends", metavar="A,B", help="accepted by the rules of all of these")
+    made.add_argument("-o", "--output", metavar="FILE.yaml", help="write the best as an override file (+strategy=FILE)")
+    made.add_argument("--csv", metavar="FILE.csv", help="write every candidate that fits")
+    made.add_argument("--plot", metavar="FILE", help="memory against step time: .html, .svg or .png")
+    made.add_argument(
+        "--space", choices=("all", "taylor"), default="all", help="taylor: only layouts that Taylor keeps"
+    )
+    made.add_argument("--resume", metavar="FILE.json", help="keep the state of the search there, and go on from it")
+    search_profile.add_options(made)
+    options = parse(made, words)
+
+    def body() -> int:
+        wrong = _wrong(options)
+        if wrong:
+            print(f"launch search: {wrong}", file=sys.stderr)
+            return 2
+        return _search(composed(options), options)
+
+    return guarded(body, as_json=options.json)
+
+
+def _wrong(options: argparse.Namespace) -> str | None:
+    if options.top < 1:
+        return f"--top {options.top}: at least 1"
+    for flag, text, allowed in (
+        ("--plot", options.plot, (".html", ".svg", ".png")),
+        ("--csv", options.csv, (".csv",)),
+        ("--resume", options.resume, (".json",)),
+        ("--output", options.output, (".yaml", ".yml")),
+    ):
+        if text is not None and Path(text).suffix not in allowed:
+            return f"{flag} {text}: the name must end in {' or '.join(allowed)}"
+        if text is not None and not Path(text).absolute().parent.is_dir():
+            return f"{flag} {text}: there is no folder {Path(text).parent}"
+    return search_profile.wrong(options)
+
+
+def _search(job: Job, options: argparse.Namespace) -> int:
+    from launcher.search.begin import CannotSearch, begin
+    from launcher.search.search import Found
+    from launcher.search.state import OtherSearch, digest, load
+
+    names = tuple(filter(None, (options.backends or "").split(",")))
+    try:
+        table = search_profile.read(job, options)
+        search = begin(job, names, top=options.top)
+        if options.space == "taylor":
+            _like_taylor(search, quiet=options.json)
+        mark = digest(job, (*names, options.space))
+        before = load(Path(options.resume), mark) if options.resume else None
+    except CannotSearch as error:
+        return _refuse(options, error.findings, job)
+    except OtherSearch as error:
+        print(f"launch search: {error}", file=sys.stderr)
+        return 1
+    except BadTable as error:
+        return _refuse(options, [_unusable(mistake) for mistake in error.mistakes], job)
+    done, found = before or (0, Found())
+    progress = _Progress(len(search.layouts), quiet=options.json)
+    progress.state = (Path(options.resume), mark) if options.resume else None
+    try:
+        for number in search.run(done, found):
+            progress.tell(number, search.found)
+    except KeyboardInterrupt:
+        progress.end(search.found)
+        _show(search.told, search.found, options, table)
+        return 130
+    progress.end(search.found)
+    return _show(search.told, search.found, options, table)
+
+
+def _like_taylor(search: "Search", *, quiet: bool) -> None:
+    """Keep the layouts of Taylor's own space and rules, and say what those leave."""
+    from launcher.search.taylor import narrowed, prune, setting_of
+
+    kept = prune(setting_of(search.job))
+    search.layouts = narrowed(search.layouts, kept, search.job.cluster.world_size)
+    if not quiet:
+        fell = ", ".join(f"{name}: {count:,}" for name, count in kept.fell.items())
+        print(f"Taylor's space: {kept.raw:,} configurations, {len(kept.points):,} after its rules ({fell})")
+        print(f"{len(kept.layouts)} of dp, tp, cp, pp; {len(search.layouts):,} layouts with ep and vpp are searched\n")
+
+
+def _refuse(options: argparse.Namespace, findings: list[Finding], job: Job) -> int:
+    if options.json:
+        print_json({"ok": False, "findings": [finding.as_tree() for finding in findings]})
+    else:
+        print_findings(findings, job)
+    return 1
+
+
+def _unusable(mistake: str) -> Finding:
+    return Finding(rule="SEARCH-PROFILE", severity="error", message=mistake, fields=(), source="launch search")
+
+
+def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table | None") -> int:
+    from launcher.report.strategy import write_strategy, write_text
+    from launcher.search.ranking import ranking_screen, ranking_tree
+    from launcher.search.screen import as_tree, csv_text, screen, write_pareto
+
+    ranked = search_profile.ranking(job, found, table)
+    if not options.json:
+        print(screen(job, found) if ranked is None else ranking_screen(job, found, ranked))
+    profiles = search_profile.emit(job, found, options)
+    if options.json:
+        extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
+        print_json(as_tree(job, found) | extra)
+    if options.csv:
+        write_text(Path(options.csv), csv_text(job, found))
+    values = search_profile.best_values(found, ranked)
+    if options.output and values is not None:
+        comment = f"launch search {' '.join(options.overrides)}"
+        write_strategy(Path(options.output), values, comment)
+        if not options.json:
+            print(f"written: {options.output} (add +strategy={options.output})")
+    if options.plot:
+        trouble = write_pareto(Path(options.plot), job, found)
+        if trouble:
+            print(f"launch search: {trouble}", file=sys.stderr)
+            return 1
+    return 0 if values is not None else 1
+
+
+class _Progress:
+    """A bar on a terminal, a line now and then in a log; the state of the search beside it."""
+
+    def __init__(self, layouts: int, *, quiet: bool) -> None:
+        self.layouts, self.quiet = layouts, quiet
+        self.terminal = sys.stderr.isatty()
+        self.begun = self.shown = self.written = time.monotonic()
+        self.first: int | None = None
+        self.number = 0
+        self.state: tuple[Path, str] | None = None
+
+    def tell(self, number: int, found: "Found") -> None:
+        now = time.monotonic()
+        self.number = number
+        self.first = number if self.first is None else self.first
+        if self.state and now - self.written > _WRITINGS:
+            self._write(found)
+            self.written = now
+        if self.quiet or now - self.shown < (_DRAWINGS if self.terminal else _LINES):
+            return
+        self.shown = now
+        rate = (number - self.first) / max(now - self.begun, 1e-9)
+        left = f", {(self.layouts - number) / rate:.0f} s left" if rate else ""
+        best = f", best {found.best[0].step_s:.4g} s" if found.best else ""
+        text = f"searching: {number:,} of {self.layouts:,} layouts ({rate:,.0f}/s{left}){best}"
+        print(f"\r\x1b[K{text}" if self.terminal else text, end="" if self.terminal else "\n", file=sys.stderr)
+        sys.stderr.flush()
+
+    def end(self, found: "Found") -> None:
+        if self.terminal and not self.quiet:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if self.state:
+            self._write(found)
+
+    def _write(self, found: "Found") -> None:
+        from launcher.search.state import save
+
+        assert self.state is not None
+        save(*self.state, self.number, found)

@@ -1,0 +1,93 @@
+"""From a job to its search: what must be known, which backends judge, around which job points are judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from launcher.balance.from_job import UNEVEN
+from launcher.job import Job, with_values
+from launcher.pipeline import variants_of
+from launcher.rules.finding import Finding
+from launcher.rules.variants import Variants
+from launcher.search.legal import Law
+from launcher.search.points import nothing_recomputed
+from launcher.search.search import Found, Search
+from launcher.search.space import axes_of
+
+
+class CannotSearch(ValueError):
+    """The job lacks what every point needs, or has errors that no strategy mends; holds them."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__("; ".join(finding.message for finding in findings))
+        self.findings = list(findings)
+
+
+_NEEDED = (
+    ("model.num_hidden_layers", "model.num_hidden_layers is not known: choose a model (model=… or model.path=…)"),
+    ("batch.global_batch_size", "batch.global_batch_size is not set: how much is learned in a step is not searched"),
+    ("batch.seq_length", "batch.seq_length is not set"),
+    ("hardware.memory_gib", "the device's memory is not known: choose hardware, such as hardware=h100_80g"),
+    ("hardware.bf16_tflops", "the device's peak FLOP/s is not known: choose hardware, such as hardware=h100_80g"),
+)
+
+
+def begin(
+    job: Job, backends: Sequence[str] = (), *, top: int = 10, watch: Callable[[Found], None] | None = None
+) -> Search:
+    """Return the search of a job, ready to run.
+
+    Args:
+        backends: names of those that must all accept; none: the job's own, or only rules that hold everywhere.
+
+    Raises:
+        CannotSearch: see there.
+        pipeline.Refused: there is no such backend or version.
+    """
+    lacking = [_lacks(path, text) for path, text in _NEEDED if _value(job, path) is None]
+    if lacking:
+        raise CannotSearch(lacking)
+    start = _start(job)
+    judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
+    _mended(judges)
+    return Search(Law(*judges), top=top, watch=watch, told=job)
+
+
+def _start(job: Job) -> Job:
+    """Return the job with the plainest value on every searched axis, so that errors left have other reasons."""
+    axes = axes_of(job)
+    values = dict(UNEVEN) if "stages" in axes else {}
+    if "recompute" in axes:
+        values |= nothing_recomputed()
+    return with_values(job, values) if values else job
+
+
+def _judge(job: Job, name: str | None) -> Variants:
+    if name is None:
+        from launcher.rules.engine import load
+
+        load(())
+        return Variants(job)
+    if name != job.backend.name:
+        job = replace(job, backend=replace(job.backend, name=name, version=None))
+    return variants_of(job)
+
+
+def _mended(judges: Sequence[Variants]) -> None:
+    """Refuse a job whose errors read nothing that the search changes."""
+    from launcher.search.space import FIELDS
+
+    searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), "parallel.dp"}
+    for judge in judges:
+        if judge.leaves_an_error(searched):
+            raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])
+
+
+def _lacks(path: str, text: str) -> Finding:
+    return Finding(rule="SEARCH-NEEDS", severity="error", message=text, fields=(path,), source="launch search")
+
+
+def _value(job: Job, path: str) -> object:
+    section, name = path.split(".")
+    return getattr(getattr(job, section), name)

@@ -1,0 +1,78 @@
+"""What a point changes in the job: parallel sizes, how uneven stages are written, how much is recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from launcher.balance.express import ways
+from launcher.balance.from_job import UNEVEN
+from launcher.balance.local import even
+from launcher.balance.problem import Kind, Mode, Problem
+from launcher.job import Job, Value
+
+RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
+
+
+def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[str, Value]]:
+    """Yield the ways to spread the layers over these stages and chunks: as the job says, else even, else nearly even.
+
+    Args:
+        uneven: nearly even splits may be tried; otherwise only what the job says.
+    """
+    said = {path: _at(job, path) for path in UNEVEN}
+    if not uneven or (pp == job.parallel.pp and vpp == (job.parallel.vpp or 1)):
+        yield said
+    if not uneven:
+        return
+    layers, parts = job.model.num_hidden_layers or 0, pp * vpp
+    if layers % parts == 0:
+        yield dict(UNEVEN)
+    elif layers >= parts:
+        split = tuple(even(_shape(pp, vpp, layers)))
+        for _, values in ways(job, split, pp):
+            yield {**UNEVEN, **values}
+
+
+def _shape(stages: int, chunks: int, layers: int) -> Problem:
+    kind = Kind(name="all", count=layers, forward=1, memory=0, modes=(Mode(name="none", backward=0, keeps=0),))
+    return Problem(stages=stages, chunks=chunks, micro_batches=stages, kinds=(kind,), limits=(0.0,) * stages)
+
+
+def _at(job: Job, path: str) -> Value:
+    section, name = path.split(".")
+    value: Value = getattr(getattr(job, section), name)
+    return value
+
+
+def kept(job: Job) -> dict[str, Value]:
+    """Return the job's own recomputation."""
+    return {path: _at(job, path) for path in RECOMPUTE}
+
+
+def nothing_recomputed() -> dict[str, Value]:
+    """Return no recomputation."""
+    return _recompute(None, None, None)
+
+
+def selectively() -> dict[str, Value]:
+    """Return recomputation of core attention, Megatron-core's own choice for `selective`."""
+    return _recompute("selective", None, None)
+
+
+def in_block(layers: int) -> dict[str, Value]:
+    """Return full recomputation of the first layers of every chunk."""
+    return _recompute("full", "block", layers)
+
+
+def everything() -> dict[str, Value]:
+    """Return full recomputation of all layers."""
+    return _recompute("full", "uniform", 1)
+
+
+def _recompute(granularity: str | None, method: str | None, layers: int | None) -> dict[str, Value]:
+    return dict(zip(RECOMPUTE, (granularity, method, layers, ()), strict=True))
+
+
+def changed(job: Job, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values that differ from the job's."""
+    return {path: value for path, value in values.items() if _at(job, path) != value}

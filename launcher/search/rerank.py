@@ -1,0 +1,136 @@
+"""Candidates ranked again by measured times: each balanced with what was measured for its layout, if anything was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+
+from launcher.balance.answer import Answer, balance_job
+from launcher.balance.express import Expressed
+from launcher.balance.from_job import layer_times, layers_of
+from launcher.balance.local import treated
+from launcher.balance.measured import with_measured
+from launcher.balance.problem import BadProblem
+from launcher.balance.profile import Measured, Table, sizes_of
+from launcher.balance.schedule import schedule
+from launcher.balance.solve import Infeasible
+from launcher.balance.timing import simulate
+from launcher.job import Job, Value, with_values
+from launcher.search.points import nothing_recomputed
+from launcher.search.search import Candidate, Found
+
+# Seconds for one balance: its local search and the bound of the linear program.
+_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A candidate with what was measured for it.
+
+    Attributes:
+        step_s: seconds of a step, by measured times where there are some.
+        peak: bytes on the fullest device; measured where `row` says so.
+        row: the measurement; None: all figures are the estimate's.
+        answer: the balanced pipeline; None: the candidate's own stages are as good, or nothing was measured.
+        why: what kept it from being balanced, or from fitting.
+        fits: whether its peak is within the device's memory.
+    """
+
+    candidate: Candidate
+    step_s: float
+    peak: float
+    fits: bool
+    row: Measured | None = None
+    answer: Answer | None = None
+    why: str | None = None
+
+    @property
+    def order(self) -> tuple[bool, float, str]:
+        """Sort those that fit by time."""
+        return not self.fits, self.step_s, self.candidate.order[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Candidates, the fastest first, and the lines of the table that no candidate matches."""
+
+    ranked: tuple[Ranked, ...]
+    unmatched: tuple[Measured, ...]
+
+
+def rerank(job: Job, found: Found, table: Table) -> Ranking:
+    """Return the best candidates, and the best one for each measured layout, by measured times.
+
+    Args:
+        job: the one that was searched.
+    """
+    chosen = list(found.best)
+    unmatched = []
+    for row in table.rows:
+        fitting = [each for each in found.fitting if row.is_of(sizes_of(with_values(job, each.point)))]
+        if not fitting:
+            unmatched.append(row)
+            continue
+        best = min(fitting, key=lambda each: each.order)
+        if best not in chosen:
+            chosen.append(best)
+    ranked = [_ranked(job, candidate, table, found.capacity) for candidate in chosen]
+    return Ranking(ranked=tuple(sorted(ranked, key=lambda each: each.order)), unmatched=tuple(unmatched))
+
+
+def _ranked(job: Job, candidate: Candidate, table: Table, capacity: int) -> Ranked:
+    own = with_values(job, candidate.point)
+    row = table.row_of(sizes_of(own))
+    if row is None:
+        return Ranked(candidate=candidate, step_s=candidate.step_s, peak=candidate.peak, fits=True)
+    peak = row.peak.at(own.parallel.ep) if row.peak is not None else float(candidate.peak)
+    if peak > capacity:
+        why = f"measured {peak / 2**30:.1f} GiB, the device has {capacity / 2**30:g}"
+        return Ranked(candidate=candidate, step_s=candidate.step_s, peak=peak, fits=False, row=row, why=why)
+    answer, reason = _balanced(own, row)
+    seconds = _own(own, candidate, row)
+    if answer is None or answer.times[1] >= seconds:
+        return Ranked(candidate=candidate, step_s=seconds, peak=peak, fits=True, row=row, why=reason)
+    if row.peak is None:
+        peak = answer.after.fullest.peak_reserved + answer.after.outside
+    return Ranked(candidate=candidate, step_s=answer.times[1], peak=peak, fits=True, row=row, answer=answer)
+
+
+def _balanced(job: Job, row: Measured) -> tuple[Answer | None, str | None]:
+    """Return the balanced pipeline of a candidate, or why there is none (both None: one stage).
+
+    What recomputes nothing stays so.
+    """
+    if job.parallel.pp == 1:
+        return None, None
+    try:
+        again, reshape = job.recompute.granularity is not None, partial(with_measured, row=row)
+        return balance_job(job, seconds=_SECONDS, quick=True, recompute=again, reshape=reshape), None
+    except (BadProblem, Infeasible) as error:
+        return None, f"not balanced: {error}"
+
+
+def _own(job: Job, candidate: Candidate, row: Measured) -> float:
+    """Return the seconds of a step with the candidate's own stages and recomputation."""
+    recompute, layers = job.recompute, layers_of(job)
+    again = 0
+    if recompute.granularity == "full":
+        again = (recompute.num_layers or 1) if recompute.method == "block" else max(layers)
+    estimated = replace(layer_times(with_values(job, nothing_recomputed())), covered=again)
+    steps = schedule(estimated.stages, estimated.chunks, estimated.micro_batches, estimated.few_in_flight)
+    split = treated(estimated, steps, layers)
+    assert split is not None
+    measured, modelled = (
+        simulate(problem, steps, [*chain.from_iterable(split.durations(problem))])
+        for problem in (with_measured(estimated, row), estimated)
+    )
+    return candidate.step_s + measured - modelled
+
+
+def strategy_of(best: Ranked, values: dict[str, Value]) -> dict[str, Value]:
+    """Return the values to write for a candidate: its own, and the balanced stages where the backend takes them."""
+    answer = best.answer
+    if answer is None or not isinstance(answer.expressed, Expressed):
+        return values
+    return {**values, **answer.expressed.values}

@@ -1,0 +1,285 @@
+"""The search itself: legal layouts, sized and timed by the estimate, the fastest that fit kept.
+
+For one layout, less recomputation is never slower and never needs less memory. So each layout is estimated without any;
+only where that does not fit, and is fast enough to matter still, is the least recomputation that fits looked for.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from launcher.estimate.check import problems
+from launcher.estimate.estimate import quick
+from launcher.estimate.layout import CannotSplit
+from launcher.estimate.result import Estimate
+from launcher.job import Job, Value, with_values
+from launcher.search import points
+from launcher.search.bound import Floor
+from launcher.search.legal import Law
+from launcher.search.space import Space, space_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One point that is legal and was estimated.
+
+    Attributes:
+        values: canonical values that differ from the job's.
+        step_s: seconds of one optimizer step.
+        peak: bytes on the fullest device, everything included.
+        fits: whether that is within the device's memory.
+        stage: the fullest stage.
+        standing: bytes on a device that no recomputation frees, at most those of all stages.
+        bubble_s: seconds of a step in which the busiest stage waits.
+    """
+
+    values: dict[str, Value]
+    point: dict[str, Value]
+    step_s: float
+    peak: int
+    stage: int
+    standing: int
+    fits: bool
+    mfu: float
+    bubble_s: float
+    tokens_per_s_per_device: float
+
+    @property
+    def order(self) -> tuple[float, int, str]:
+        """Sort by time, then memory, then name, so that equal searches have equal answers."""
+        return self.step_s, self.peak, str(sorted(self.values.items(), key=lambda item: item[0]))
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What a search knows so far.
+
+    Attributes:
+        points: points of the whole space.
+        settled: points judged so far, one by one or together with others.
+        best: the fastest candidates that fit, best first.
+        fitting: all candidates that fit and were estimated.
+        nearest: candidates that do not fit, those that lack least first.
+        refusals: points refused, by rule.
+        too_big: points that do not fit with any recomputation.
+        too_slow: points that cannot be among the best, not estimated to the end.
+    """
+
+    points: int = 0
+    settled: int = 0
+    estimates: int = 0
+    asked: int = 0
+    best: list[Candidate] = field(default_factory=list)
+    fitting: list[Candidate] = field(default_factory=list)
+    nearest: list[Candidate] = field(default_factory=list)
+    refusals: dict[str, int] = field(default_factory=dict)
+    too_big: int = 0
+    too_slow: int = 0
+    capacity: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+
+
+_OFF: tuple[Value, ...] = (False,)
+# Candidates that do not fit are told, the closest of them.
+_NEAREST = 3
+
+
+class Search:
+    """One search, that can be stopped and gone on with.
+
+    Args:
+        law: the rules' verdicts, around the job whose strategy is searched.
+        told: the job as the user has it, from which candidates differ; none: the one around which is judged.
+        top: candidates to rank.
+        watch: told what is found so far after every layout.
+    """
+
+    def __init__(
+        self, law: Law, top: int = 10, watch: Callable[[Found], None] | None = None, told: Job | None = None
+    ) -> None:
+        self.law, self.top, self.watch = law, top, watch
+        self.job: Job = law.job
+        self.told = told or law.job
+        self.space: Space = space_of(self.job)
+        self.layouts = list(self.space.layouts())
+        self.floor = Floor(self.job)
+        self.found = Found()
+        self._begun, self._before = time.monotonic(), 0.0
+
+    def run(self, done: int = 0, found: Found | None = None) -> Iterator[int]:
+        """Work through the layouts, yielding how many are done, so that the caller can stop anywhere.
+
+        Args:
+            done: layouts done by an earlier search of the same job.
+            found: what that search found.
+        """
+        self.layouts.sort(key=_promise)
+        self.found = found or self.found
+        self._before, self.law.refusals = self.found.seconds, Counter(self.found.refusals)
+        weight = self.space.per_layout * self._depths()
+        self.found.points = len(self.layouts) * weight
+        for number, layout in enumerate(self.layouts[done:], start=done + 1):
+            self._layout(layout)
+            self.found.settled = number * weight
+            self._account()
+            yield number
+        self.found.complete = True
+        self._account()
+
+    def _account(self) -> None:
+        self.found.seconds = self._before + time.monotonic() - self._begun
+        self.found.refusals, self.found.asked = dict(self.law.refusals.most_common()), self.law.asked
+        if self.watch is not None:
+            self.watch(self.found)
+
+    def _depths(self) -> int:
+        """Return how many recomputations a layout may have: none, selective, all, and every number of layers."""
+        return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
+
+    # -- one layout
+    def _layout(self, layout: dict[str, Value]) -> None:
+        choices = self.space.choices
+        recompute = points.nothing_recomputed() if self.space.recompute else points.kept(self.job)
+        pp, vpp = int(str(layout["parallel.pp"])), int(str(layout["parallel.vpp"] or 1))
+        splits = list(points.stage_splits(self.job, pp, vpp, uneven=self.space.stages))
+        # With one tensor-parallel rank there is nothing to split a sequence over: one value stands for both.
+        alone = layout["parallel.tp"] == 1
+        for sequence_parallel in _OFF if alone else choices["parallel.sequence_parallel"]:
+            for sharded in choices["parallel.distributed_optimizer"]:
+                base = {
+                    **layout,
+                    **recompute,
+                    "parallel.sequence_parallel": sequence_parallel,
+                    "parallel.distributed_optimizer": sharded,
+                }
+                self._micro_batches(base, splits)
+
+    def _micro_batches(self, base: dict[str, Value], splits: list[dict[str, Value]]) -> None:
+        """Go through the micro batches, small ones first; where one does not fit, no larger one does."""
+        sizes = self.space.choices["batch.micro_batch_size"]
+        for number, micro_batch in enumerate(sizes):
+            legal = self._legal({**base, "batch.micro_batch_size": micro_batch}, splits)
+            if legal is not None and not self._recomputation(legal):
+                self.found.too_big += (len(sizes) - number) * self._depths()
+                return
+
+    def _legal(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> dict[str, Value] | None:
+        """Return the first way of writing this point that all rules accept, if it can still be among the best."""
+        for split in splits:
+            whole = {**point, **split}
+            if self.law.knows(whole, self._depths()):
+                continue
+            if self.floor(whole) >= self._slowest():
+                self.found.too_slow += self._depths()
+                return None
+            if self.law.accepts(whole, self._depths()):
+                return whole
+        return None
+
+    def _recomputation(self, point: dict[str, Value]) -> bool:
+        """Find the least recomputation with which a point fits; tell whether there is any, as far as known."""
+        plain = self._estimate(point)
+        if plain is None or plain.fits:
+            return True
+        if not self.space.recompute or plain.standing > self.found.capacity:
+            return False
+        if plain.step_s >= self._slowest():
+            self.found.too_slow += self._depths()
+            return True
+        some = self._also({**point, **points.selectively()})
+        if some is not None and some.fits:
+            return True
+        most = self._also({**point, **points.everything()})
+        if most is None:
+            return True
+        if most.fits:
+            self._depth(point)
+        return most.fits
+
+    def _depth(self, point: dict[str, Value]) -> None:
+        """Look for the fewest recomputed layers that fit, by halving."""
+        parts = int(str(point["parallel.pp"])) * int(str(point["parallel.vpp"] or 1))
+        low, high = 0, -(-(self.job.model.num_hidden_layers or 1) // parts)
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = self._also({**point, **points.in_block(middle)})
+            if found is None:
+                return
+            low, high = (low, middle) if found.fits else (middle, high)
+
+    def _slowest(self) -> float:
+        """Return the step time that a candidate must be below to be among the best."""
+        return self.found.best[-1].step_s if len(self.found.best) >= self.top else float("inf")
+
+    def _also(self, point: dict[str, Value]) -> Candidate | None:
+        """Estimate a point that only its recomputation tells from a legal one; None: it is illegal.
+
+        The rules are asked only where it fits: most such points do not.
+        """
+        if self.law.knows(point):
+            return None
+        candidate = self._estimated(point)
+        if candidate is not None and candidate.fits and not self.law.accepts(point):
+            return None
+        return self._kept(candidate)
+
+    def _estimate(self, point: dict[str, Value]) -> Candidate | None:
+        """Estimate a legal point and keep it where it belongs; None: it cannot be estimated."""
+        return self._kept(self._estimated(point))
+
+    def _estimated(self, point: dict[str, Value]) -> Candidate | None:
+        try:
+            answer = quick(with_values(self.job, point))
+        except CannotSplit:
+            return None
+        self.found.estimates += 1
+        return self._candidate(point, answer)
+
+    def _kept(self, candidate: Candidate | None) -> Candidate | None:
+        if candidate is None:
+            return None
+        if candidate.fits:
+            self._keep(candidate)
+        elif not self.found.best:
+            self.found.nearest = heapq.nsmallest(
+                _NEAREST, [*self.found.nearest, candidate], key=lambda each: (each.peak, each.order)
+            )
+        return candidate
+
+    def _candidate(self, point: dict[str, Value], answer: Estimate) -> Candidate:
+        assert answer.time is not None
+        assert answer.capacity is not None
+        self.found.capacity = answer.capacity
+        return Candidate(
+            values=points.changed(self.told, point),
+            point=point,
+            step_s=answer.time.step_s,
+            peak=answer.fullest.peak_reserved + answer.outside,
+            stage=answer.fullest.stage,
+            standing=answer.outside
+            + max(each.weights + each.gradients + each.optimizer + each.workspace for each in answer.stages),
+            fits=bool(answer.fits),
+            mfu=answer.mfu or 0.0,
+            bubble_s=answer.time.bubble_s,
+            tokens_per_s_per_device=answer.tokens_per_s_per_device or 0.0,
+        )
+
+    def _keep(self, candidate: Candidate) -> None:
+        found = self.found
+        found.fitting.append(candidate)
+        if candidate.step_s < self._slowest() or len(found.best) < self.top:
+            if problems(with_values(self.job, candidate.point)):
+                return
+            found.best = sorted([*found.best, candidate], key=lambda each: each.order)[: self.top]
+
+
+def _promise(layout: Mapping[str, Value]) -> tuple[int, ...]:
+    """Sort layouts so that good ones come early: little communication and little bubble."""
+    number = {path: int(str(value or 1)) for path, value in layout.items()}
+    order = ("parallel.cp", "parallel.etp", "parallel.tp", "parallel.pp", "parallel.ep", "parallel.vpp")
+    return tuple(number[path] for path in order)

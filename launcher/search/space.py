@@ -1,0 +1,119 @@
+"""The points of a search: values of every axis, combined as far as their product can be the world size.
+
+No rule of any backend is repeated here. What a combination may not be is the rule engine's answer, asked once for all
+points that share what decided it (`launcher.search.legal`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from launcher.job import Job, Value
+from launcher.job.machine import SEARCH_AXES
+
+Values = Mapping[str, Value]
+
+# The field behind each axis that is one field.
+FIELDS = {
+    "tp": "parallel.tp",
+    "pp": "parallel.pp",
+    "vpp": "parallel.vpp",
+    "cp": "parallel.cp",
+    "ep": "parallel.ep",
+    "etp": "parallel.etp",
+    "micro_batch_size": "batch.micro_batch_size",
+    "sequence_parallel": "parallel.sequence_parallel",
+    "distributed_optimizer": "parallel.distributed_optimizer",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What is searched.
+
+    Attributes:
+        choices: values of each field, the most promising first; one value where the job's stays.
+        stages: uneven splits are tried where layers do not divide.
+        recompute: granularity and depth of recomputation are chosen; otherwise the job's stay.
+        world: devices.
+    """
+
+    choices: Mapping[str, tuple[Value, ...]]
+    stages: bool
+    recompute: bool
+    world: int
+
+    def layouts(self) -> Iterator[dict[str, Value]]:
+        """Yield combinations of parallel sizes that the devices can hold."""
+        choices = self.choices
+        for pp in choices["parallel.pp"]:
+            for tp in choices["parallel.tp"]:
+                for cp in choices["parallel.cp"]:
+                    if self.world % (_number(tp) * _number(pp) * _number(cp)):
+                        continue
+                    for ep in choices["parallel.ep"]:
+                        for etp in choices["parallel.etp"]:
+                            if (self.world // _number(pp)) % (_number(ep) * _number(etp)):
+                                continue
+                            for vpp in choices["parallel.vpp"]:
+                                if (vpp or 1) != 1 and pp == 1:
+                                    continue
+                                yield {
+                                    "parallel.tp": tp,
+                                    "parallel.pp": pp,
+                                    "parallel.vpp": vpp,
+                                    "parallel.cp": cp,
+                                    "parallel.ep": ep,
+                                    "parallel.etp": etp,
+                                }
+
+    @property
+    def per_layout(self) -> int:
+        """Points of one layout, recomputation aside."""
+        names = ("batch.micro_batch_size", "parallel.sequence_parallel", "parallel.distributed_optimizer")
+        return math.prod(len(self.choices[name]) for name in names)
+
+
+def _number(value: Value) -> int:
+    assert value is None or isinstance(value, int)
+    return value or 1
+
+
+def axes_of(job: Job) -> frozenset[str]:
+    """Return the axes that the job searches."""
+    chosen = job.search.axes or SEARCH_AXES
+    return frozenset(chosen) - set(job.search.fix)
+
+
+def space_of(job: Job) -> Space:
+    """Return what is searched for a job: powers of two and the divisors that its model and devices suggest."""
+    axes, limit, model = axes_of(job), job.search, job.model
+    node, world = job.cluster.devices_per_node, job.cluster.world_size
+    experts = model.num_experts or 0
+    layers = model.num_hidden_layers or 1
+    choices: dict[str, tuple[Value, ...]] = {
+        "parallel.tp": _divisors(world, min(limit.max_tp or node, world)),
+        "parallel.pp": tuple(n for n in _divisors(world, min(limit.max_pp, world)) if n <= layers),
+        "parallel.cp": _powers(min(limit.max_cp, world)),
+        "parallel.vpp": (None, *_powers(min(limit.max_vpp, layers))[1:]),
+        "parallel.ep": _divisors(experts, limit.max_ep or experts) if experts else (job.parallel.ep,),
+        "parallel.etp": _powers(min(limit.max_etp or node, world)) if experts else (job.parallel.etp,),
+        "batch.micro_batch_size": _powers(limit.max_micro_batch_size),
+        "parallel.sequence_parallel": (True, False),
+        "parallel.distributed_optimizer": (True, False),
+    }
+    for axis, path in FIELDS.items():
+        if axis not in axes:
+            section, name = path.split(".")
+            choices[path] = (getattr(getattr(job, section), name),)
+    return Space(choices=choices, stages="stages" in axes, recompute="recompute" in axes, world=world)
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    return tuple(2**n for n in range(most.bit_length()) if 2**n <= most)
+
+
+def _divisors(of: int, most: int) -> tuple[int, ...]:
+    return tuple(n for n in range(1, most + 1) if of % n == 0)

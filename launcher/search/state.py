@@ -1,0 +1,59 @@
+"""A search put down and taken up again: how far it came and what it found, in a file of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from launcher.job import Job, as_tree
+from launcher.search.search import Candidate, Found
+
+_TUPLES = ("parallel.noop_layers", "recompute.modules")
+
+
+class OtherSearch(ValueError):
+    """The file belongs to a search of another job, or is no such file."""
+
+
+def digest(job: Job, backends: tuple[str, ...]) -> str:
+    """Return what tells one search from another: the whole job and the backends that judge it."""
+    return hashlib.sha256(json.dumps([as_tree(job), backends], sort_keys=True, default=str).encode()).hexdigest()
+
+
+def save(path: Path, mark: str, done: int, found: Found) -> None:
+    """Write how far a search came: under another name first, so that a file is whole or not there."""
+    beside = path.with_name(f".{path.name}.partial")
+    beside.write_text(json.dumps({"search": mark, "done": done, "found": dataclasses.asdict(found)}), encoding="utf-8")
+    beside.replace(path)
+
+
+def load(path: Path, mark: str) -> tuple[int, Found] | None:
+    """Return layouts done and what was found; None: there is no such file.
+
+    Raises:
+        OtherSearch: the file is of another search.
+    """
+    if not path.exists():
+        return None
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        found = Found(**{name: _value(name, value) for name, value in tree["found"].items()})
+        done, same = int(tree["done"]), tree["search"] == mark
+    except (ValueError, KeyError, TypeError) as error:
+        raise OtherSearch(f"{path}: not the state of a search ({type(error).__name__})") from None
+    if not same:
+        raise OtherSearch(f"{path}: the state of another search (other job, backend or options); name another file")
+    return done, found
+
+
+def _value(name: str, value: Any) -> Any:
+    return [_candidate(each) for each in value] if name in ("best", "fitting", "nearest") else value
+
+
+def _candidate(tree: dict[str, Any]) -> Candidate:
+    for name in ("values", "point"):
+        tree[name] = {path: tuple(v) if path in _TUPLES else v for path, v in tree[name].items()}
+    return Candidate(**tree)

@@ -1,0 +1,176 @@
+"""Taylor's own space and expert rules, as a table: what its tool would have kept, for comparison and as a test.
+
+Source: mindspore/toolkits e8d3573 autoparallel/symphony: ndsearch/build_initial_spaces.py,
+ndsearch/expert_filter_configs.py, ndsearch/memory_model.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from launcher.balance.profile import fit
+from launcher.job import Job, Value
+
+
+class Point(NamedTuple):
+    """One configuration; `op` is the number of devices over which optimizer states are sharded."""
+
+    dp: int
+    tp: int
+    cp: int
+    pp: int
+    ep: int
+    op: int
+    vp: int
+    mbs: int
+    sp: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What the space depends on.
+
+    Attributes:
+        layers: with prediction layers.
+        quirks: as the original does it: the number of experts does not limit ep (operator precedence,
+            build_initial_spaces.py:40), and chunks per stage run from 0 to one below the layers of a stage.
+    """
+
+    world: int
+    layers: int
+    experts: int
+    global_batch: int
+    quirks: bool = True
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0]
+
+
+_MICRO_BATCHES = (1, 2, 4)
+
+
+def layouts(setting: Setting) -> Iterator[tuple[int, int, int, int]]:
+    """Yield dp, tp, cp, pp whose product is the world."""
+    for dp in _divisors(setting.world):
+        for tp in _divisors(setting.world // dp):
+            for cp in _divisors(setting.world // dp // tp):
+                yield dp, tp, cp, setting.world // dp // tp // cp
+
+
+def space(setting: Setting) -> Iterator[Point]:
+    """Yield every configuration before any expert rule."""
+    for dp, tp, cp, pp in layouts(setting):
+        per_stage = -(-setting.layers // pp)
+        chunks = range(per_stage) if setting.quirks else range(1, per_stage + 1)
+        for ep in _divisors(dp * tp):
+            if not setting.quirks and ep > setting.experts:
+                continue
+            for op in _divisors(dp):
+                if op % (dp * tp // ep):
+                    continue
+                for vp in chunks:
+                    for mbs in _MICRO_BATCHES:
+                        yield Point(dp, tp, cp, pp, ep, op, vp, mbs, True)
+                        yield Point(dp, tp, cp, pp, ep, op, vp, mbs, False)
+
+
+Rule = Callable[[Point, Setting], bool]
+
+# In the order in which the original applies them (expert_filter_configs.py:149-169).
+RULES: Mapping[str, Rule] = {
+    "cp = 1": lambda point, _: point.cp == 1,
+    "tp ≤ 64": lambda point, _: point.tp <= 64,
+    "ep ≤ 64": lambda point, _: point.ep <= 64,
+    "sp on from 1,000 devices": lambda point, setting: setting.world < 1000 or point.sp,
+    "pp ≤ layers and micro-batches": lambda point, setting: (
+        point.pp <= min(setting.layers, setting.global_batch // point.dp // point.mbs)
+    ),
+    "dp divides the global batch": lambda point, setting: setting.global_batch % point.dp == 0,
+    "pp > 1": lambda point, _: point.pp > 1,
+    "pp ≤ 32": lambda point, _: point.pp <= 32,
+    "tp no multiple of 3": lambda point, _: point.tp % 3 != 0,
+    "tp divides 56": lambda point, _: 56 % point.tp == 0,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What the rules leave.
+
+    Attributes:
+        raw: configurations before the rules.
+        fell: configurations by the rule that took them out.
+    """
+
+    raw: int
+    points: tuple[Point, ...]
+    fell: Mapping[str, int]
+
+    @property
+    def layouts(self) -> list[tuple[int, int, int, int]]:
+        """Distinct dp, tp, cp, pp."""
+        return sorted({point[:4] for point in self.points})
+
+
+def prune(setting: Setting) -> Kept:
+    """Return the configurations that all expert rules accept."""
+    raw, kept, fell = 0, [], Counter[str]()
+    for point in space(setting):
+        raw += 1
+        name = next((name for name, accepts in RULES.items() if not accepts(point, setting)), None)
+        if name is None:
+            kept.append(point)
+        else:
+            fell[name] += 1
+    return Kept(raw=raw, points=tuple(kept), fell={name: fell[name] for name in RULES if fell[name]})
+
+
+def setting_of(job: Job) -> Setting:
+    """Return the setting of a job; its global batch must be known."""
+    model = job.model
+    return Setting(
+        world=job.cluster.world_size,
+        layers=(model.num_hidden_layers or 0) + model.num_nextn_predict_layers,
+        experts=model.num_experts or 1,
+        global_batch=job.batch.global_batch_size or 0,
+    )
+
+
+def narrowed(layouts: Iterable[dict[str, Value]], kept: Kept, world: int) -> list[dict[str, Value]]:
+    """Return the layouts of a search that Taylor keeps too; its experts are not split over tensor-parallel ranks."""
+    known = {(point.dp, point.tp, point.cp, point.pp, point.ep) for point in kept.points}
+    chosen = []
+    for layout in layouts:
+        tp, cp, pp, ep = (int(str(layout[f"parallel.{name}"] or 1)) for name in ("tp", "cp", "pp", "ep"))
+        if (world // (tp * cp * pp), tp, cp, pp, ep) in known and layout["parallel.etp"] in (None, 1):
+            chosen.append(layout)
+    return chosen
+
+
+def grey_box(
+    measured: Iterable[tuple[int, int, int, int, float]], *, limit: float, max_ep: int = 64
+) -> list[tuple[int, int, int, int, float]]:
+    """Return the layouts that fit, by a fit of measured peaks over ep: dp, tp, pp, ep, peak.
+
+    Args:
+        measured: dp, tp, pp, ep, peak; two sizes of ep for each dp, tp, pp. Any unit.
+        limit: in the same unit.
+        max_ep: largest ep that is tried, powers of two up to it.
+    """
+    peaks: dict[tuple[int, int, int], dict[int, float]] = {}
+    for dp, tp, pp, ep, peak in measured:
+        peaks.setdefault((dp, tp, pp), {})[ep] = peak
+    found = []
+    for (dp, tp, pp), by_ep in peaks.items():
+        if len(by_ep) < 2:
+            continue
+        (ep1, peak1), (ep2, peak2) = sorted(by_ep.items())[:2]
+        curve = fit(ep1, peak1, ep2, peak2)
+        for ep in (2**n for n in range(max_ep.bit_length())):
+            if (dp * tp) % ep == 0 and curve.at(ep) <= limit:
+                found.append((dp, tp, pp, ep, curve.at(ep)))
+    return sorted(found)

@@ -1,0 +1,117 @@
+"""No point that anybody could try is better than what the search found."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from launcher.compose import compose
+from launcher.estimate.check import problems
+from launcher.estimate.estimate import quick
+from launcher.job import Job, Value, value_at, with_values
+from launcher.pipeline import judge
+from launcher.search.begin import begin
+from launcher.search.points import everything, in_block, nothing_recomputed, selectively
+from launcher.search.search import Found
+
+EIGHT = ["cluster.nodes=1", "cluster.devices_per_node=8"]
+# Name: overrides, axes that are searched. Memory is tight enough that recomputation and sharding matter.
+CASES = {
+    "dense, tight": (
+        [
+            *("+recipe=qwen3_8b", "backend=megatron", "hardware=a100_80g", *EIGHT),
+            *("hardware.memory_gib=48", "batch.seq_length=8192", "batch.global_batch_size=16"),
+        ],
+        ("tp", "pp", "micro_batch_size", "distributed_optimizer", "recompute"),
+    ),
+    "dense, long, chunks": (
+        [
+            *("+recipe=llama3_8b", "backend=megatron_lm", "hardware=h100_80g", *EIGHT),
+            *(
+                "hardware.memory_gib=30",
+                "batch.seq_length=8192",
+                "batch.global_batch_size=16",
+                "model.pretrained=false",
+            ),
+        ],
+        ("tp", "pp", "vpp", "cp", "sequence_parallel", "recompute"),
+    ),
+    "experts, Ascend": (
+        [
+            *("+recipe=qwen3_moe", "backend=mindspeed", "hardware=ascend_910b", "cluster.nodes=2"),
+            *("cluster.devices_per_node=8", "batch.global_batch_size=32", "hardware.memory_gib=56"),
+        ],
+        ("tp", "pp", "ep", "micro_batch_size", "recompute"),
+    ),
+    "experts, static graph": (
+        [
+            *("+recipe=qwen3_moe", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=2"),
+            *("cluster.devices_per_node=8", "batch.global_batch_size=32", "hardware.memory_gib=48"),
+        ],
+        ("tp", "pp", "ep", "recompute"),
+    ),
+}
+VALUES: dict[str, tuple[str, tuple[Value, ...]]] = {
+    "tp": ("parallel.tp", (1, 2, 4, 8)),
+    "pp": ("parallel.pp", (1, 2, 4, 8)),
+    "vpp": ("parallel.vpp", (None, 2, 4, 8)),
+    "cp": ("parallel.cp", (1, 2, 4, 8)),
+    "ep": ("parallel.ep", (1, 2, 4, 8, 16)),
+    "micro_batch_size": ("batch.micro_batch_size", (1, 2, 4, 8)),
+    "sequence_parallel": ("parallel.sequence_parallel", (True, False)),
+    "distributed_optimizer": ("parallel.distributed_optimizer", (True, False)),
+}
+
+
+def searched(job: Job, top: int = 10) -> Found:
+    search = begin(job, top=top)
+    for _ in search.run():
+        pass
+    return search.found
+
+
+def every_point(job: Job, axes: tuple[str, ...]) -> Iterator[dict[str, Value]]:
+    """Yield every combination of the axes, whether it makes sense or not."""
+    fields = [VALUES[axis] for axis in axes if axis != "recompute"]
+    layers = job.model.num_hidden_layers or 0
+    for chosen in product(*(values for _, values in fields)):
+        point = dict(zip((path for path, _ in fields), chosen, strict=True))
+        chunk = layers // (int(str(point.get("parallel.pp", 1))) * int(str(point.get("parallel.vpp") or 1)))
+        ways = [nothing_recomputed(), selectively(), everything(), *(in_block(n) for n in range(1, chunk + 1))]
+        for recompute in ways if "recompute" in axes else [{}]:
+            yield point | recompute
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_trying_every_point_finds_none_better(name: str) -> None:
+    words, axes = CASES[name]
+    job = compose([*words, f"search.axes=[{','.join(axes)}]"])
+    found = searched(job)
+    assert found.complete
+    assert found.best
+    best = found.best[0].step_s
+    for point in every_point(job, axes):
+        one = with_values(job, point)
+        if problems(one):
+            continue
+        answer = quick(one)
+        assert answer.time is not None
+        if answer.fits and answer.time.step_s < best * (1 - 1e-9):
+            assert not judge(one, fixes=False).ok, (answer.time.step_s, best, point)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_promised_is_what_judge_and_estimate_say(name: str) -> None:
+    words, axes = CASES[name]
+    job = compose([*words, f"search.axes=[{','.join(axes)}]"])
+    found = searched(job, top=5)
+    for candidate in found.best:
+        one = with_values(job, candidate.values)
+        assert all(value_at(one, path) == value for path, value in candidate.point.items())
+        assert judge(one, fixes=False).ok
+        answer = quick(one)
+        assert answer.time is not None
+        assert answer.fits
+        assert answer.time.step_s == pytest.approx(candidate.step_s, rel=1e-9)
+        assert answer.fullest.peak_reserved + answer.outside == candidate.peak
+    assert found.best == sorted(found.best, key=lambda each: each.order)

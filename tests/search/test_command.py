@@ -1,0 +1,170 @@
+"""`launch search` as a user meets it: the winner as a file, interruption, bad input, nothing that fits."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launcher.api import compose
+from launcher.cli import main
+from launcher.estimate.estimate import estimate
+from launcher.pipeline import judge
+from tests.conftest import ROOT
+
+# A small search of a few thousand points: seconds even on a busy machine.
+SMALL = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", "search.max_vpp=2"]
+AXES = "search.axes=[tp,pp,micro_batch_size,recompute]"
+
+
+def found_by(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, object]:
+    assert main(["search", *words, "--json"]) == code
+    tree = json.loads(capsys.readouterr().out)
+    assert isinstance(tree, dict)
+    return tree
+
+
+def best_of(tree: dict[str, object]) -> dict[str, object]:
+    candidates = tree["candidates"]
+    assert isinstance(candidates, list)
+    assert isinstance(candidates[0], dict)
+    return candidates[0]
+
+
+def test_the_written_winner_is_the_job_that_was_promised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, table, plot = tmp_path / "best.yaml", tmp_path / "all.csv", tmp_path / "all.svg"
+    words = [*SMALL, "-o", str(file), "--csv", str(table), "--plot", str(plot)]
+    best = best_of(found_by(capsys, *words))
+    job = compose([*SMALL, f"+strategy={file}"])
+    assert judge(job).ok
+    answer = estimate(job)
+    assert answer.time is not None
+    assert answer.time.step_s == pytest.approx(best["step_s"], rel=1e-6)
+    assert answer.fullest.peak_reserved + answer.outside == best["peak_reserved"]
+    rows = list(csv.DictReader(table.open()))
+    assert list(rows[0])[:5] == ["dp", "tp", "pp", "ep", "peakMem"]
+    assert float(rows[0]["step_s"]) == pytest.approx(best["step_s"], rel=1e-4)
+    assert "seconds per step" in plot.read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["all.csv", "all.svg", "best.yaml"]
+
+
+def test_a_winner_overrides_what_the_recipe_says_and_stands_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The recipe has uneven stages and full recomputation: the winner's other ones must not mix with them."""
+    file = tmp_path / "best.yaml"
+    words = ["+recipe=deepseek_v3", "backend=megatron", "hardware=h200", "search.axes=[tp,pp,ep,stages,recompute]"]
+    best = best_of(found_by(capsys, *words, "-o", str(file)))
+    job = compose([*words, f"+strategy={file}"])
+    assert judge(job).ok
+    answer = estimate(job)
+    assert answer.time is not None
+    assert answer.time.step_s == pytest.approx(best["step_s"], rel=1e-6)
+
+
+def test_axes_keep_the_jobs_value_where_they_are_not_searched(capsys: pytest.CaptureFixture[str]) -> None:
+    tree = found_by(capsys, *SMALL, "search.fix=[tp,recompute]", "parallel.tp=2")
+    candidates = tree["candidates"]
+    assert isinstance(candidates, list)
+    assert {each["tp"] for each in candidates} == {2}
+    limited = found_by(capsys, *SMALL, "search.max_tp=1", "search.max_pp=2", "search.max_micro_batch_size=1")
+    candidates = limited["candidates"]
+    assert isinstance(candidates, list)
+    assert {each["tp"] for each in candidates} == {1}
+    assert max(each["pp"] for each in candidates) <= 2
+
+
+def test_several_backends_accept_what_is_found_for_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+recipe=qwen3_8b", "hardware=ascend_910b", "cluster.nodes=1", "model.pretrained=false", AXES]
+    best = best_of(found_by(capsys, *words, "--backends", "mindformers,mindspeed"))
+    overrides = best["overrides"]
+    assert isinstance(overrides, dict)
+    changes = [f"{path}={'null' if value is None else value}" for path, value in overrides.items() if value != []]
+    for backend in ("mindformers", "mindspeed"):
+        assert judge(compose([*words, f"backend={backend}", *changes])).ok
+
+
+def test_where_nothing_fits_the_closest_three_and_what_they_lack(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+recipe=llama3_70b", "backend=megatron", "hardware=h100_80g", "cluster.nodes=1", AXES]
+    assert main(["search", *words]) == 1
+    said = capsys.readouterr().out
+    assert "no layout fits; the closest:" in said
+    assert said.count("GiB on stage") == 3
+    tree = found_by(capsys, *words, code=1)
+    nearest = tree["nearest"]
+    assert isinstance(nearest, list)
+    lacks = [each["lacks"] for each in nearest]
+    assert lacks == sorted(lacks)
+    assert lacks[0] > 0
+
+
+def test_what_is_interrupted_keeps_what_was_found_and_goes_on_to_the_same_answer(tmp_path: Path) -> None:
+    words = [*SMALL, "cluster.nodes=4", "--resume", "state.json", "--json"]
+    command = [sys.executable, "-m", "launcher", "search", *words]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+
+    def start(folder: Path) -> "subprocess.Popen[str]":
+        folder.mkdir(exist_ok=True)
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    first = start(tmp_path / "stopped")
+    state = tmp_path / "stopped" / "state.json"
+    while first.poll() is None and not state.exists():
+        time.sleep(0.05)
+    first.send_signal(signal.SIGINT)
+    out, err = first.communicate(timeout=120)
+    assert "Traceback" not in err
+    if first.returncode == 130:
+        stopped = json.loads(out)
+        assert not stopped["complete"]
+        assert stopped["settled"] < stopped["points"]
+        assert stopped["candidates"]
+    done, whole = start(tmp_path / "stopped"), start(tmp_path / "whole")
+    answers = [json.loads(process.communicate(timeout=240)[0]) for process in (done, whole)]
+    assert answers[0]["complete"]
+    for key in ("candidates", "points"):
+        assert answers[0][key] == answers[1][key], key
+
+
+def test_the_state_of_another_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = tmp_path / "state.json"
+    found_by(capsys, *SMALL, AXES, "--resume", str(state))
+    assert main(["search", *SMALL, AXES, "batch.seq_length=2048", "--resume", str(state)]) == 1
+    assert "the state of another search" in capsys.readouterr().err
+    state.write_text("{")
+    assert main(["search", *SMALL, AXES, "--resume", str(state)]) == 1
+    assert "not the state of a search" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (["backend=megatron", "hardware=h100_80g"], 1, "model.num_hidden_layers is not known"),
+        (["+recipe=qwen3_8b", "backend=megatron"], 1, "the device's memory is not known"),
+        ([*SMALL, "batch.global_batch_size=null"], 1, "batch.global_batch_size is not set"),
+        ([*SMALL, "schedule.lr_warmup_iters=1000000"], 1, "warm-up"),
+        ([*SMALL, "search.axes=[tq]"], 2, "search.axes"),
+        ([*SMALL, "--top", "0"], 2, "--top 0"),
+        ([*SMALL, "--csv", "x.txt"], 2, "--csv x.txt"),
+        ([*SMALL, "-o", "/no/such/folder/x.yaml"], 2, "there is no folder"),
+        ([*SMALL, "--backends", "nothing"], 2, "nothing"),
+        ([*SMALL, "--profile-devices", "0"], 2, "--profile-devices 0"),
+        ([*SMALL, "--profile-result", "/no/such.csv"], 1, "/no/such.csv: there is no such file"),
+        ([*SMALL, "--space", "nobody"], 2, "--space"),
+    ],
+)
+def test_bad_input(words: list[str], code: int, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        got = main(["search", *words])
+    except SystemExit as error:
+        got = int(str(error.code))
+    said = capsys.readouterr()
+    assert got == code
+    assert text in said.err + said.out
+    assert "Traceback" not in said.err

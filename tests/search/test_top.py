@@ -1,0 +1,117 @@
+"""The ten best of every recipe: accepted by the rules of each backend, and by the real parsers."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backends.mindspeed.rehearse import NATIVE_CPU
+from launcher.api import compose
+from launcher.job import Job, with_values
+from launcher.pipeline import judge
+from launcher.search.begin import CannotSearch, begin
+from tests.backends.megatron.test_real_parser import _case as swift_case
+from tests.backends.megatron.test_real_parser import swift_python  # noqa: F401
+from tests.backends.mindspeed.test_mindspeed_parser import _with_folders
+from tests.conftest import ROOT
+from tests.rehearse.native.environments import python_with, torch_pin
+
+pytestmark = pytest.mark.slow
+
+RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
+HARDWARE = {"megatron": "h100_80g", "megatron_lm": "h100_80g", "mindspeed": "ascend_910b", "mindformers": "ascend_910b"}
+PARSED = ("qwen3_8b", "qwen3_moe", "deepseek_v3")
+
+
+def top(recipe: str, backend: str, *more: str) -> list[Job]:
+    """Return the ten best of a recipe as jobs; none where the backend cannot run the recipe at all."""
+    words = [f"+recipe={recipe}", f"backend={backend}", f"hardware={HARDWARE[backend]}", "model.pretrained=false"]
+    job = compose([*words, "search.max_vpp=2", *more])
+    try:
+        search = begin(job)
+    except CannotSearch:
+        return []
+    for _ in search.run():
+        pass
+    return [with_values(job, candidate.values) for candidate in search.found.best]
+
+
+@pytest.mark.parametrize("backend", HARDWARE)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_rules_accept_the_ten_best(recipe: str, backend: str) -> None:
+    jobs = top(recipe, backend)
+    if not jobs:
+        pytest.skip(f"{backend} cannot run {recipe}, or nothing fits")
+    for job in jobs:
+        errors = [finding for finding in judge(job, fixes=False).findings if finding.severity == "error"]
+        assert not errors, job.parallel
+
+
+def test_ms_swift_itself_accepts_them(swift_python: Path, tmp_path: Path) -> None:  # noqa: F811
+    jobs = {f"{recipe} {n}": job for recipe in PARSED for n, job in enumerate(top(recipe, "megatron"))}
+    assert len(jobs) == 10 * len(PARSED)
+    cases = [swift_case(name, job, job.model, tmp_path) for name, job in jobs.items()]
+    result = subprocess.run(
+        [str(swift_python), "-m", "tests.backends.megatron.real_parser"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    answers = {line["name"]: line["error"] for line in map(json.loads, result.stdout.splitlines())}
+    assert answers == dict.fromkeys(jobs)
+
+
+def test_mindformers_itself_accepts_them(tmp_path: Path) -> None:
+    python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
+    cases: list[Any] = []
+    for recipe in PARSED:
+        for n, job in enumerate(top(recipe, "mindformers", "backend.version=1.6.0")):
+            path = tmp_path / f"{recipe}{n}.yaml"
+            path.write_text(judge(job, fixes=False).plan().files[0].content, encoding="utf-8")
+            cases.append([str(path), job.cluster.world_size])
+    assert cases
+    result = subprocess.run(
+        [str(python), str(ROOT / "tests" / "backends" / "mindformers" / "real_config.py")],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=1200,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    answers = zip(cases, json.loads(result.stdout), strict=True)
+    assert {Path(case[0]).stem: answer["error"] for case, answer in answers if "error" in answer} == {}
+
+
+def test_mindspeed_itself_accepts_them(tmp_path: Path) -> None:
+    unset = [tree.variable for tree in NATIVE_CPU.checkouts if not os.environ.get(tree.variable)]
+    if unset:
+        pytest.skip(f"{', '.join(unset)} not set: they name the checkouts of MindSpeed-LLM, MindSpeed and Megatron-LM")
+    pins = {need.distribution: f"{need.distribution}=={need.version}" for need in NATIVE_CPU.tested_with}
+    needs = [pins.get(need.distribution, need.distribution) for need in NATIVE_CPU.requires]
+    python = python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch")))
+    jobs = {f"{recipe} {n}": job for recipe in PARSED for n, job in enumerate(top(recipe, "mindspeed")[:3])}
+    (tmp_path / "weights").mkdir()
+    lines = [{"argv": _with_folders(job, tmp_path), "world_size": job.cluster.world_size} for job in jobs.values()]
+    child = subprocess.run(
+        [str(python), str(ROOT / "tests" / "backends" / "mindspeed" / "parser_child.py")],
+        input="\n".join(json.dumps(line) for line in lines),
+        capture_output=True,
+        text=True,
+        timeout=1800,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "USE_TF": "FALSE"},
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    answers = json.loads(child.stdout.splitlines()[-1])
+    assert {name: answer for name, answer in zip(jobs, answers, strict=True) if answer} == {}
