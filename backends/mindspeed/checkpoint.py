@@ -17,7 +17,7 @@ from launcher.convert.boxes import Split, moved, rows
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.legacy import Stack, dialect_found, holds_legacy, legacy_format
-from launcher.convert.formats.legacy_read import arguments_in
+from launcher.convert.formats.legacy_read import first_look
 from launcher.convert.layouts.core import CoreTensor, Naming
 from launcher.convert.layouts.legacy import Dialect, Experts, Respell
 from launcher.convert.logical import Logical
@@ -212,7 +212,14 @@ def _layer_list(layout: Layout, layers: int) -> str | None:
 
 
 def _recognises(path: Path) -> bool:
-    return holds_legacy(path) and any(sign in arguments_in(path) for sign in _SIGNS)
+    if not holds_legacy(path):
+        return False
+    args, names = first_look(path)
+    if any(sign in args for sign in _SIGNS) or any(name.startswith("mtp.final_layernorms.") for name in names):
+        return True
+    ends = {name.rpartition(f".{_ATTENTION}")[2] for name in names}
+    latent = {"linear_kvb.weight", "linear_kv_up_proj.weight", "linear_kv_nope.weight"}
+    return "linear_qkv.weight" in ends and bool(ends & latent)
 
 
 FORMAT = legacy_format(

@@ -51,9 +51,7 @@ def _draft(target: Target) -> Draft:
         chunks = list(rank_chunks(target.logical, named, layout))
     else:
         chunks = list(whole_chunks(named))
-    wanted = tuple(
-        Wanted(name=chunk.label, shape=chunk.shape, boxes=chunk.boxes, fill=chunk.fill) for chunk in chunks
-    )
+    wanted = tuple(Wanted(name=chunk.label, shape=chunk.shape, boxes=chunk.boxes, fill=chunk.fill) for chunk in chunks)
     dtypes = tuple(target.dtype(tensor) for tensor in wanted)
     sizes = [math.prod(chunk.shape) * itemsize(dtype) for chunk, dtype in zip(chunks, dtypes, strict=True)]
     files = _files(chunks, sizes)

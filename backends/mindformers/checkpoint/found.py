@@ -11,7 +11,7 @@ from typing import Final
 
 from backends.mindformers.checkpoint.metadata import FILE, Part, parts_of
 from launcher.convert.containers import safetensors
-from launcher.convert.containers.errors import Damaged
+from launcher.convert.containers.errors import ContainerError, Damaged
 from launcher.convert.errors import ConvertError
 from launcher.convert.records import Slot
 
@@ -59,7 +59,10 @@ def recognises(path: Path) -> bool:
     first = next(iter(sorted(folder.glob("*.safetensors"))), None)
     if first is None or (folder / safetensors.INDEX).is_file():
         return False
-    return any(_OURS.match(slot.name) for slot in safetensors.read(first).slots)
+    try:
+        return any(_OURS.match(slot.name) for slot in safetensors.read(first).slots)
+    except ContainerError:
+        return False
 
 
 def found_in(path: Path) -> Found:
@@ -79,8 +82,8 @@ def found_in(path: Path) -> Found:
         raise ConvertError(
             f"{path}: {len({file.parent for file in ranks})} rank(s) without metadata.json: how their tensors were cut"
             " is in MindSpore's strategy files only; works: MindFormers' toolkit/safetensors/unified_safetensors.py"
-            " --src_strategy_dirs STRATEGY --mindspore_ckpt_dir THIS --output_dir WHOLE --filter_out_param_prefix adam_,"
-            " then this conversion on WHOLE"
+            " --src_strategy_dirs STRATEGY --mindspore_ckpt_dir THIS --output_dir WHOLE"
+            " --filter_out_param_prefix adam_, then this conversion on WHOLE"
         )
     return _whole(folder)
 
@@ -112,11 +115,8 @@ def _whole(folder: Path) -> Found:
     _check_map(folder, files)
     contents = [safetensors.read(file) for file in files if not _OPTIMIZER.fullmatch(file.name)]
     held: list[Held] = []
-    where: dict[str, str] = {}
+    # A tensor in two files is a repeat (the toolkit writes the embedding with an MTP layer again): all are compared.
     for slot in (slot for found in contents for slot in found.slots):
-        if slot.name in where:
-            raise Damaged(slot.path, f"stored here and in {where[slot.name]}", tensor=slot.name)
-        where[slot.name] = slot.path.name
         at = (0,) * len(slot.shape)
         part = Part(name=slot.name, whole=slot.shape, at=at, shape=slot.shape, file=slot.path.name)
         held.append(Held(part=part, slot=slot))

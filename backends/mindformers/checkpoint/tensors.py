@@ -77,7 +77,7 @@ def truth(name: str, value: object) -> bool:
 
 def is_old(layout: Layout) -> bool:
     """Return whether the layout is for MindFormers 1.6."""
-    return layout.options.get("version", "").startswith("1.6")
+    return (layout.options.get("version") or layout.version or "").startswith("1.6")
 
 
 def arrangement_of(layout: Layout) -> Arrangement:
@@ -90,7 +90,8 @@ def arrangement_of(layout: Layout) -> Arrangement:
     if unknown:
         raise ConvertError(f"--set {unknown[0]}: MindFormers' format knows {', '.join(OPTIONS)}")
     base = OLD if is_old(layout) else NEW
-    asked = {name: layout.args[_MODEL + name] for name in _FIELDS if _MODEL + name in layout.args}
+    asked: dict[str, object] = {} if layout.qkv_concat is None else {"mla_qkv_concat": layout.qkv_concat}
+    asked.update({name: layout.args[_MODEL + name] for name in _FIELDS if _MODEL + name in layout.args})
     asked.update({name: value for name, value in layout.options.items() if name in _FIELDS})
     changes = {_FIELDS[name]: truth(name, value) for name, value in asked.items()}
     return replace(base, **changes)
@@ -198,7 +199,8 @@ def _contiguous(logical: Logical, boxes: Iterable[Box]) -> Iterator[Box]:
 
 def _concatenated(down: list[CoreTensor]) -> Parameter:
     """Rows of the query's down projection (or the whole query), then the key's and value's with the rotated part."""
-    boxes, at = [], 0
+    boxes: list[Box] = []
+    at = 0
     for tensor in sorted(down, key=lambda tensor: _DOWN.index(tensor.name)):
         boxes.extend(moved(box, 0, at) for box in tensor.boxes)
         at += tensor.shape[0]

@@ -1,0 +1,173 @@
+"""`launch convert`: checkpoints there and back, with proof."""
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from launcher.cli.convert_merge import merge_body, merge_parser
+from launcher.cli.options import guarded, parse, parser, print_json
+
+_VERBS = {
+    "hf-to-mcore": "a Hugging Face model to what a training stack loads",
+    "mcore-to-hf": "a training checkpoint to a Hugging Face model",
+    "reshard": "a training checkpoint to another layout or format",
+    "verify": "compare two checkpoints of one model, byte by byte",
+    "merge": "add a LoRA adapter to the model that it was trained on",
+}
+_HELP = """\
+usage: launch convert {verbs} …
+
+{lines}
+example:
+  launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-mcore
+  launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-tp2 --backend mindspeed parallel.tp=2 parallel.pp=2
+  launch convert mcore-to-hf --checkpoint checkpoints --model Qwen3-8B --out Qwen3-8B-trained
+  launch convert verify Qwen3-8B Qwen3-8B-mcore
+Each: --help. Every conversion is verified byte by byte unless --no-verify is given.
+"""
+
+
+def main(words: list[str]) -> int:
+    """Convert; exit 1 if the conversion is refused or cannot be proved, 2 for a wrong command line."""
+    if not words or words[0] in ("-h", "--help"):
+        lines = "".join(f"  {name:12} {doc}\n" for name, doc in _VERBS.items())
+        print(_HELP.format(verbs="|".join(_VERBS), lines=lines), end="")
+        return 0 if words else 2
+    if words[0] not in _VERBS:
+        print(
+            f"launch convert: {words[0]!r} is none of {', '.join(_VERBS)}; works: launch convert --help",
+            file=sys.stderr,
+        )
+        return 2
+    verb, rest = words[0], words[1:]
+    options = parse(_parser(verb), rest)
+    return guarded(lambda: _reported(_BODIES[verb], options), as_json=options.json)
+
+
+def _parser(verb: str) -> argparse.ArgumentParser:
+    if verb == "merge":
+        return merge_parser()
+    made = parser(f"convert {verb}", _described(verb), _example(verb), overrides=verb != "verify")
+    if verb == "verify":
+        made.add_argument("left", metavar="A", help="a checkpoint")
+        made.add_argument("right", metavar="B", help="another checkpoint of the same model")
+    elif verb == "hf-to-mcore":
+        made.add_argument("--model", metavar="DIR", required=True, help="Hugging Face model")
+    else:
+        made.add_argument("--checkpoint", metavar="DIR", required=True, help="training checkpoint")
+    if verb != "hf-to-mcore":
+        made.add_argument("--model", metavar="DIR", help="folder with config.json (and tokenizer) of the model")
+    if verb != "verify":
+        _add_writing(made, verb)
+    made.add_argument("--workers", type=int, metavar="N", help="threads; default: one for each processor, at most 8")
+    return made
+
+
+def _described(verb: str) -> str:
+    text = _VERBS[verb]
+    return f"Convert {text}." if text.startswith("a ") else f"{text[0].upper()}{text[1:]}."
+
+
+def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
+    made.add_argument("--out", metavar="DIR", required=True, help="folder to write; appears when it is complete")
+    if verb != "mcore-to-hf":
+        made.add_argument("--backend", metavar="NAME", help="write what this backend loads")
+        made.add_argument("--format", metavar="NAME", help="torch_dist, legacy …; default: the backend's own")
+        made.add_argument(
+            "--layers", choices=("transformer_engine", "local"), help="whose layer names; default: the format's choice"
+        )
+    made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the target format")
+    made.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        metavar="OVERRIDE",
+        help="layout of the source, where files do not tell",
+    )
+    made.add_argument("--dtype", metavar="T", help="cast to bf16, fp16 or fp32; default: nothing is cast")
+    made.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
+    made.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
+    made.add_argument("--durable", action="store_true", help="wait until the disk has everything before renaming")
+    made.add_argument("--dry-run", action="store_true", help="show the plan, its size and its time; write nothing")
+
+
+def _example(verb: str) -> str:
+    return {
+        "hf-to-mcore": "launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-mcore parallel.tp=2 parallel.pp=2",
+        "mcore-to-hf": "launch convert mcore-to-hf --checkpoint checkpoints --model Qwen3-8B --out Qwen3-8B-trained",
+        "reshard": "launch convert reshard --checkpoint A --out B --format legacy parallel.tp=8",
+        "verify": "launch convert verify Qwen3-8B Qwen3-8B-mcore",
+    }[verb]
+
+
+def _reported(body: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a body; what it refuses is a screen and exit code 1."""
+    from launcher.convert.containers.errors import ContainerError
+    from launcher.convert.errors import ConvertError
+
+    try:
+        return body(options)
+    except ConvertError as error:
+        problems = error.problems
+    except ContainerError as error:
+        problems = (str(error),)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("numpy", "torch"):
+            raise
+        problems = (f"{error.name} is needed for this conversion; works: pip install {error.name}",)
+    if options.json:
+        print_json({"ok": False, "problems": list(problems)})
+    for problem in problems if not options.json else ():
+        print(f"error  {problem}", file=sys.stderr)
+    return 1
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from launcher.cli.convert_request import request
+    from launcher.convert.convert import execute, prepare
+    from launcher.convert.report import Report
+
+    prepared = prepare(request(options))
+    planned = Report.of(prepared)
+    if options.dry_run:
+        from launcher.convert.estimate import expected
+
+        answer = expected(prepared)
+        if options.json:
+            print_json({"ok": True, "dry_run": True, **planned.as_tree(), **answer.as_tree()})
+        else:
+            print("\n".join([*planned.lines(), *answer.lines()]))
+        return 0
+    if not options.json:
+        print("\n".join(planned.lines()), flush=True)
+    report = execute(prepared, quiet=options.json, warn=lambda text: print(text, file=sys.stderr))
+    if options.json:
+        print_json({"ok": True, **report.as_tree()})
+    else:
+        print("\n".join(report.times()))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from launcher.convert.between import between
+    from launcher.convert.model import config_folder, model_in
+
+    left, right = Path(options.left).expanduser(), Path(options.right).expanduser()
+    named = Path(options.model).expanduser() if options.model else None
+    model = model_in(config_folder([named, left, right]))
+    answer = between(left, right, model, workers=options.workers, quiet=options.json)
+    if options.json:
+        print_json(answer.as_tree())
+    else:
+        print("\n".join(answer.lines()))
+    return 0 if answer.same else 1
+
+
+_BODIES: dict[str, Callable[[argparse.Namespace], int]] = {
+    "hf-to-mcore": _convert,
+    "mcore-to-hf": _convert,
+    "reshard": _convert,
+    "verify": _verify,
+    "merge": merge_body,
+}

@@ -1,0 +1,51 @@
+"""`launch convert merge`: a LoRA adapter into its Hugging Face model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from launcher.cli.options import parser, print_json
+
+EXAMPLE = "launch convert merge --model Qwen3-8B --adapter runs/qwen3_lora --out Qwen3-8B-merged"
+
+
+def merge_parser() -> argparse.ArgumentParser:
+    """Return the options of the verb."""
+    made = parser("convert merge", "Add a LoRA adapter to the model that it was trained on.", EXAMPLE, overrides=False)
+    made.add_argument("--model", metavar="DIR", required=True, help="Hugging Face model")
+    made.add_argument("--adapter", metavar="DIR", required=True, help="adapter_config.json, adapter_model.safetensors")
+    made.add_argument("--out", metavar="DIR", required=True, help="folder to write; appears when it is complete")
+    made.add_argument("--no-verify", action="store_true", help="do not read the result back")
+    made.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
+    made.add_argument("--dry-run", action="store_true", help="show what would be merged; write nothing")
+    made.add_argument("--workers", type=int, metavar="N", help="threads; default: one for each processor, at most 8")
+    return made
+
+
+def merge_body(options: argparse.Namespace) -> int:
+    """Merge; what is refused is raised."""
+    from launcher.convert.lora.merge import merge, plan_merge
+
+    model, adapter, out = (Path(path).expanduser() for path in (options.model, options.adapter, options.out))
+    planned = plan_merge(model, adapter, out)
+    if options.dry_run:
+        if options.json:
+            print_json({"ok": True, "dry_run": True, **planned.as_tree()})
+        else:
+            print("\n".join(planned.lines()))
+        return 0
+    if not options.json:
+        print("\n".join(planned.lines()), flush=True)
+    told = merge(
+        planned,
+        verify=not options.no_verify,
+        overwrite=options.overwrite,
+        quiet=options.json,
+        workers=options.workers,
+    )
+    if options.json:
+        print_json({"ok": True, **planned.as_tree()})
+    else:
+        print("\n".join(told))
+    return 0

@@ -1,0 +1,112 @@
+"""From the words of `launch convert` to what is asked for: folders, formats, the model, the layout of a job."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.compose import compose
+from launcher.convert.casts import dtype_named
+from launcher.convert.convert import Conversion
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats import format_in, format_named, format_of_backend
+from launcher.convert.formats.format import Format, Layout, layout_of
+from launcher.convert.model import config_folder, has_config, model_in
+from launcher.job import Job
+from launcher.job.model import Model
+from launcher.translate.backend import UnknownBackend, backend_names
+
+
+def request(options: argparse.Namespace) -> Conversion:
+    """Return the conversion that the options of `hf-to-mcore`, `mcore-to-hf` or `reshard` ask for.
+
+    Raises:
+        ConvertError: a folder, a format or a model cannot be found.
+        ComposeError: an override is wrong.
+    """
+    if options.workers is not None and options.workers < 1:
+        raise ConvertError(f"--workers {options.workers}: must be at least 1")
+    to_hf, checkpoint = not hasattr(options, "format"), getattr(options, "checkpoint", None)
+    source = Path(checkpoint or options.model).expanduser()
+    backend = getattr(options, "backend", None)
+    job = _job(options.overrides, options.config_dir, backend)
+    backend = backend or (job.backend.name if job is not None else None)
+    own = _own_format(backend)
+    source_format = format_in(source, preferred=own if checkpoint else format_named("hf"))
+    if checkpoint is None and source_format.kind != "hf":
+        raise ConvertError(f"--model {source} is a {source_format.title} checkpoint; works: mcore-to-hf, reshard")
+    named = Path(options.model).expanduser() if options.model else None
+    donor, model = _model([named, source], job)
+    return Conversion(
+        source=source,
+        source_format=source_format,
+        out=Path(options.out).expanduser(),
+        target_format=format_named("hf") if to_hf else _target(options.format, backend, own),
+        model=model,
+        layout=_layout(job, options),
+        source_layout=_source_layout(options),
+        donor=donor,
+        dtype=dtype_named(options.dtype) if options.dtype else None,
+        verify=not options.no_verify,
+        overwrite=options.overwrite,
+        durable=options.durable,
+        workers=options.workers,
+    )
+
+
+def _job(overrides: Sequence[str], config_dirs: Sequence[str], backend: str | None = None) -> Job | None:
+    """The job whose layout is meant; None without overrides (Hydra is not even imported then)."""
+    if not overrides:
+        return None
+    named = any(word.startswith("backend=") for word in overrides)
+    return compose([*overrides, *([f"backend={backend}"] if backend and not named else [])], config_dirs)
+
+
+def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None, Model]:
+    """Return the folder with config.json and the model it describes; where none has one, the model of the job.
+
+    Raises:
+        ConvertError: neither says what the model is.
+    """
+    if job is not None and job.model.hidden_size is not None and not any(map(has_config, folders)):
+        return None, job.model
+    donor = config_folder(folders)
+    return donor, model_in(donor)
+
+
+def _own_format(backend: str | None) -> Format | None:
+    if backend is None:
+        return None
+    try:
+        return format_of_backend(backend)
+    except UnknownBackend:
+        raise ConvertError(f"--backend {backend}: none of that name; works: {', '.join(backend_names())}") from None
+
+
+def _target(named: str | None, backend: str | None, own: Format | None) -> Format:
+    if named is not None:
+        return format_named(named)
+    if own is not None:
+        return own
+    if backend is not None:
+        raise ConvertError(f"how {backend} stores weights is not known; works: --format torch_dist")
+    return format_named("torch_dist")
+
+
+def _layout(job: Job | None, options: argparse.Namespace) -> Layout:
+    pairs = _pairs(options.set)
+    naming = getattr(options, "layers", None)
+    return Layout(naming=naming, options=pairs) if job is None else layout_of(job, naming=naming, options=pairs)
+
+
+def _source_layout(options: argparse.Namespace) -> Layout:
+    job = _job(options.source, options.config_dir)
+    return Layout() if job is None else layout_of(job)
+
+
+def _pairs(words: Sequence[str]) -> dict[str, str]:
+    wrong = next((word for word in words if not word.partition("=")[0] or "=" not in word), None)
+    if wrong is not None:
+        raise ConvertError(f"--set {wrong}: works: --set NAME=VALUE")
+    return dict(word.split("=", 1) for word in words)

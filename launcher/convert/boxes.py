@@ -1,0 +1,142 @@
+"""Arithmetic of boxes: whole tensors, parts of them, and what two boxes of one logical tensor have in common."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from launcher.convert.records import Box, Run
+
+Region = tuple[tuple[int, int], ...]
+"""One (start, count) per dimension."""
+
+
+def whole(logical: str, shape: Sequence[int], *, transposed: bool = False) -> Box:
+    """Return the box of a stored tensor that is a logical tensor, nothing more or less."""
+    stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
+    return Box(
+        logical=logical,
+        logical_at=tuple((0, count) for count in shape),
+        stored_at=tuple(Run(start=0, count=count) for count in stored),
+        transposed=transposed,
+    )
+
+
+def rows(logical: str, shape: Sequence[int], first: int, count: int, *, stored_first: int, step: int = 1) -> Box:
+    """Return the box of `count` first indices from `first` on, which lie at `stored_first`, `step` apart."""
+    rest = shape[1:]
+    return Box(
+        logical=logical,
+        logical_at=((first, count), *((0, size) for size in rest)),
+        stored_at=(Run(start=stored_first, count=count, step=step), *(Run(start=0, count=size) for size in rest)),
+    )
+
+
+def stacked(box: Box, *leading: int) -> Box:
+    """Return the box inside a larger tensor in which the stored one is the element `leading`."""
+    runs = tuple(Run(start=index, count=1) for index in leading)
+    return Box(
+        logical=box.logical, logical_at=box.logical_at, stored_at=(*runs, *box.stored_at), transposed=box.transposed
+    )
+
+
+def volume(region: Region) -> int:
+    """Return the number of elements of a region."""
+    return math.prod(count for _, count in region)
+
+
+def stored_dim(box: Box, dim: int) -> int:
+    """Return the stored dimension in which the logical dimension `dim` lies."""
+    extra = len(box.stored_at) - len(box.logical_at)
+    if box.transposed and dim >= len(box.logical_at) - 2:
+        dim = 2 * len(box.logical_at) - 3 - dim
+    return extra + dim
+
+
+def logical_dim(box: Box, dim: int) -> int:
+    """Return the logical dimension of the stored dimension `dim`; negative for an extra leading one."""
+    inside = dim - (len(box.stored_at) - len(box.logical_at))
+    if inside >= 0 and box.transposed and inside >= len(box.logical_at) - 2:
+        inside = 2 * len(box.logical_at) - 3 - inside
+    return inside
+
+
+def narrowed(box: Box, region: Region) -> tuple[Run, ...]:
+    """Return where a part of the box's logical region lies in the stored tensor."""
+    runs = list(box.stored_at)
+    for dim, ((start, count), (first, _)) in enumerate(zip(region, box.logical_at, strict=True)):
+        at = stored_dim(box, dim)
+        run = runs[at]
+        runs[at] = Run(start=run.start + (start - first) * run.step, count=count, step=run.step)
+    return tuple(runs)
+
+
+def common(left: Region, right: Region) -> Region | None:
+    """Return the region that two regions share; None where they share nothing."""
+    shared = []
+    for (a, size_a), (b, size_b) in zip(left, right, strict=True):
+        start, end = max(a, b), min(a + size_a, b + size_b)
+        if start >= end:
+            return None
+        shared.append((start, end - start))
+    return tuple(shared)
+
+
+def cut(box: Box, at: Sequence[int], shape: Sequence[int]) -> Box | None:
+    """Return what of a box lies in the stored region `at` + `shape`, as a box of a tensor that is only that region."""
+    logical = list(box.logical_at)
+    stored = []
+    for dim, (run, first, size) in enumerate(zip(box.stored_at, at, shape, strict=True)):
+        low = max(0, -(-(first - run.start) // run.step))
+        high = min(run.count, -(-(first + size - run.start) // run.step))
+        if low >= high:
+            return None
+        stored.append(Run(start=run.start + low * run.step - first, count=high - low, step=run.step))
+        inside = logical_dim(box, dim)
+        if inside >= 0:
+            logical[inside] = (logical[inside][0] + low, high - low)
+    return Box(logical=box.logical, logical_at=tuple(logical), stored_at=tuple(stored), transposed=box.transposed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """How tensor parallelism splits a tensor: `parts` equal blocks along `axis`, each of them over all ranks."""
+
+    axis: int
+    parts: int = 1
+
+
+def shard(
+    boxes: Sequence[Box], shape: Sequence[int], split: Split, rank: int, size: int
+) -> tuple[tuple[Box, ...], tuple[int, ...]]:
+    """Return the boxes and the shape of one rank's part of a tensor.
+
+    Raises:
+        ValueError: the tensor cannot be divided evenly.
+    """
+    length = shape[split.axis]
+    if length % (split.parts * size):
+        raise ValueError(f"{length} cannot be split into {split.parts} x {size} parts")
+    piece = length // (split.parts * size)
+    own = tuple(piece * split.parts if axis == split.axis else count for axis, count in enumerate(shape))
+    found = []
+    for part in range(split.parts):
+        at = [0] * len(shape)
+        at[split.axis] = (part * size + rank) * piece
+        region = [piece if axis == split.axis else count for axis, count in enumerate(shape)]
+        for box in boxes:
+            inside = cut(box, at, region)
+            if inside is not None:
+                found.append(moved(inside, split.axis, part * piece))
+    return tuple(found), own
+
+
+def moved(box: Box, axis: int, by: int) -> Box:
+    """Return the box with its stored block `by` further along a stored dimension."""
+    if by == 0:
+        return box
+    runs = list(box.stored_at)
+    run = runs[axis]
+    runs[axis] = Run(start=run.start + by, count=run.count, step=run.step)
+    return Box(logical=box.logical, logical_at=box.logical_at, stored_at=tuple(runs), transposed=box.transposed)

@@ -1,0 +1,129 @@
+"""Number formats: exact byte views, casts that were asked for, and the blockwise scales of FP8 checkpoints."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from launcher.convert.errors import ConvertError
+
+FLOATS: Final = ("F32", "BF16", "F16", "F64", "F8_E4M3")
+# How users and config.json name formats.
+NAMES: Final = {
+    "bf16": "BF16",
+    "bfloat16": "BF16",
+    "fp16": "F16",
+    "float16": "F16",
+    "fp32": "F32",
+    "float32": "F32",
+}
+BLOCK: Final = 128
+_WORDS = {1: "u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+
+
+def word(itemsize: int) -> str:
+    """Return the numpy dtype with which elements of that size are moved without looking at them."""
+    return _WORDS[itemsize]
+
+
+def dtype_named(name: str) -> str:
+    """Return safetensors' name of a number format.
+
+    Raises:
+        ConvertError: it is none that weights are cast to.
+    """
+    found = NAMES.get(name.lower())
+    if found is None:
+        raise ConvertError(f"--dtype {name}: works: bf16, fp16, fp32")
+    return found
+
+
+def cast(words: Any, source: str, target: str) -> Any:
+    """Return an array of words of format `source` as words of format `target`, rounded to nearest even."""
+    if source == target:
+        return words
+    return _encode(decode(words, source), target)
+
+
+def decode(words: Any, dtype: str) -> Any:
+    """Return words as float32 values (float64 for F64)."""
+    import numpy as np
+
+    if dtype == "F32":
+        return words.view(np.float32)
+    if dtype == "BF16":
+        return (words.astype(np.uint32) << 16).view(np.float32)
+    if dtype == "F16":
+        return words.view(np.float16).astype(np.float32)
+    if dtype == "F64":
+        return words.view(np.float64)
+    if dtype == "F8_E4M3":
+        return _e4m3()[words]
+    raise ConvertError(f"tensors of format {dtype} cannot be cast")
+
+
+def _encode(values: Any, dtype: str) -> Any:
+    import numpy as np
+
+    if dtype == "F32":
+        return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    if dtype == "F16":
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16).view(np.uint16)
+    if dtype == "BF16":
+        return _bfloat16(np.ascontiguousarray(values, dtype=np.float32))
+    raise ConvertError(f"no cast to format {dtype}")
+
+
+def _bfloat16(values: Any) -> Any:
+    """Round float32 to nearest even at bit 16; in place on one temporary, because this is most of the work."""
+    import numpy as np
+
+    bits = values.view(np.uint32)
+    rounded: Any = bits >> 16
+    rounded &= 1
+    rounded += 0x7FFF
+    rounded += bits
+    rounded >>= 16
+    found = rounded.astype(np.uint16)
+    invalid = np.isnan(values)
+    if invalid.any():
+        found[invalid] = 0x7FC0
+    return found
+
+
+@cache
+def _e4m3() -> Any:
+    """The 256 values of FP8 E4M3 (fn): 1 sign, 4 exponent bits of bias 7, 3 mantissa bits; 0x7F is NaN, no infinity."""
+    import numpy as np
+
+    codes = np.arange(256)
+    exponent, mantissa = (codes >> 3) & 15, codes & 7
+    values = np.where(exponent == 0, mantissa * 2.0**-9, (1 + mantissa / 8) * 2.0 ** (exponent - 7.0))
+    values[(codes & 0x7F) == 0x7F] = np.nan
+    return np.where(codes >> 7, -values, values).astype(np.float32)
+
+
+def dequantised(words: Any, dtype: str, scales: Any, row: int, column: int) -> Any:
+    """Return float32 values of a block of a blockwise scaled tensor.
+
+    Args:
+        words: the block, rows x columns, in its stored form.
+        dtype: its format, F8_E4M3.
+        scales: float32 scales of the whole tensor, one for each 128 x 128 block.
+        row: first row of the block in the whole tensor.
+        column: its first column.
+    """
+    import numpy as np
+
+    values = decode(words, dtype)
+    columns: Any = (column + np.arange(values.shape[1])) // BLOCK
+    for block in range(row // BLOCK, -(-(row + values.shape[0]) // BLOCK)):
+        first, last = max(0, block * BLOCK - row), (block + 1) * BLOCK - row
+        values[first:last] *= scales[block, columns]
+    return values
+
+
+def encode(values: Any, dtype: str) -> Any:
+    """Return float values as words of a format, rounded to nearest even."""
+    return _encode(values, dtype)

@@ -1,0 +1,245 @@
+"""The zip that torch.save writes: stored entries, data aligned to 64 bytes; read strictly, laid out with holes.
+
+Format: PKWARE APPNOTE 6.3.9; torch/csrc: caffe2/serialize/inline_container.cc (alignment by an "FB" extra field).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from launcher.convert.containers.errors import Damaged, Unsupported, shown
+from launcher.convert.containers.files import read_exactly
+
+ALIGNMENT = 64
+_LOCAL = struct.Struct("<4sHHHHHIIIHH")
+_CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
+_END = struct.Struct("<4sHHHHIIH")
+_END_64 = struct.Struct("<4sQHHIIQQQQ")
+_LOCATOR_64 = struct.Struct("<4sIQI")
+_LONG, _SHORT = 0xFFFFFFFF, 0xFFFF
+_TAIL = 4096
+_MOST_DIRECTORY = 2**30
+_DATE = 33  # 1 January 1980, the first that a zip can hold; torch writes none either
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One stored entry: its name without the archive's folder, where its data lies in the file, its CRC-32."""
+
+    name: str
+    at: int
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """An entry to lay out: its data, or only its size where a hole is left for it."""
+
+    name: str
+    size: int
+    data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A laid out archive: the bytes around the holes, the place of every entry's data, the size of it all."""
+
+    pieces: list[tuple[int, bytes]]
+    places: dict[str, int]
+    size: int
+
+
+class Archive:
+    """An archive inside a file (`start`, `length`): its directory is read, its entries on request."""
+
+    def __init__(self, descriptor: int, path: Path, start: int, length: int, what: str | None = None) -> None:
+        self.descriptor = descriptor
+        self.path = path
+        self.start = start
+        self.length = length
+        self.what = what
+        self.entries = self._entries()
+
+    def read(self, name: str) -> bytes:
+        """Read an entry and check its CRC-32."""
+        entry = self.entries.get(name)
+        if entry is None:
+            raise self._damaged(f"{name} is missing in the archive")
+        data = read_exactly(self.descriptor, self.path, entry.at, entry.size, name)
+        if crc32(data) != entry.crc:
+            raise self._damaged(f"{name} is corrupt", expected=f"CRC {entry.crc:08x}", found=f"{crc32(data):08x}")
+        return data
+
+    def _damaged(self, problem: str, *, expected: object = None, found: object = None) -> Damaged:
+        return Damaged(self.path, problem, tensor=self.what, expected=expected, found=found)
+
+    def _entries(self) -> dict[str, Entry]:
+        count, at, size = self._directory()
+        data = read_exactly(self.descriptor, self.path, self.start + at, size, "the directory of the archive")
+        entries: dict[str, Entry] = {}
+        folder: str | None = None
+        position = 0
+        for _ in range(count):
+            name, entry, position = self._entry(data, position, at)
+            head, _, rest = name.partition("/")
+            folder = head if folder is None else folder
+            if head != folder or not rest or rest in entries:
+                raise self._damaged(f"its entry {shown(name)} is not one of torch.save")
+            entries[rest] = Entry(name=rest, at=entry.at, size=entry.size, crc=entry.crc)
+        if position != size:
+            raise self._damaged("the directory of the archive is corrupt", expected=f"{size} bytes", found=position)
+        self._check_apart(entries, at)
+        return entries
+
+    def _directory(self) -> tuple[int, int, int]:
+        """Find the directory through the record at the end: entries, offset and size."""
+        tail_at = max(0, self.length - _TAIL)
+        tail = read_exactly(
+            self.descriptor, self.path, self.start + tail_at, self.length - tail_at, "the archive's end"
+        )
+        found = tail.rfind(b"PK\x05\x06")
+        if found < 0 or len(tail) - found < _END.size:
+            raise self._damaged("truncated or no archive of torch.save: the zip's directory at its end is missing")
+        _, _, _, _, count, size, at, comment = _END.unpack_from(tail, found)
+        end_at = tail_at + found
+        if end_at + _END.size + comment != self.length:
+            raise self._damaged("bytes after the end of the archive", expected=end_at + _END.size, found=self.length)
+        if _LONG in (size, at) or count == _SHORT:
+            count, size, at, end_at = self._directory_64(end_at)
+        if at + size > end_at or size > _MOST_DIRECTORY:
+            raise self._damaged("the directory of the archive lies outside of it", expected=end_at, found=at + size)
+        return count, at, size
+
+    def _directory_64(self, end_at: int) -> tuple[int, int, int, int]:
+        locator_at = end_at - _LOCATOR_64.size
+        if locator_at < 0:
+            raise self._damaged("the zip64 record of the archive is missing")
+        raw = read_exactly(self.descriptor, self.path, self.start + locator_at, _LOCATOR_64.size, "the zip64 record")
+        magic, _, record_at, _ = _LOCATOR_64.unpack(raw)
+        if magic != b"PK\x06\x07" or record_at + _END_64.size > locator_at:
+            raise self._damaged("the zip64 record of the archive is missing")
+        raw = read_exactly(self.descriptor, self.path, self.start + record_at, _END_64.size, "the zip64 record")
+        magic, _, _, _, _, _, _, count, size, at = _END_64.unpack(raw)
+        if magic != b"PK\x06\x06":
+            raise self._damaged("the zip64 record of the archive is corrupt")
+        return count, size, at, record_at
+
+    def _entry(self, data: bytes, position: int, directory_at: int) -> tuple[str, Entry, int]:
+        if position + _CENTRAL.size > len(data):
+            raise self._damaged("the directory of the archive is cut off")
+        fields = _CENTRAL.unpack_from(data, position)
+        magic, flags, method, crc, packed, size, names, extras, comments, at = (
+            *(fields[index] for index in (0, 3, 4, 7, 8, 9, 10, 11, 12)),
+            fields[16],
+        )
+        end = position + _CENTRAL.size + names + extras + comments
+        if magic != b"PK\x01\x02" or end > len(data):
+            raise self._damaged("the directory of the archive is corrupt")
+        raw_name = data[position + _CENTRAL.size :][:names]
+        name = raw_name.decode("utf-8", "replace")
+        size, packed, at = self._wide(data[position + _CENTRAL.size + names :][:extras], size, packed, at)
+        if method != 0 or flags & 1:
+            raise Unsupported(self.path, f"its entry {shown(name)} is compressed or encrypted", works="torch.save")
+        if packed != size:
+            raise self._damaged(f"its entry {shown(name)} has two sizes", expected=size, found=packed)
+        data_at = self._data_at(name, raw_name, at, directory_at)
+        if data_at + size > self.start + directory_at:
+            found = f"only {self.start + directory_at - data_at}"
+            raise self._damaged(f"its entry {shown(name)} is cut off", expected=f"{size} bytes", found=found)
+        return name, Entry(name=name, at=data_at, size=size, crc=crc), end
+
+    def _wide(self, extra: bytes, size: int, packed: int, at: int) -> tuple[int, int, int]:
+        """Replace what does not fit into 32 bits by the zip64 extra field's values, in its fixed order."""
+        if _LONG not in (size, packed, at):
+            return size, packed, at
+        place = 0
+        while place + 4 <= len(extra):
+            kind, count = struct.unpack_from("<HH", extra, place)
+            if kind == 1:
+                values = [int.from_bytes(extra[place + 4 + 8 * index :][:8], "little") for index in range(count // 8)]
+                wide = [values.pop(0) if value == _LONG and values else value for value in (size, packed, at)]
+                return wide[0], wide[1], wide[2]
+            place += 4 + count
+        return size, packed, at
+
+    def _data_at(self, name: str, raw_name: bytes, at: int, directory_at: int) -> int:
+        if at + _LOCAL.size + len(raw_name) > directory_at:
+            raise self._damaged(f"its entry {shown(name)} lies outside of the archive")
+        raw = read_exactly(
+            self.descriptor, self.path, self.start + at, _LOCAL.size + len(raw_name), "an entry's header"
+        )
+        fields = _LOCAL.unpack_from(raw)
+        if fields[0] != b"PK\x03\x04" or raw[_LOCAL.size :] != raw_name:
+            raise self._damaged(f"the header of its entry {shown(name)} is corrupt")
+        return self.start + at + _LOCAL.size + int(fields[9]) + int(fields[10])
+
+    def _check_apart(self, entries: dict[str, Entry], directory_at: int) -> None:
+        end = self.start
+        for entry in sorted(entries.values(), key=lambda entry: (entry.at, entry.size)):
+            if entry.at < end:
+                raise self._damaged(f"its entry {shown(entry.name)} overlaps another", expected=end, found=entry.at)
+            end = entry.at + entry.size
+
+
+def lay_out(folder: str, pieces: Sequence[Piece], *, start: int = 0) -> Layout:
+    """Lay out an archive that begins at byte `start` of a file, a multiple of 64.
+
+    Sizes and offsets of 4 GiB and more use zip64. The CRC-32 of a hole is written as 0: torch.load does not look at it
+    (its miniz is built without the check), `unzip -t` does.
+    """
+    assert start % ALIGNMENT == 0
+    written: list[tuple[int, bytes]] = []
+    places: dict[str, int] = {}
+    directory = bytearray()
+    at = 0
+    for piece in pieces:
+        name = f"{folder}/{piece.name}".encode()
+        crc = crc32(piece.data) if piece.data is not None else 0
+        header = _local_header(name, piece.size, crc, at)
+        directory += _central_header(name, piece.size, crc, at)
+        places[piece.name] = start + at + len(header)
+        written.append((start + at, header if piece.data is None else header + piece.data))
+        at += len(header) + piece.size
+    end = _end(len(pieces), len(directory), at)
+    written.append((start + at, bytes(directory) + end))
+    return Layout(pieces=written, places=places, size=at + len(directory) + len(end))
+
+
+def _local_header(name: bytes, size: int, crc: int, at: int) -> bytes:
+    wide = size >= _LONG
+    extra = struct.pack("<HHQQ", 1, 16, size, size) if wide else b""
+    gap = -(at + _LOCAL.size + len(name) + len(extra)) % ALIGNMENT
+    gap += ALIGNMENT if 0 < gap < 4 else 0
+    if gap:
+        extra += b"FB" + struct.pack("<H", gap - 4) + b"Z" * (gap - 4)
+    short = _LONG if wide else size
+    version = 45 if wide else 20
+    return _LOCAL.pack(b"PK\x03\x04", version, 0, 0, 0, _DATE, crc, short, short, len(name), len(extra)) + name + extra
+
+
+def _central_header(name: bytes, size: int, crc: int, at: int) -> bytes:
+    values = ([size, size] if size >= _LONG else []) + ([at] if at >= _LONG else [])
+    extra = struct.pack("<HH", 1, 8 * len(values)) + struct.pack(f"<{len(values)}Q", *values) if values else b""
+    short, version = min(size, _LONG), 45 if values else 20
+    return (
+        _CENTRAL.pack(
+            *(b"PK\x01\x02", version, version, 0, 0, 0, _DATE, crc, short, short),
+            *(len(name), len(extra), 0, 0, 0, 0, min(at, _LONG)),
+        )
+        + name
+        + extra
+    )
+
+
+def _end(count: int, size: int, at: int) -> bytes:
+    wide = count >= _SHORT or size >= _LONG or at >= _LONG
+    end = _END.pack(b"PK\x05\x06", 0, 0, min(count, _SHORT), min(count, _SHORT), min(size, _LONG), min(at, _LONG), 0)
+    if not wide:
+        return end
+    record = _END_64.pack(b"PK\x06\x06", _END_64.size - 12, 45, 45, 0, 0, count, count, size, at)
+    return record + _LOCATOR_64.pack(b"PK\x06\x07", 0, at + size, 1) + end

@@ -1,0 +1,55 @@
+"""What can be wrong with a file: one error type whose text is for the user, and its kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.convert.errors import ConvertError
+
+_LONGEST = 200
+
+
+def shown(value: object) -> str:
+    """Return text for a message from what a file holds: of a bearable length and without control characters."""
+    text = str(value)
+    text = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    return text if text.isprintable() else ascii(text)
+
+
+class ContainerError(ConvertError):
+    """A checkpoint file that cannot be read or written: which file, which tensor, what was expected and what found."""
+
+    def __init__(
+        self,
+        path: Path,
+        problem: str,
+        *,
+        tensor: str | None = None,
+        expected: object = None,
+        found: object = None,
+        works: str | None = None,
+    ) -> None:
+        parts = [f"{path}: " + (f"tensor {shown(tensor)}: " if tensor is not None else "") + problem]
+        if expected is not None or found is not None:
+            parts.append(f"  expected {shown(expected)}, found {shown(found)}")
+        if works:
+            parts.append(f"  works: {works}")
+        super().__init__("\n".join(parts))
+        self.path = path
+        self.tensor = tensor
+
+
+class Damaged(ContainerError):
+    """Truncated, corrupt or contradicting itself: the bytes are not what the format says."""
+
+
+class Unsafe(ContainerError):
+    """A pickle that names something outside the list of known classes; nothing of it was executed."""
+
+
+class Unsupported(ContainerError):
+    """A legal file that this program does not read."""
+
+
+class Unwritable(ContainerError):
+    """A target that cannot be written: not empty, in use, or without the space."""

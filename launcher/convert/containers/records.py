@@ -1,0 +1,52 @@
+"""What containers speak of besides slots: tensors to make room for, and Python objects that are only looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """A tensor to make room for: its name, shape and safetensors' name of its dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dtype:
+    """A torch.dtype that a structure holds as a value (such as args.params_dtype), by safetensors' name."""
+
+    name: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Inert:
+    """A Python object of a known class that was read and not built: `name` is "module.Class".
+
+    `made` says how it was pickled: "new" (a class with arguments of __new__, then its state), "call" (a class or
+    function called with arguments: enums, paths), "reference" (the class or function itself).
+    """
+
+    name: str
+    made: Literal["new", "call", "reference"] = "new"
+    arguments: tuple[Any, ...] = ()
+    state: Any = field(default=None)
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """Return the attributes by name; empty where the state is something else than attributes."""
+        return self.state if isinstance(self.state, dict) else {}
+
+
+def namespace(**values: Any) -> Inert:
+    """Describe an argparse.Namespace with these attributes, as Megatron stores its arguments."""
+    return Inert(name="argparse.Namespace", state=values)
+
+
+def bytes_io(data: bytes) -> Inert:
+    """Describe an io.BytesIO with this content, as transformer-engine stored extra states."""
+    return Inert(name="_io.BytesIO", state=(data, 0, None))

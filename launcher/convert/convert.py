@@ -1,0 +1,266 @@
+"""One conversion from beginning to end: read names, plan, lay out, move, prove, rename."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.convert.casts import FLOATS
+from launcher.convert.containers.dtypes import itemsize, nbytes
+from launcher.convert.containers.transfer import OpenFiles, allocated
+from launcher.convert.containers.workplace import Workplace
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.layouts.content import Content, Stored
+from launcher.convert.logical import Logical, logical_model
+from launcher.convert.move import fill, in_parallel
+from launcher.convert.plan import Plan, make_plan
+from launcher.convert.progress import Progress
+from launcher.convert.prove import prove
+from launcher.convert.records import Slot
+from launcher.convert.report import Report
+from launcher.convert.verify import only_nan
+from launcher.job.model import Model
+
+REPORT = "conversion.json"
+_SYNC_EVERY = 4 * 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What is asked for.
+
+    Attributes:
+        source: folder of the checkpoint to convert.
+        source_format, target_format: formats.
+        out: folder to write; it appears when everything in it is complete.
+        model: architecture.
+        layout: layout to write for; `source_layout` is what the source was written for, where names do not tell.
+        donor: folder with config.json and tokenizer to write along.
+        dtype: number format to cast floating point tensors to; None: nothing is cast.
+        verify: compare every byte afterwards.
+        overwrite: replace what is at `out`.
+        durable: have the disk confirm everything before the name appears.
+        workers: threads; None: one for each processor, at most 8.
+    """
+
+    source: Path
+    source_format: Format
+    out: Path
+    target_format: Format
+    model: Model
+    layout: Layout
+    source_layout: Layout
+    donor: Path | None = None
+    dtype: str | None = None
+    verify: bool = True
+    overwrite: bool = False
+    durable: bool = False
+    workers: int | None = None
+
+    @property
+    def threads(self) -> int:
+        """Number of threads to use."""
+        return self.workers or min(8, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A conversion that is planned: nothing has been written, and no tensor has been read."""
+
+    asked: Conversion
+    logical: Logical
+    stored: Stored
+    draft: Draft
+    plan: Plan
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the source's tensors."""
+        return sum(nbytes(content.slot) for content in self.stored.contents)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the target's tensors, padding included."""
+        sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
+        return sum(math.prod(wanted.shape) * itemsize(dtype) for wanted, dtype in sizes)
+
+    @property
+    def bytes_needed(self) -> int:
+        """Room that the target takes: holes of the source stay holes where nothing is cast."""
+        if self.asked.dtype is not None:
+            return self.bytes_written
+        files = {content.slot.path for content in self.stored.contents}
+        holes = sum(file.stat().st_size for file in files) - allocated(files)
+        return self.bytes_written - max(0, holes)
+
+    @property
+    def bytes_padding(self) -> int:
+        """Bytes of the target that are padding."""
+        sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
+        return sum(wanted.fill * itemsize(dtype) for wanted, dtype in sizes)
+
+
+def prepare(asked: Conversion) -> Prepared:
+    """Read the source's names and shapes, and plan where every byte goes.
+
+    Raises:
+        ConvertError: the source does not fit its config.json, or cannot be written as asked; every problem at once.
+        ContainerError: a file is damaged, unsafe or of an unknown kind.
+    """
+    _refuse_overlap(asked)
+    with _without_collector():
+        return _prepared(asked)
+
+
+def _refuse_overlap(asked: Conversion) -> None:
+    """Refuse a target that is, holds or lies in what is read: replacing it would take the source away."""
+    out = asked.out.resolve()
+    for what, folder in (("the checkpoint that is read", asked.source), ("--model", asked.donor)):
+        if folder is None:
+            continue
+        other = folder.resolve()
+        if out == other or out in other.parents or other in out.parents:
+            raise ConvertError(f"--out {asked.out} and {what} ({folder}) overlap; works: another folder beside it")
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """A plan is millions of small objects and no garbage; looking through them again and again takes half the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _prepared(asked: Conversion) -> Prepared:
+    logical, stored = asked.source_format.read(asked.source, logical_model(asked.model), asked.source_layout)
+    dtypes = _dtypes(logical, stored, asked.dtype)
+    target = Target(logical=logical, dtypes=dtypes, layout=asked.layout, donor=asked.donor)
+    try:
+        draft = asked.target_format.draft(target)
+    except ValueError as error:
+        raise ConvertError(str(error)) from None
+    plan = make_plan(stored.contents, draft.placeless(), logical.tensors)
+    return Prepared(asked=asked, logical=logical, stored=stored, draft=draft, plan=plan)
+
+
+def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str, str]:
+    """Return the number format in which each logical tensor is to be stored."""
+    exact = {name for instance in logical.instances if instance.row.exact for name in instance.logical}
+    found: dict[str, str] = {}
+    problems = []
+    for content in stored.contents:
+        dtype = content.slot.dtype
+        for box in content.boxes:
+            name = box.logical
+            if wanted is not None and dtype in FLOATS and name not in exact:
+                found[name] = wanted
+            elif found.setdefault(name, dtype) != dtype:
+                problems.append(f"{name} is stored as {found[name]} and as {dtype}; works: --dtype bf16|fp16|fp32")
+        if content.scale is not None and wanted is None:
+            problems.append(
+                f"{content.slot.name} is FP8 with blockwise scales, which this format cannot hold; works: --dtype bf16"
+            )
+    if problems:
+        raise ConvertError(problems)
+    return found
+
+
+def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], None] = lambda text: None) -> Report:
+    """Write what was planned, prove it, and give it its name.
+
+    Raises:
+        ConvertError: the result cannot be proved, or a tensor is nothing but NaN.
+        ContainerError: no room, the target exists, a file is damaged.
+    """
+    asked = prepared.asked
+    with (
+        Workplace(asked.out, digest=_fingerprint(prepared), overwrite=asked.overwrite) as place,
+        OpenFiles() as files,
+    ):
+        _refuse_nan(prepared.stored, files)
+        if place.resumed:
+            warn(f"{asked.out}: continuing an interrupted conversion")
+        else:
+            place.check_space(prepared.bytes_needed, prepared.draft.files)
+        contents = prepared.draft.contents(_laid_out(place, prepared.draft))
+        seconds = _move(prepared, contents, place, files, quiet=quiet)
+        report = Report.of(prepared, seconds=seconds)
+        if asked.verify:
+            proof = prove(prepared, place.directory, files, quiet=quiet)
+            if proof.problems:
+                place.discard()
+                raise ConvertError(proof.problems)
+            report = report.proved(proof)
+        (place.directory / REPORT).write_text(report.as_json(), encoding="utf-8")
+        place.publish(durable=asked.durable)
+    return report
+
+
+def _move(
+    prepared: Prepared, contents: tuple[Content, ...], place: Workplace, files: OpenFiles, *, quiet: bool
+) -> float:
+    progress = Progress("converting", prepared.bytes_written - prepared.bytes_padding, quiet=quiet)
+    source = prepared.stored.contents
+
+    def task(number: int) -> Callable[[], None]:
+        def run() -> None:
+            fill(files, source, contents[number], prepared.plan.moves[number], progress.advance)
+            place.finish([str(number)])
+
+        return run
+
+    todo = [number for number in range(len(contents)) if str(number) not in place.finished]
+    done = sum(nbytes(content.slot) for number, content in enumerate(contents) if str(number) in place.finished)
+    progress.advance(done)
+    in_parallel([task(number) for number in todo], prepared.asked.threads)
+    return progress.finish()
+
+
+def _laid_out(place: Workplace, draft: Draft) -> list[Slot]:
+    """Make room for all tensors, or find the room that an interrupted conversion made."""
+    root = place.directory
+    if place.layout is not None:
+        return [
+            Slot(name=name, shape=tuple(shape), dtype=dtype, path=root / path, offset=offset)
+            for name, shape, dtype, path, offset in place.layout
+        ]
+    slots = draft.create(root)
+    layout: list[Any] = [
+        [slot.name, list(slot.shape), slot.dtype, str(slot.path.relative_to(root)), slot.offset] for slot in slots
+    ]
+    place.laid_out(layout)
+    return slots
+
+
+def _refuse_nan(stored: Stored, files: OpenFiles) -> None:
+    broken = [content.slot for content in stored.contents if only_nan(files, content)]
+    if broken:
+        raise ConvertError(
+            [
+                f"{slot.path.name}: {slot.name} {list(slot.shape)} holds nothing but NaN: the source is broken"
+                for slot in broken
+            ]
+        )
+
+
+def _fingerprint(prepared: Prepared) -> str:
+    """Identify a conversion: the same one may continue where it was interrupted."""
+    asked = prepared.asked
+    files = sorted({content.slot.path for content in prepared.stored.contents})
+    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    wanted = [(tensor.name, tensor.shape) for tensor in prepared.draft.wanted]
+    parts = [asked.source_format.name, asked.target_format.name, stats, wanted, prepared.draft.dtypes]
+    return hashlib.sha256(json.dumps([*parts, repr(asked.layout)]).encode()).hexdigest()

@@ -1,0 +1,156 @@
+"""Rows that several families share: outer tensors, attention (grouped and latent), dense and sparse layers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from launcher.convert.families.rows import Row, Spelling, hf
+
+_GATED: Final = ("gate_proj", "up_proj", "down_proj")
+
+EMBEDDING: Final = (
+    Row(
+        core="embedding.word_embeddings.weight",
+        hf=(hf("model.embed_tokens.weight", "vocab", "hidden"),),
+        kind="vocabulary",
+    ),
+)
+
+FINAL: Final = (
+    Row(core="decoder.final_layernorm.weight", hf=(hf("model.norm.weight", "hidden"),)),
+    Row(
+        core="output_layer.weight",
+        hf=(hf("lm_head.weight", "vocab", "hidden"),),
+        kind="vocabulary",
+        lacks="tie_word_embeddings",
+    ),
+)
+
+# Older transformers stored them; every version computes them.
+IGNORED: Final = {r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": "computed from config.json, not a weight"}
+
+GROUPED_ATTENTION: Final = (
+    Row(
+        core="self_attention.linear_qkv.layer_norm_weight",
+        local="input_layernorm.weight",
+        hf=(hf("input_layernorm.weight", "hidden"),),
+    ),
+    Row(
+        core="self_attention.linear_qkv.weight",
+        hf=(
+            hf("self_attn.q_proj.weight", "query", "hidden"),
+            hf("self_attn.k_proj.weight", "key", "hidden"),
+            hf("self_attn.v_proj.weight", "key", "hidden"),
+        ),
+        kind="qkv",
+    ),
+    Row(
+        core="self_attention.linear_qkv.bias",
+        hf=(
+            hf("self_attn.q_proj.bias", "query"),
+            hf("self_attn.k_proj.bias", "key"),
+            hf("self_attn.v_proj.bias", "key"),
+        ),
+        kind="qkv",
+        needs="attention_bias",
+    ),
+    Row(core="self_attention.q_layernorm.weight", hf=(hf("self_attn.q_norm.weight", "head"),), needs="qk_layernorm"),
+    Row(core="self_attention.k_layernorm.weight", hf=(hf("self_attn.k_norm.weight", "head"),), needs="qk_layernorm"),
+    Row(core="self_attention.linear_proj.weight", hf=(hf("self_attn.o_proj.weight", "hidden", "query"),), kind="row"),
+    Row(core="self_attention.linear_proj.bias", hf=(hf("self_attn.o_proj.bias", "hidden"),), needs="linear_bias"),
+)
+
+# The down projections are duplicated with Transformer Engine and split (then gathered) with local layers:
+# megatron-core 0.16.1 transformer/multi_latent_attention.py, MLASelfAttention.__init__.
+LATENT_ATTENTION: Final = (
+    Row(core="input_layernorm.weight", hf=(hf("input_layernorm.weight", "hidden"),)),
+    Row(
+        core="self_attention.linear_q_proj.weight",
+        hf=(hf("self_attn.q_proj.weight", "latent_query", "hidden"),),
+        kind="column",
+        lacks="q_lora_rank",
+    ),
+    Row(
+        core="self_attention.linear_q_down_proj.weight",
+        hf=(hf("self_attn.q_a_proj.weight", "q_rank", "hidden"),),
+        local_kind="column",
+        needs="q_lora_rank",
+    ),
+    Row(
+        core="self_attention.linear_q_up_proj.layer_norm_weight",
+        local="self_attention.q_layernorm.weight",
+        hf=(hf("self_attn.q_a_layernorm.weight", "q_rank"),),
+        needs="q_lora_rank",
+    ),
+    Row(
+        core="self_attention.linear_q_up_proj.weight",
+        hf=(hf("self_attn.q_b_proj.weight", "latent_query", "q_rank"),),
+        kind="column",
+        needs="q_lora_rank",
+    ),
+    Row(
+        core="self_attention.linear_kv_down_proj.weight",
+        hf=(hf("self_attn.kv_a_proj_with_mqa.weight", "kv_rank+rotated", "hidden"),),
+        local_kind="column",
+    ),
+    Row(
+        core="self_attention.linear_kv_up_proj.layer_norm_weight",
+        local="self_attention.kv_layernorm.weight",
+        hf=(hf("self_attn.kv_a_layernorm.weight", "kv_rank"),),
+    ),
+    Row(
+        core="self_attention.linear_kv_up_proj.weight",
+        hf=(hf("self_attn.kv_b_proj.weight", "latent_key_value", "kv_rank"),),
+        kind="column",
+    ),
+    Row(
+        core="self_attention.linear_proj.weight",
+        hf=(hf("self_attn.o_proj.weight", "hidden", "latent_value"),),
+        kind="row",
+    ),
+)
+
+
+def gated(core: str, prefix: str, width: str, names: tuple[str, str, str] = _GATED) -> tuple[Row, ...]:
+    """Return the rows of one gated feed-forward network: gate and up in `linear_fc1`, down in `linear_fc2`."""
+    gate, up, down = (f"{prefix}.{name}.weight" for name in names)
+    return (
+        Row(
+            core=f"{core}.linear_fc1.weight",
+            hf=(hf(gate, width, "hidden"), hf(up, width, "hidden")),
+            kind="gate_up",
+        ),
+        Row(core=f"{core}.linear_fc2.weight", hf=(hf(down, "hidden", width),), kind="row"),
+    )
+
+
+DENSE: Final = (
+    Row(
+        core="mlp.linear_fc1.layer_norm_weight",
+        local="pre_mlp_layernorm.weight",
+        hf=(hf("post_attention_layernorm.weight", "hidden"),),
+    ),
+    *gated("mlp", "mlp", "ffn"),
+    Row(
+        core="mlp.linear_fc1.bias",
+        hf=(hf("mlp.gate_proj.bias", "ffn"), hf("mlp.up_proj.bias", "ffn")),
+        kind="gate_up",
+        needs="linear_bias",
+    ),
+    Row(core="mlp.linear_fc2.bias", hf=(hf("mlp.down_proj.bias", "hidden"),), needs="linear_bias"),
+)
+
+SPARSE_NORM: Final = Row(core="pre_mlp_layernorm.weight", hf=(hf("post_attention_layernorm.weight", "hidden"),))
+
+EXPERTS: Final = gated("mlp.experts.{expert}", "mlp.experts.{expert}", "expert_ffn")
+
+ROUTER: Final = Row(core="mlp.router.weight", hf=(hf("mlp.gate.weight", "experts", "hidden"),))
+
+
+def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED) -> tuple[Spelling, ...]:
+    """Return how transformers 5 holds experts in memory, and may store them: one tensor for all."""
+    gate, up, down = (f"{prefix}.{{expert}}.{name}.weight" for name in names)
+    return (
+        Spelling(stored="mlp.experts.gate_up_proj", parts=(gate, up)),
+        Spelling(stored="mlp.experts.down_proj", parts=(down,)),
+    )

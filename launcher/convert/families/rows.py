@@ -1,0 +1,133 @@
+"""The words of a family's table: which Hugging Face tensors are which Megatron-core tensor, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from launcher.job.model import Model
+
+# How a Megatron-core tensor is made of its Hugging Face tensors, and how tensor parallelism splits it:
+#   replicated  the tensor itself, whole on every rank
+#   column      the tensor itself, split along its first dimension
+#   row         the tensor itself, split along its second dimension
+#   vocabulary  column, with padding at the end
+#   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column
+#   gate_up     the gate's rows, then the up projection's; each of the two halves is split
+Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up"]
+# Names of sizes; an int is itself. See `sizes`.
+Dim = str | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HfTensor:
+    """A Hugging Face tensor: its name inside its layer (`{expert}` for the expert's number), and its shape."""
+
+    name: str
+    shape: tuple[Dim, ...]
+
+
+def hf(name: str, *shape: Dim) -> HfTensor:
+    """Write an `HfTensor` in one line of a table."""
+    return HfTensor(name=name, shape=shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One Megatron-core tensor and the Hugging Face tensors that it is made of.
+
+    Attributes:
+        core: name inside its layer, with Transformer Engine's layers; `{expert}` stands where an expert's number goes.
+        hf: what it is made of.
+        kind: how.
+        local: the name with megatron-core's local layers; None: the same.
+        local_kind: the kind there; None: the same.
+        needs: field of section `model` that must be set (true) for the tensor to exist.
+        lacks: field that must not be set.
+        exact: stays in its number format when the model is cast (a routing bias in float32 decides who is chosen).
+    """
+
+    core: str
+    hf: tuple[HfTensor, ...]
+    kind: Kind = "replicated"
+    local: str | None = None
+    local_kind: Kind | None = None
+    needs: str | None = None
+    lacks: str | None = None
+    exact: bool = False
+
+    def exists(self, model: Model) -> bool:
+        """Return whether a model of this architecture has the tensor."""
+        needed = self.needs is None or bool(getattr(model, self.needs))
+        return needed and (self.lacks is None or not getattr(model, self.lacks))
+
+    @property
+    def of_expert(self) -> bool:
+        """Whether there is one such tensor for each expert."""
+        return "{expert}" in self.core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """Another way in which a checkpoint may store tensors of one layer.
+
+    Attributes:
+        stored: name inside the layer.
+        parts: canonical names, stacked along the last dimension but one; with `{expert}`, experts are stacked first.
+    """
+
+    stored: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """The table of one family.
+
+    Attributes:
+        model_type: `model_type` of config.json.
+        embedding, final: tensors before and after the layers.
+        attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
+        mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
+        mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name there).
+        spellings: other ways to store a layer; reading only.
+        ignored: pattern (whole name) to the reason for which such a tensor carries nothing.
+    """
+
+    model_type: str
+    embedding: tuple[Row, ...]
+    final: tuple[Row, ...]
+    attention: tuple[Row, ...]
+    dense: tuple[Row, ...]
+    sparse: tuple[Row, ...] = ()
+    mtp: tuple[Row, ...] = ()
+    mtp_copies: Mapping[str, str] | None = None
+    spellings: tuple[Spelling, ...] = ()
+    ignored: Mapping[str, str] | None = None
+
+
+def sizes(model: Model) -> dict[str, int]:
+    """Return the sizes that tables speak of, in elements; those that a model lacks are 0."""
+    heads, groups = model.num_attention_heads or 0, model.num_key_value_heads or model.num_attention_heads or 0
+    head, hidden = model.head_size or 0, model.hidden_size or 0
+    nope, rotated, value = (size or 0 for size in (model.qk_nope_head_dim, model.qk_rope_head_dim, model.v_head_dim))
+    q_rank, kv_rank = model.q_lora_rank or 0, model.kv_lora_rank or 0
+    return {
+        "hidden": hidden,
+        "2*hidden": 2 * hidden,
+        "vocab": model.vocab_size or 0,
+        "head": head,
+        "query": heads * head,
+        "key": groups * head,
+        "ffn": model.intermediate_size or 0,
+        "experts": model.num_experts or 0,
+        "expert_ffn": model.moe_intermediate_size or 0,
+        "shared_ffn": model.shared_expert_intermediate_size or 0,
+        "q_rank": q_rank,
+        "kv_rank": kv_rank,
+        "kv_rank+rotated": kv_rank + rotated,
+        "latent_query": heads * (nope + rotated),
+        "latent_key_value": heads * (nope + value),
+        "latent_value": heads * value,
+    }

@@ -1,0 +1,71 @@
+"""The formats that ship with the program, found by name; backends bring their own through their record."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Format
+
+# Name to the module whose FORMAT it is.
+MODULES: Final = {
+    "hf": "launcher.convert.formats.huggingface",
+    "torch_dist": "launcher.convert.formats.torch_dist",
+    "legacy": "launcher.convert.formats.legacy",
+}
+
+
+def format_named(name: str) -> Format:
+    """Return the format of that name.
+
+    Raises:
+        ConvertError: there is none.
+    """
+    if name not in MODULES:
+        raise ConvertError(f"--format {name}: works: {', '.join(MODULES)}")
+    return _loaded(MODULES[name])
+
+
+def format_of_backend(backend: str) -> Format | None:
+    """Return the format that a backend loads; None where its record does not say."""
+    from launcher.translate.backend import get_backend
+
+    module = get_backend(backend).checkpoint_format
+    return None if module is None else _loaded(module)
+
+
+def format_in(path: Path, preferred: Format | None = None) -> Format:
+    """Return the format of the checkpoint in a folder.
+
+    Raises:
+        ConvertError: the folder is not there, or holds no checkpoint.
+    """
+    if not path.exists():
+        raise ConvertError(f"{path}: no such folder")
+    known = [*([preferred] if preferred else []), *_of_backends(), *known_formats()]
+    for found in known:
+        if found.recognises(path):
+            return found
+    titles = ", ".join(dict.fromkeys(found.title for found in known))
+    raise ConvertError(f"{path}: no checkpoint there that can be read; known: {titles}")
+
+
+def _of_backends() -> list[Format]:
+    """Formats of backends: each recognises only what it wrote itself, so they are asked before the general ones."""
+    from backends import BUILT_IN
+
+    found = (format_of_backend(name) for name in BUILT_IN)
+    return [form for form in found if form is not None]
+
+
+def known_formats() -> tuple[Format, ...]:
+    """Return the formats that ship with the program."""
+    return tuple(_loaded(module) for module in MODULES.values())
+
+
+def _loaded(module: str) -> Format:
+    found = import_module(module).FORMAT
+    assert isinstance(found, Format)
+    return found

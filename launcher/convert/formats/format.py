@@ -1,0 +1,186 @@
+"""What a checkpoint format is to a conversion: how it is recognised, read, and laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content, Stored, Wanted
+from launcher.convert.layouts.core import Naming, padded_vocabulary
+from launcher.convert.logical import Logical
+from launcher.convert.records import Slot
+from launcher.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How the target's training splits the model, and how its layers are built. Defaults: one process.
+
+    Attributes:
+        tp, pp, vpp, ep, etp: parallel sizes; vpp is model chunks per stage, etp None: the format's choice.
+        first_stage_layers, last_stage_layers, layout, noop_layers: uneven stages, as fields of `parallel`.
+        account_for_embedding, account_for_loss: the first, the last stage holds one layer less.
+        vocabulary: rows of the embedding and the output layer; None: padded to a multiple of
+            `vocabulary_multiple` times tp.
+        naming: whose layers; None: the format's choice.
+        grouped_experts: experts as one grouped product; None: the format's choice.
+        experts_over_tp: experts stay whole, and tensor-parallel ranks share them like expert-parallel ones.
+        stack: torch_dist: all layers as one tensor; None: as megatron-core would.
+        options: anything else that one format knows (`mla_mm_split` …), from `--set NAME=VALUE`.
+        args: native arguments of the job (`backend.args`), for the arguments that a format stores.
+        version: version of the backend; None: its newest.
+        qkv_concat: one matrix for projections that have one each otherwise; None: the backend's choice.
+    """
+
+    tp: int = 1
+    pp: int = 1
+    vpp: int | None = None
+    ep: int = 1
+    etp: int | None = None
+    first_stage_layers: int | None = None
+    last_stage_layers: int | None = None
+    layout: str | None = None
+    noop_layers: tuple[int, ...] = ()
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
+    vocabulary: int | None = None
+    vocabulary_multiple: int = 1
+    naming: Naming | None = None
+    grouped_experts: bool | None = None
+    experts_over_tp: bool = False
+    stack: bool | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, object] = field(default_factory=dict)
+    version: str | None = None
+    qkv_concat: bool | None = None
+
+
+def layout_of(job: Job, *, naming: Naming | None = None, options: Mapping[str, str] | None = None) -> Layout:
+    """Return the layout in which a job trains."""
+    parallel = job.parallel
+    return Layout(
+        tp=parallel.tp,
+        pp=parallel.pp,
+        vpp=parallel.vpp,
+        ep=parallel.ep,
+        etp=parallel.etp,
+        first_stage_layers=parallel.first_stage_layers,
+        last_stage_layers=parallel.last_stage_layers,
+        layout=parallel.layout,
+        noop_layers=parallel.noop_layers,
+        account_for_embedding=bool(parallel.account_for_embedding),
+        account_for_loss=bool(parallel.account_for_loss),
+        vocabulary=job.tokenizer.padded_vocab_size,
+        vocabulary_multiple=job.tokenizer.make_vocab_size_divisible_by or 1,
+        naming=naming or _naming(job),
+        grouped_experts=job.moe.grouped_gemm,
+        experts_over_tp=bool(job.moe.tp_extend_ep),
+        options=dict(options or {}),
+        args=dict(job.backend.args),
+        version=job.backend.version,
+        qkv_concat=job.kernels.qkv_concat,
+    )
+
+
+def _naming(job: Job) -> Naming | None:
+    names: dict[str | None, Naming] = {"local": "local", "transformer_engine": "transformer_engine"}
+    return names.get(job.kernels.transformer_impl)
+
+
+def vocabulary_of(logical: Logical, layout: Layout) -> int:
+    """Return the rows of the embedding and the output layer, padding included."""
+    if layout.vocabulary is not None:
+        return layout.vocabulary
+    return padded_vocabulary(logical.model, multiple=layout.vocabulary_multiple, tp=layout.tp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is to be written.
+
+    Attributes:
+        logical: the model.
+        dtypes: logical tensor to the number format in which it is to be stored.
+        layout: the layout.
+        donor: folder with config.json, tokenizer and generation files to write along; None: there is none.
+    """
+
+    logical: Logical
+    dtypes: Mapping[str, str]
+    layout: Layout
+    donor: Path | None = None
+
+    def dtype(self, wanted: Wanted) -> str:
+        """Return the number format of a tensor that is to be stored.
+
+        Raises:
+            ConvertError: it is made of tensors of several formats.
+        """
+        found = {self.dtypes[box.logical] for box in wanted.boxes}
+        if len(found) != 1:
+            names = ", ".join(sorted(f"{box.logical} is {self.dtypes[box.logical]}" for box in wanted.boxes)[:3])
+            raise ConvertError(f"{wanted.name} would mix number formats ({names}); works: --dtype bf16|fp16|fp32")
+        return found.pop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A checkpoint that could be written: all of its tensors, and how room is made for them.
+
+    Attributes:
+        wanted: the tensors.
+        dtypes: their number formats, in the same order.
+        create: lays everything out below a directory that exists and is empty: files with holes, and whatever else the
+            format needs (arguments, tracker, configuration). Returns the slots, in the same order.
+        files: number of files, about.
+    """
+
+    wanted: tuple[Wanted, ...]
+    dtypes: tuple[str, ...]
+    create: Callable[[Path], list[Slot]]
+    files: int
+
+    def contents(self, slots: list[Slot]) -> tuple[Content, ...]:
+        """Return the tensors at their places."""
+        return tuple(
+            Content(slot=slot, boxes=wanted.boxes, fill=wanted.fill)
+            for slot, wanted in zip(slots, self.wanted, strict=True)
+        )
+
+    def placeless(self) -> tuple[Content, ...]:
+        """Return the tensors as if they had places, for a plan before anything is written."""
+        nowhere = Path()
+        return tuple(
+            Content(
+                slot=Slot(name=wanted.name, shape=wanted.shape, dtype=dtype, path=nowhere, offset=0),
+                boxes=wanted.boxes,
+                fill=wanted.fill,
+            )
+            for wanted, dtype in zip(self.wanted, self.dtypes, strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """A checkpoint format.
+
+    Attributes:
+        name: what `--format` takes.
+        title: name for people.
+        kind: `hf` for what transformers reads, `mcore` for what a training stack reads.
+        recognises: whether a folder holds such a checkpoint; looks at names only.
+        read: folder and model to what its tensors mean; the model may lose layers that the folder does not hold.
+        draft: target to what would be written.
+        config: folder to the folder that holds its config.json, if it has one.
+    """
+
+    name: str
+    title: str
+    kind: Literal["hf", "mcore"]
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path, Logical, Layout], tuple[Logical, Stored]]
+    draft: Callable[[Target], Draft]
+    config: Callable[[Path], Path | None]

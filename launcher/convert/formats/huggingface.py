@@ -1,0 +1,124 @@
+"""Hugging Face checkpoints on disk: safetensors shards with an index, config.json, tokenizer and generation files."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+from launcher.convert.containers import safetensors
+from launcher.convert.containers.dtypes import itemsize, nbytes
+from launcher.convert.containers.records import TensorSpec
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.layouts.content import Stored, Wanted
+from launcher.convert.layouts.huggingface import huggingface_read, huggingface_wanted
+from launcher.convert.logical import Logical
+from launcher.convert.records import Slot
+
+_SHARD = 5 * 10**9
+# What belongs to a model besides its weights; everything else in a model's folder is left alone.
+_ALONG = ("*.json", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken", "merges*", "vocab*", "LICENSE*", "README.md")
+_NOT_ALONG = (".index.json", "adapter_config.json", "conversion.json")
+# safetensors' order of formats, smaller ones first (its enum Dtype).
+_ORDER = ("U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64")
+_TORCH_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+
+
+def _recognises(path: Path) -> bool:
+    return path.is_dir() and any(path.glob("*.safetensors"))
+
+
+def _read(path: Path, logical: Logical, _layout: Layout) -> tuple[Logical, Stored]:
+    if not _recognises(path) and any(path.glob("*.bin")):
+        raise ConvertError(f"{path}: pickled weights (*.bin) are not read; works: the same model in safetensors")
+    return huggingface_read(logical, safetensors.read(path).slots)
+
+
+def _draft(target: Target) -> Draft:
+    wanted = _in_file_order(huggingface_wanted(target.logical), target)
+    dtypes = tuple(target.dtype(tensor) for tensor in wanted)
+    specs = [
+        TensorSpec(name=tensor.name, shape=tensor.shape, dtype=dtype)
+        for tensor, dtype in zip(wanted, dtypes, strict=True)
+    ]
+
+    def create(directory: Path) -> list[Slot]:
+        copy_along(target.donor, directory, target)
+        return safetensors.create(directory, specs, shard_bytes=_SHARD)
+
+    files = 2 + sum(nbytes(spec) for spec in specs) // _SHARD
+    return Draft(wanted=wanted, dtypes=dtypes, create=create, files=files)
+
+
+def _in_file_order(wanted: list[Wanted], target: Target) -> tuple[Wanted, ...]:
+    """One file has the order that safetensors itself gives it: the same weights are then the same bytes.
+
+    safetensors/src/tensor.rs prepare: larger formats first, then by name. Several files follow the model's layers.
+    """
+    total = sum(math.prod(tensor.shape) * itemsize(target.dtype(tensor)) for tensor in wanted)
+    if total > _SHARD:
+        return tuple(wanted)
+    return tuple(sorted(wanted, key=lambda tensor: (-_ORDER.index(target.dtype(tensor)), tensor.name)))
+
+
+def copy_along(donor: Path | None, directory: Path, target: Target | None = None) -> None:
+    """Copy configuration, tokenizer and generation files of a model; config.json says the number format written.
+
+    Without a donor, where a job alone describes the model, config.json is written from it.
+
+    Raises:
+        ConvertError: no config.json can say what this model is.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if donor is None:
+        if target is not None:
+            _write_config(directory / "config.json", target)
+        return
+    for pattern in _ALONG:
+        for file in sorted(donor.glob(pattern)):
+            if file.is_file() and not file.name.endswith(_NOT_ALONG):
+                shutil.copyfile(file, directory / file.name)
+    config = directory / "config.json"
+    if target is not None and config.is_file():
+        tree = json.loads(config.read_text(encoding="utf-8"))
+        if _updated(tree, target):
+            config.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_config(file: Path, target: Target) -> None:
+    from launcher.models.hf import config_from_model
+    from launcher.models.source import ModelConfigError
+
+    try:
+        tree = config_from_model(target.logical.model)
+    except ModelConfigError as error:
+        raise ConvertError([f"{error.where}: {problem}" for problem in error.problems]) from None
+    _updated(tree, target)
+    file.write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _updated(tree: dict[str, Any], target: Target) -> bool:
+    """Change what a conversion changes: the number format, and MTP layers that are not there."""
+    before = json.dumps(tree)
+    stored = {target.dtypes[name] for name, shape in target.logical.tensors.items() if len(shape) == 2}
+    named = _TORCH_NAMES.get(next(iter(stored))) if len(stored) == 1 else None
+    for key in ("torch_dtype", "dtype"):
+        if named is not None and key in tree:
+            tree[key] = named
+    if "F8_E4M3" not in stored:
+        tree.pop("quantization_config", None)
+    return json.dumps(tree) != before
+
+
+FORMAT = Format(
+    name="hf",
+    title="Hugging Face safetensors",
+    kind="hf",
+    recognises=_recognises,
+    read=_read,
+    draft=_draft,
+    config=lambda path: path if (path / "config.json").is_file() else None,
+)

@@ -1,0 +1,216 @@
+"""What lies in a legacy checkpoint: its files, their names and arguments, and the layout that follows from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.convert.containers import torch_file
+from launcher.convert.containers.errors import Damaged
+from launcher.convert.containers.records import Inert
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.stages import Chunk, Stages, chunk_order
+from launcher.convert.records import Slot
+
+FILE = "model_optim_rng.pt"
+TRACKER = "latest_checkpointed_iteration.txt"
+_FOLDER = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
+_LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
+_MODEL = re.compile(r"model(\d*)")
+# Classes that appear in what training frameworks store besides weights.
+_ALLOWED = ("mindspeed.", "mindspeed_llm.", "transformers.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankFile:
+    """One rank's file: which rank it is, its arguments, and the tensors of each of its model chunks by name."""
+
+    folder: str
+    tp: int
+    stage: int
+    ep: int
+    args: Mapping[str, Any]
+    chunks: tuple[Mapping[str, Slot], ...]
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """All files of one iteration, sorted by rank."""
+
+    directory: Path
+    files: tuple[RankFile, ...]
+
+    @property
+    def args(self) -> Mapping[str, Any]:
+        """The arguments that the first rank stored."""
+        return self.files[0].args
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all tensors."""
+        return frozenset(name for file in self.files for chunk in file.chunks for name in chunk)
+
+
+def iteration_in(path: Path) -> Path | None:
+    """Return the folder that holds mp_rank_* folders: `path` itself, what its tracker names, or the last iteration."""
+    if _ranks(path):
+        return path
+    tracker = path / TRACKER
+    if tracker.is_file():
+        word = tracker.read_text(encoding="utf-8").strip()
+        named = path / (f"iter_{int(word):07d}" if word.isdigit() else word)
+        if _ranks(named):
+            return named
+    found = [folder for folder in (*sorted(path.glob("iter_*"), reverse=True), path / "release") if _ranks(folder)]
+    return found[0] if found else None
+
+
+def _ranks(path: Path) -> list[Path]:
+    found = [file.parent for file in path.glob(f"mp_rank_*/{FILE}")]
+    return sorted(folder for folder in found if _FOLDER.fullmatch(folder.name))
+
+
+def first_look(path: Path) -> tuple[Mapping[str, Any], frozenset[str]]:
+    """Return the arguments of a checkpoint and the names of its last rank's tensors."""
+    directory = iteration_in(path)
+    if directory is None:
+        return {}, frozenset()
+    structure = _structure(_ranks(directory)[-1])
+    return _arguments(structure), frozenset(_names(structure))
+
+
+def read_files(path: Path) -> Files:
+    """Read the names of all files; no tensor is read.
+
+    Raises:
+        ConvertError: a file holds no model, or ranks are missing.
+    """
+    directory = iteration_in(path)
+    if directory is None:
+        raise ConvertError(f"{path}: no mp_rank_*/{FILE} there")
+    structures = {folder: _structure(folder) for folder in _ranks(directory)}
+    args = _arguments(next(iter(structures.values())))
+    staged = _has_stages(args, structures.values())
+    files = [_rank_file(folder, structure, args, staged) for folder, structure in structures.items()]
+    return Files(directory=directory, files=tuple(sorted(files, key=lambda file: (file.stage, file.ep, file.tp))))
+
+
+def _structure(folder: Path) -> dict[Any, Any]:
+    structure = torch_file.read(folder / FILE, allow=_ALLOWED)
+    if not isinstance(structure, dict):
+        raise Damaged(folder / FILE, "not a checkpoint of Megatron", expected="a dictionary")
+    return structure
+
+
+def _has_stages(args: Mapping[str, Any], structures: Iterable[dict[Any, Any]]) -> bool:
+    """Whether there is more than one stage; without arguments: whether the model does not end in every file."""
+    said = args.get("pipeline_model_parallel_size")
+    if isinstance(said, int):
+        return said > 1
+    return not all(any(_ends(name) for name in _names(structure)) for structure in structures)
+
+
+def _names(structure: dict[Any, Any]) -> set[str]:
+    models = (model for key, model in structure.items() if _MODEL.fullmatch(str(key)) and isinstance(model, dict))
+    return {str(name) for model in models for name in model}
+
+
+def _ends(name: str) -> bool:
+    """Whether a name is the final normalisation's: with MTP layers, some stacks hold it outside of the decoder."""
+    return name in ("decoder.final_layernorm.weight", "final_layernorm.weight")
+
+
+def _arguments(structure: Any) -> Mapping[str, Any]:
+    found = structure.get("args") if isinstance(structure, dict) else None
+    return found.attributes if isinstance(found, Inert) else {}
+
+
+def _rank_file(folder: Path, structure: dict[Any, Any], args: Mapping[str, Any], staged: bool) -> RankFile:
+    match = _FOLDER.fullmatch(folder.name)
+    assert match is not None
+    numbers = [int(part) for part in match.groups() if part is not None]
+    stage = ep = 0
+    if len(numbers) == 3:
+        _, stage, ep = numbers
+    elif len(numbers) == 2:
+        # mp_rank_TT_PPP with stages, mp_rank_TT_EEE with expert ranks and one stage.
+        if staged:
+            stage = numbers[1]
+        else:
+            ep = numbers[1]
+    keys = sorted((int(match[1] or 0), key) for key in structure if (match := _MODEL.fullmatch(str(key))))
+    if not keys:
+        found = ", ".join(str(key) for key in structure)
+        raise ConvertError(
+            f"{folder.name}/{FILE}: no model in it (it holds {found}); expected model or model0, model1 …"
+        )
+    chunks = []
+    for _, key in keys:
+        model = structure[key]
+        if not isinstance(model, dict):
+            raise ConvertError(f"{folder.name}/{FILE}: {key} is no dictionary of tensors")
+        chunks.append({str(name): slot for name, slot in model.items() if isinstance(slot, Slot)})
+    others = tuple(str(key) for key in structure if not _MODEL.fullmatch(str(key)))
+    return RankFile(
+        folder=folder.name, tp=numbers[0], stage=stage, ep=ep, args=args, chunks=tuple(chunks), others=others
+    )
+
+
+def sizes_of(files: Files) -> tuple[int, int, int]:
+    """Return (tp, pp, ep) of a checkpoint.
+
+    Raises:
+        ConvertError: files of ranks are missing that its arguments speak of.
+    """
+    found = [1 + max(getattr(file, name) for file in files.files) for name in ("tp", "stage", "ep")]
+    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
+    for place, name in enumerate(names):
+        said = files.args.get(name)
+        if isinstance(said, int) and said > found[place]:
+            raise ConvertError(
+                f"{files.directory}: files of {found[place]} ranks, its arguments say {name} {said}: ranks are missing"
+            )
+    return found[0], found[1], found[2]
+
+
+def chunks_in(files: Files, stages: Stages) -> tuple[Chunk, ...]:
+    """Return the chunks of a checkpoint: their layers follow from the numbers that they store, in the model's order."""
+    counts = {len(file.chunks) for file in files.files}
+    if counts != {stages.vpp}:
+        raise ConvertError(f"{files.directory}: ranks hold different numbers of model chunks: {sorted(counts)}")
+    chunks, number = [], 0
+    for index, (stage, virtual) in enumerate(chunk_order(stages)):
+        names = {name for file in files.files if file.stage == stage for name in file.chunks[virtual]}
+        held = sorted({int(match[1]) for name in names if (match := _LAYER.match(name))})
+        chunks.append(
+            Chunk(
+                stage=stage,
+                virtual=virtual,
+                layers=tuple((local, number + place) for place, local in enumerate(held)),
+                first=index == 0,
+                mtp=any(name.startswith("mtp.") for name in names),
+                norm=any(_ends(name) for name in names),
+                head="output_layer.weight" in names,
+            )
+        )
+        number += len(held)
+    return tuple(chunks)
+
+
+def is_folded(files: Files, pp: int) -> bool:
+    """Return whether the model ends where it begins: two chunks per stage, in the shape of a V."""
+    ends = [file.stage for file in files.files if any(_ends(name) for name in file.chunks[-1])]
+    return pp > 1 and len(files.files[0].chunks) == 2 and bool(ends) and max(ends) == 0
+
+
+def dropped_in(files: Files) -> Iterator[tuple[str, str]]:
+    """Yield what else the files hold, with the reason for which it is not converted."""
+    reasons = {"optimizer": "optimizer state, not a weight", "rng_state": "random state, not a weight"}
+    for file in files.files:
+        for key in file.others:
+            if key in reasons:
+                yield f"{file.folder}/{key}", reasons[key]

@@ -1,0 +1,136 @@
+"""Megatron-core's tensors, whole, each as boxes of Hugging Face tensors: where all Megatron formats start."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from launcher.convert.boxes import Split, rows, whole
+from launcher.convert.families.rows import Kind
+from launcher.convert.logical import Instance, Logical
+from launcher.convert.records import Box
+from launcher.job.model import Model
+
+Naming = Literal["transformer_engine", "local"]
+
+_SPLITS: dict[Kind, Split | None] = {
+    "replicated": None,
+    "column": Split(axis=0),
+    "vocabulary": Split(axis=0),
+    "qkv": Split(axis=0),
+    "gate_up": Split(axis=0, parts=2),
+    "row": Split(axis=1),
+}
+# Where the names of a place begin.
+_PREFIX = {
+    "embedding": "",
+    "decoder": "decoder.layers.{layer}.",
+    "mtp": "mtp.layers.{layer}.",
+    "mtp_layer": "mtp.layers.{layer}.transformer_layer.",
+    "final": "",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTensor:
+    """One whole Megatron-core tensor: of one layer, of one expert.
+
+    Attributes:
+        name: inside its place, such as `self_attention.linear_qkv.weight` or `mlp.experts.{expert}.linear_fc1.weight`
+            (`{expert}` is left for the format to spell).
+        place: `embedding`, `decoder`, `mtp`, `mtp_layer` or `final`.
+        layer: number of the decoder layer or of the MTP layer; None outside of layers.
+        expert: number of the expert, or None.
+        shape: with padding.
+        split: how tensor (expert: expert tensor) parallelism splits it; None: every rank has all of it.
+        boxes: what it is made of.
+        fill: elements at its end that are padding.
+    """
+
+    name: str
+    place: str
+    layer: int | None
+    expert: int | None
+    shape: tuple[int, ...]
+    split: Split | None
+    boxes: tuple[Box, ...]
+    fill: int = 0
+
+    @property
+    def prefix(self) -> str:
+        """What its full name begins with, with `{layer}` left open."""
+        return _PREFIX[self.place]
+
+
+def padded_vocabulary(model: Model, *, multiple: int = 1, tp: int = 1) -> int:
+    """Return the vocabulary as Megatron-LM pads it: up to a multiple of `multiple` * `tp`."""
+    step = multiple * tp
+    return -(-(model.vocab_size or 0) // step) * step
+
+
+def core_tensors(
+    logical: Logical, *, naming: Naming = "transformer_engine", vocabulary: int | None = None
+) -> Iterator[CoreTensor]:
+    """Return every Megatron-core tensor of a model, whole, in the model's order.
+
+    Args:
+        logical: the model.
+        naming: whose layers: Transformer Engine's (fused norms) or megatron-core's local ones.
+        vocabulary: rows of the embedding and the output layer; None: without padding.
+    """
+    for instance in logical.instances:
+        yield _core_tensor(logical.model, instance, naming, vocabulary)
+
+
+def _core_tensor(model: Model, instance: Instance, naming: Naming, vocabulary: int | None) -> CoreTensor:
+    row = instance.row
+    local = naming == "local"
+    kind = row.local_kind if local and row.local_kind else row.kind
+    shape, boxes = _blocks(model, instance)
+    fill = 0
+    if row.kind == "vocabulary" and vocabulary is not None:
+        if vocabulary < shape[0]:
+            raise ValueError(f"a vocabulary of {vocabulary} has no room for the model's {shape[0]}")
+        fill = (vocabulary - shape[0]) * math.prod(shape[1:])
+        shape = (vocabulary, *shape[1:])
+    return CoreTensor(
+        name=row.local if local and row.local else row.core,
+        place=instance.place,
+        layer=instance.layer,
+        expert=instance.expert,
+        shape=shape,
+        split=_SPLITS[kind],
+        boxes=boxes,
+        fill=fill,
+    )
+
+
+def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+    if instance.row.kind == "qkv":
+        return _by_query_group(model, instance)
+    if instance.row.kind == "gate_up":
+        (gate, up), shape = instance.logical, instance.shapes[0]
+        boxes = (
+            rows(gate, shape, 0, shape[0], stored_first=0),
+            rows(up, shape, 0, shape[0], stored_first=shape[0]),
+        )
+        return (2 * shape[0], *shape[1:]), boxes
+    (name,), (shape,) = instance.logical, instance.shapes
+    return shape, (whole(name, shape),)
+
+
+def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+    """Megatron-core keeps a query group's heads together: its queries, its key, its value (attention.py, mixed_qkv)."""
+    query, key, value = instance.logical
+    head = model.head_size or 0
+    groups = instance.shapes[1][0] // head
+    queries = instance.shapes[0][0] // groups
+    boxes = []
+    for group in range(groups):
+        at = group * (queries + 2 * head)
+        boxes.append(rows(query, instance.shapes[0], group * queries, queries, stored_first=at))
+        boxes.append(rows(key, instance.shapes[1], group * head, head, stored_first=at + queries))
+        boxes.append(rows(value, instance.shapes[2], group * head, head, stored_first=at + queries + head))
+    return (groups * (queries + 2 * head), *instance.shapes[0][1:]), tuple(boxes)

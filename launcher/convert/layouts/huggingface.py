@@ -1,0 +1,185 @@
+"""Hugging Face checkpoints as a layout: the logical tensors themselves, their copies, and other spellings of layers."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.convert.boxes import rows, stacked, whole
+from launcher.convert.errors import ConvertError
+from launcher.convert.families.rows import Spelling
+from launcher.convert.layouts.content import Content, Stored, Wanted
+from launcher.convert.logical import Logical, layer_prefix, without_mtp
+from launcher.convert.records import Box, Slot
+
+_SCALE = "_scale_inv"
+_BLOCK = 128
+_LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meaning:
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]
+
+
+def huggingface_wanted(logical: Logical) -> list[Wanted]:
+    """Return the tensors that a Hugging Face checkpoint of the model should have, one per expert."""
+    named = {name: name for name in logical.tensors}
+    named.update({name: copy.of for name, copy in logical.copies.items() if copy.written})
+    found = []
+    for name in sorted(named, key=_natural):
+        shape = logical.tensors[named[name]]
+        found.append(Wanted(name=name, shape=shape, boxes=(whole(named[name], shape),)))
+    return found
+
+
+def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, Stored]:
+    """Return what the tensors of a Hugging Face checkpoint mean, and the model without layers that are not there.
+
+    Raises:
+        ConvertError: tensors that the model does not have, or of another shape.
+    """
+    notes: list[str] = []
+    logical = _as_stored(logical, slots, notes)
+    by_name = {slot.name: slot for slot in slots}
+    meanings = dict(_meanings(logical, by_name))
+    contents, problems = [], []
+    dropped: dict[str, str] = {}
+    for slot in slots:
+        if slot.name.endswith(_SCALE) and slot.name.removesuffix(_SCALE) in meanings:
+            continue
+        meaning = meanings.get(slot.name)
+        if meaning is None:
+            reason = _ignored(logical, slot.name)
+            if reason is None:
+                problems.append(_unknown(logical, slot))
+            else:
+                dropped[slot.name] = reason
+            continue
+        if slot.shape != meaning.shape:
+            problems.append(
+                f"{slot.path.name}: {slot.name} has shape {list(slot.shape)}, config.json says {list(meaning.shape)}"
+            )
+            continue
+        scale = by_name.get(slot.name + _SCALE)
+        if scale is not None:
+            problems.extend(_wrong_scale(slot, scale))
+        contents.append(Content(slot=slot, boxes=meaning.boxes, scale=scale))
+    problems.extend(_missing(logical, contents))
+    # The tensor itself before those that repeat it: the first holder is the one that is read.
+    contents.sort(key=lambda content: content.slot.name in logical.copies)
+    if problems:
+        raise ConvertError(problems)
+    return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
+
+
+def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
+    """transformers writes num_nextn_predict_layers of DeepSeek-V3 even where it has dropped those layers."""
+    count = logical.model.num_nextn_predict_layers
+    first = logical.model.num_hidden_layers or 0
+    numbers = {int(found[1]) for slot in slots if (found := _LAYER.fullmatch(slot.name))}
+    if count and not any(number >= first for number in numbers):
+        notes.append(f"config.json says {count} MTP layer(s), the files hold none: converted without")
+        return without_mtp(logical)
+    return logical
+
+
+def _meanings(logical: Logical, present: Mapping[str, Slot]) -> Iterator[tuple[str, _Meaning]]:
+    for name, shape in logical.tensors.items():
+        yield name, _Meaning(shape=shape, boxes=(whole(name, shape),))
+    for name, copy in logical.copies.items():
+        shape = logical.tensors[copy.of]
+        yield name, _Meaning(shape=shape, boxes=(whole(copy.of, shape),))
+    for spelling in logical.family.spellings:
+        for number in _layers(logical):
+            name = layer_prefix(number) + spelling.stored
+            if name in present and name not in logical.tensors:
+                meaning = _spelled(logical, layer_prefix(number), spelling)
+                if meaning is not None:
+                    yield name, meaning
+
+
+def _layers(logical: Logical) -> range:
+    return range((logical.model.num_hidden_layers or 0) + logical.model.num_nextn_predict_layers)
+
+
+def _spelled(logical: Logical, prefix: str, spelling: Spelling) -> _Meaning | None:
+    """The meaning of a tensor that stores several: experts first, then parts one after the other."""
+    per_expert = "{expert}" in spelling.parts[0]
+    experts = range(logical.model.num_experts or 0) if per_expert else range(1)
+    boxes = []
+    shape: tuple[int, ...] = ()
+    for expert in experts:
+        at = 0
+        for part in spelling.parts:
+            name = prefix + part.replace("{expert}", str(expert))
+            if name not in logical.tensors:
+                return None
+            shape = logical.tensors[name]
+            box = rows(name, shape, 0, shape[0], stored_first=at)
+            boxes.append(stacked(box, expert) if per_expert else box)
+            at += shape[0]
+    leading = (len(experts),) if per_expert else ()
+    return _Meaning(shape=(*leading, len(spelling.parts) * shape[0], *shape[1:]), boxes=tuple(boxes))
+
+
+def _ignored(logical: Logical, name: str) -> str | None:
+    for pattern, reason in (logical.family.ignored or {}).items():
+        if re.fullmatch(pattern, name):
+            return reason
+    return None
+
+
+def _unknown(logical: Logical, slot: Slot) -> str:
+    layer = _LAYER.fullmatch(slot.name)
+    layers = len(_layers(logical))
+    if layer and int(layer[1]) >= layers:
+        why = f"config.json says {layers} layers (num_hidden_layers + num_nextn_predict_layers)"
+    elif f"model.{slot.name}" in logical.tensors:
+        why = f"expected as model.{slot.name} (saved from the class without a head?)"
+    else:
+        near = difflib.get_close_matches(slot.name, logical.tensors, n=1, cutoff=0.85)
+        hint = f"; nearest: {near[0]}" if near else ""
+        why = f"a {logical.model.model_type} model of this config.json has no such tensor{hint}"
+    return f"{slot.path.name}: {slot.name} {list(slot.shape)}: {why}"
+
+
+def _missing(logical: Logical, contents: Iterable[Content]) -> list[str]:
+    held: dict[str, int] = dict.fromkeys(logical.tensors, 0)
+    for content in contents:
+        for box in content.boxes:
+            held[box.logical] = max(held[box.logical], math.prod(count for _, count in box.logical_at))
+    return [
+        f"{name} {list(logical.tensors[name])} is missing: config.json says that the model has it"
+        for name, count in held.items()
+        if count == 0
+    ]
+
+
+def _wrong_scale(slot: Slot, scale: Slot) -> Iterator[str]:
+    expected = tuple(-(-size // _BLOCK) for size in slot.shape)
+    if scale.shape != expected or scale.dtype != "F32":
+        yield (
+            f"{scale.path.name}: {scale.name} is {scale.dtype} {list(scale.shape)}, expected F32 {list(expected)}: one"
+            f" scale for each {_BLOCK} x {_BLOCK} block of {slot.name} {list(slot.shape)}"
+        )
+
+
+def _natural(name: str) -> tuple[int | str, ...]:
+    """Sort key in which layer 10 follows layer 9; the embedding comes first and the head last."""
+    parts: list[int | str] = []
+    for word in name.split("."):
+        parts.extend((1, int(word)) if word.isdigit() else (0, word))
+    return (_rank(name), *parts)
+
+
+def _rank(name: str) -> int:
+    if name.startswith("model.embed_tokens"):
+        return 0
+    if name.startswith("model.layers."):
+        return 1
+    return 2

@@ -1,0 +1,272 @@
+"""Megatron's legacy format as a layout: one file for each rank, with the tensors as the rank's modules hold them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from launcher.convert.boxes import shard, stacked, volume
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.core import CoreTensor, Naming, core_tensors
+from launcher.convert.layouts.stages import Chunk
+from launcher.convert.logical import Logical
+from launcher.convert.records import Box
+
+# How the experts of a rank are stored:
+#   sequential  a module each: mlp.experts.local_experts.0.linear_fc1.weight
+#   grouped     Transformer Engine's grouped linear layers: mlp.experts.linear_fc1.weight0
+#   fused       megatron-core's GroupedMLP: mlp.experts.weight1, the transposed weights of all experts one after another
+#               under the shape [hidden, all columns] (moe/experts.py 0.16.1: weight1.view(experts, hidden, -1))
+Experts = Literal["sequential", "grouped", "fused"]
+Respell = Callable[[Logical, Iterable[CoreTensor]], Iterable[CoreTensor]]
+_FUSED = {"linear_fc1": "weight1", "linear_fc2": "weight2"}
+
+
+def as_it_is(_logical: Logical, tensors: Iterable[CoreTensor]) -> Iterable[CoreTensor]:
+    """Respell nothing: megatron-core's own names."""
+    return tensors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a training stack names and merges what its modules hold.
+
+    Attributes:
+        naming: whose layers.
+        experts: how experts are stored.
+        respell: megatron-core's tensors to this stack's: renamed, merged, split.
+        prefixes: what names of a place begin with, where it is not megatron-core's, or the place is not one of its.
+        norm_with_head: the final normalisation stands with the output layer even where MTP layers follow the decoder.
+    """
+
+    naming: Naming
+    experts: Experts
+    respell: Respell = as_it_is
+    prefixes: Mapping[str, str] = field(default_factory=dict)
+    norm_with_head: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The ranks of one pipeline stage that have files of their own.
+
+    `over_tp`: the experts of a rank are whole, and spread over tp x ep ranks.
+    """
+
+    tp: int = 1
+    ep: int = 1
+    etp: int = 1
+    over_tp: bool = False
+
+    def ranks(self) -> list[tuple[int, int]]:
+        """Return (tensor rank, expert rank) of each file.
+
+        megatron-core numbers ranks by tensor (expert tensor) rank first, then by expert rank: parallel_state.py.
+
+        Raises:
+            ConvertError: two ranks with different experts would write the same file.
+        """
+        if self.over_tp:
+            return [(tp, ep) for ep in range(self.ep) for tp in range(self.tp)]
+        found: dict[tuple[int, int], int] = {}
+        for rank in range(math.lcm(self.tp, self.etp * self.ep)):
+            key = (rank % self.tp, rank // self.etp % self.ep)
+            if found.setdefault(key, rank % self.etp) != rank % self.etp:
+                raise ConvertError(
+                    f"tp {self.tp}, ep {self.ep}, etp {self.etp}: ranks with different parts of an expert would write"
+                    " the same file; works: an etp that divides tp, or torch_dist"
+                )
+        return sorted(found, key=lambda key: (key[1], key[0]))
+
+    def experts(self, tp: int, ep: int, count: int) -> tuple[range, int, int]:
+        """Return (experts of a rank, its expert tensor rank, the expert tensor size).
+
+        Raises:
+            ConvertError: the experts cannot be shared equally.
+        """
+        groups = self.ep * self.tp if self.over_tp else self.ep
+        if count % groups:
+            raise ConvertError(f"{count} experts cannot be shared equally by {groups} ranks")
+        own = count // groups
+        index = ep * self.tp + tp if self.over_tp else ep
+        size = self.expert_tensor
+        return range(index * own, (index + 1) * own), tp % size, size
+
+    @property
+    def expert_tensor(self) -> int:
+        """Tensor-parallel size inside experts."""
+        return 1 if self.over_tp else self.etp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTensor:
+    """A tensor of one rank's file.
+
+    Attributes:
+        tp, stage, ep: which file; virtual: which model chunk in it.
+        name: its key.
+        shape: as it is stored; `view` is the shape of the same bytes in which `boxes` speak.
+        boxes: what it holds.
+        fill: elements at its end that are padding.
+    """
+
+    tp: int
+    stage: int
+    ep: int
+    virtual: int
+    name: str
+    shape: tuple[int, ...]
+    view: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    fill: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """A tensor of a rank before it is said whose: shape, view, boxes, fill."""
+
+    name: str
+    shape: tuple[int, ...]
+    view: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    fill: int = 0
+
+
+def legacy_tensors(
+    logical: Logical, chunks: Sequence[Chunk], grid: Grid, dialect: Dialect, *, vocabulary: int | None
+) -> Iterator[RankTensor]:
+    """Return every tensor of every file.
+
+    Args:
+        logical: the model.
+        chunks: where its layers lie.
+        grid: the ranks of a stage.
+        dialect: how the stack names and stores them.
+        vocabulary: rows of the embedding and the output layer; None: without padding.
+
+    Raises:
+        ConvertError: something cannot be shared equally.
+    """
+    spelled = list(dialect.respell(logical, core_tensors(logical, naming=dialect.naming, vocabulary=vocabulary)))
+    model = _Model(logical, spelled, grid, dialect)
+    ranks = grid.ranks()
+    for chunk in chunks:
+        held = model.held(chunk)
+        for tp, ep in ranks:
+            for part in model.parts(held, tp, ep):
+                yield RankTensor(
+                    tp=tp,
+                    stage=chunk.stage,
+                    ep=ep,
+                    virtual=chunk.virtual,
+                    name=part.name,
+                    shape=part.shape,
+                    view=part.view,
+                    boxes=part.boxes,
+                    fill=part.fill,
+                )
+
+
+# A whole tensor with its name in the chunk; several where it is a rank's experts.
+_Held = tuple[str, tuple[CoreTensor, ...]]
+
+
+class _Model:
+    """All tensors of a model, found by place and layer, and cut for ranks."""
+
+    def __init__(self, logical: Logical, tensors: Sequence[CoreTensor], grid: Grid, dialect: Dialect) -> None:
+        self.grid, self.dialect, self.logical = grid, dialect, logical
+        self.places: dict[tuple[str, int | None], dict[str, list[CoreTensor]]] = {}
+        for tensor in tensors:
+            names = self.places.setdefault((tensor.place, tensor.layer), {})
+            names.setdefault(tensor.name, []).append(tensor)
+        self.cache: dict[tuple[str, int], _Part] = {}
+
+    def held(self, chunk: Chunk) -> list[_Held]:
+        """Return what a chunk holds, with the names under which it does."""
+        self.cache.clear()
+        found: list[_Held] = []
+        tied = bool(self.logical.model.tie_word_embeddings)
+        if chunk.first or chunk.mtp:
+            found += self._at("embedding", None, None)
+        for local, layer in chunk.layers:
+            found += self._at("decoder", layer, local)
+        if chunk.mtp:
+            for place, number in self.places:
+                if place.startswith("mtp"):
+                    found += self._at(place, number, number)
+        for name, tensors in self._at("final", None, None):
+            if chunk.head if name == "output_layer.weight" else chunk.norm:
+                found.append((name, tensors))
+        if tied and chunk.head and not chunk.first:
+            ((_, tensors),) = self._at("embedding", None, None)
+            found.append(("output_layer.weight", tensors))
+        return found
+
+    def _at(self, place: str, layer: int | None, local: int | None) -> list[_Held]:
+        found = []
+        for name, tensors in self.places.get((place, layer), {}).items():
+            prefix = self.dialect.prefixes.get(place)
+            prefix = tensors[0].prefix if prefix is None else prefix
+            found.append((prefix.format(layer=local) + name, tuple(tensors)))
+        return found
+
+    def parts(self, held: Sequence[_Held], tp: int, ep: int) -> Iterator[_Part]:
+        """Yield what one rank's file has of a chunk."""
+        for name, tensors in held:
+            if tensors[0].expert is not None:
+                yield from self._experts(name, tensors, tp, ep)
+                continue
+            part = self.cache.get((name, tp))
+            if part is None:
+                part = self.cache[name, tp] = _cut(name, tensors[0], tp, self.grid.tp)
+            yield part
+
+    def _experts(self, name: str, tensors: tuple[CoreTensor, ...], tp: int, ep: int) -> Iterator[_Part]:
+        own, rank, size = self.grid.experts(tp, ep, len(tensors))
+        if self.dialect.experts == "fused":
+            yield _fused(name, [_cut(name, tensors[number], rank, size) for number in own])
+            return
+        for local, number in enumerate(own):
+            yield _cut(_expert_name(name, local, self.dialect.experts), tensors[number], rank, size)
+
+
+def _expert_name(name: str, local: int, style: Experts) -> str:
+    if style == "sequential":
+        return name.replace("{expert}", f"local_experts.{local}")
+    return f"{name.replace('.{expert}', '')}{local}"
+
+
+def _cut(name: str, tensor: CoreTensor, rank: int, size: int) -> _Part:
+    if tensor.split is None:
+        return _Part(name=name, shape=tensor.shape, view=tensor.shape, boxes=tensor.boxes)
+    try:
+        boxes, shape = shard(tensor.boxes, tensor.shape, tensor.split, rank, size)
+    except ValueError as error:
+        raise ConvertError(f"{tensor.prefix.format(layer=tensor.layer)}{tensor.name}: {error}") from None
+    fill = math.prod(shape) - sum(volume(box.logical_at) for box in boxes) if tensor.fill else 0
+    return _Part(name=name, shape=shape, view=shape, boxes=boxes, fill=fill)
+
+
+def _fused(name: str, parts: Sequence[_Part]) -> _Part:
+    """All experts of a rank in one tensor: each one transposed, one after another."""
+    rows, columns = parts[0].view
+    prefix, _, module = name.removesuffix(".weight").rpartition(".{expert}.")
+    count = len(parts)
+    boxes = tuple(
+        stacked(
+            Box(
+                logical=box.logical,
+                logical_at=box.logical_at,
+                stored_at=(box.stored_at[1], box.stored_at[0]),
+                transposed=True,
+            ),
+            index,
+        )
+        for index, part in enumerate(parts)
+        for box in part.boxes
+    )
+    shape = (columns, count * rows) if module == "linear_fc1" else (count * columns, rows)
+    return _Part(name=f"{prefix}.{_FUSED[module]}", shape=shape, view=(count, columns, rows), boxes=boxes)

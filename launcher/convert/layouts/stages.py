@@ -1,0 +1,167 @@
+"""Which layers lie in which pipeline stage and chunk, and under which number they are stored there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from launcher.convert.errors import ConvertError
+from launcher.estimate.layout import CannotSplit, parse_layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """How a model is cut along its layers.
+
+    Attributes:
+        pp, vpp: stages, and model chunks of each.
+        first, last: layers of the first and the last stage where they differ from the others.
+        layout: an explicit pipeline layout instead.
+        noop: numbers of empty layers; they count as layers and hold nothing.
+        account_for_embedding, account_for_loss: the first, the last stage holds one layer less.
+        folded: two chunks per stage, the second ones in reverse order (a pipeline in the shape of a V).
+    """
+
+    pp: int = 1
+    vpp: int = 1
+    first: int | None = None
+    last: int | None = None
+    layout: str | None = None
+    noop: tuple[int, ...] = ()
+    account_for_embedding: bool = False
+    account_for_loss: bool = False
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """What one chunk of a stage holds.
+
+    Attributes:
+        stage, virtual: which one.
+        layers: (number inside the chunk, number in the model) of each decoder layer; empty layers are left out.
+        first: it begins the model.
+        mtp: it holds the multi-token-prediction layers.
+        norm: it holds the final normalisation.
+        head: it ends the model.
+    """
+
+    stage: int
+    virtual: int
+    layers: tuple[tuple[int, int], ...]
+    first: bool = False
+    mtp: bool = False
+    norm: bool = False
+    head: bool = False
+
+
+def place_layers(stages: Stages, layers: int, mtp: int, *, norm_with_head: bool = False) -> tuple[Chunk, ...]:
+    """Return all chunks in the order in which tokens pass through them.
+
+    Args:
+        stages: the cut.
+        layers: decoder layers of the model, without empty ones.
+        mtp: multi-token-prediction layers.
+        norm_with_head: the final normalisation stands with the output layer even where MTP layers follow the decoder.
+
+    Source: get_num_layers_to_build, get_transformer_layer_offset, megatron-core 0.16.1 transformer_block.py.
+
+    Raises:
+        ConvertError: the layers do not come out.
+    """
+    if stages.layout is not None:
+        return _from_layout(stages.layout, stages, layers, mtp)
+    order = chunk_order(stages)
+    counts = _counts(stages, layers + len(stages.noop))
+    chunks, position, number = [], 0, 0
+    for index, (stage, virtual) in enumerate(order):
+        held = []
+        for local in range(counts[stage][virtual]):
+            if position + local not in stages.noop:
+                held.append((local, number))
+                number += 1
+        position += counts[stage][virtual]
+        last = index == len(order) - 1
+        ends = bool(held) and number == layers
+        chunks.append(
+            Chunk(
+                stage=stage,
+                virtual=virtual,
+                layers=tuple(held),
+                first=index == 0,
+                mtp=last and mtp > 0,
+                norm=ends if mtp and not norm_with_head else last,
+                head=last,
+            )
+        )
+    if number != layers:
+        raise ConvertError(f"noop_layers {list(stages.noop)}: {number} of {layers} layers have a place")
+    return tuple(chunks)
+
+
+def chunk_order(stages: Stages) -> list[tuple[int, int]]:
+    """Return (stage, chunk) in the order in which tokens pass through them."""
+    if not stages.folded:
+        return [(stage, virtual) for virtual in range(stages.vpp) for stage in range(stages.pp)]
+    down = [(stage, 0) for stage in range(stages.pp)]
+    return [*down, *((stage, 1) for stage, _ in reversed(down))]
+
+
+def _counts(stages: Stages, total: int) -> list[list[int]]:
+    """Layers of each stage and chunk, empty ones included."""
+    share = _per_stage(stages, total)
+    uneven = [count for count in share if count % stages.vpp]
+    if uneven:
+        raise ConvertError(f"{uneven[0]} layers of a stage cannot be shared equally by {stages.vpp} chunks")
+    counts = [[count // stages.vpp] * stages.vpp for count in share]
+    counts[0][0] -= stages.account_for_embedding
+    counts[-1][-1] -= stages.account_for_loss
+    return counts
+
+
+def _per_stage(stages: Stages, total: int) -> list[int]:
+    first, last, pp = stages.first, stages.last, stages.pp
+    if pp == 1:
+        return [total]
+    if first is None and last is None:
+        total += stages.account_for_embedding + stages.account_for_loss
+    ends = [count for count in (first, last) if count is not None]
+    rest, others = total - sum(ends), pp - len(ends)
+    if rest < 0 or (rest % others if others else rest):
+        raise ConvertError(f"{rest} layers cannot be shared equally by {others} pipeline stages")
+    share = [rest // others if others else 0] * pp
+    if first is not None:
+        share[0] = first
+    if last is not None:
+        share[-1] = last
+    return share
+
+
+def _from_layout(text: str, stages: Stages, layers: int, mtp: int) -> tuple[Chunk, ...]:
+    try:
+        parts = parse_layout(text)
+    except CannotSplit as error:
+        raise ConvertError(f"parallel.layout: {error}") from None
+    held = "".join(parts)
+    for letter, count in {"t": layers, "m": mtp, "E": 1, "L": 1}.items():
+        if held.count(letter) != count:
+            raise ConvertError(f"parallel.layout has {held.count(letter)} × {letter}, the model needs {count}")
+    if len(parts) != stages.pp * stages.vpp:
+        raise ConvertError(f"parallel.layout has {len(parts)} chunks, {stages.pp} stages × {stages.vpp} are asked for")
+    chunks, number = [], 0
+    for index, part in enumerate(parts):
+        count = part.count("t")
+        numbers = tuple((local, number + local) for local in range(count))
+        number += count
+        head = "L" in part
+        chunks.append(
+            Chunk(
+                stage=index % stages.pp,
+                virtual=index // stages.pp,
+                layers=numbers,
+                first="E" in part,
+                mtp="m" in part,
+                norm=(count > 0 and number == layers) if mtp else head,
+                head=head,
+            )
+        )
+    return tuple(chunks)

@@ -1,0 +1,246 @@
+"""megatron-core's `torch_dist` format as a layout: global tensors, cut into chunks, without any parallel layout."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.convert.boxes import cut, stacked
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content, Stored
+from launcher.convert.layouts.core import CoreTensor, Naming, core_tensors
+from launcher.convert.logical import Logical, is_sparse, without_mtp
+from launcher.convert.records import Box, Slot
+
+# Tensors of these modules are not Transformer Engine's: they have no extra state.
+_PLAIN = ("embedding.word_embeddings", "output_layer", "mlp.router", "mlp.shared_experts")
+# Local layers store their norms under the names of Transformer Engine's fused ones, in sparse layers, too; those with
+# latent attention do not (megatron-core 0.16.1 gpt_layer_specs.py, sharded_state_dict_keys_map).
+_LOCAL_NORMS = {
+    "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
+    "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
+}
+_OTHER_STATE = {"optimizer.": "optimizer state, not a weight", "rng_state": "random state, not a weight"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """A part of a global tensor: all of one layer's, of one expert's.
+
+    Attributes:
+        key: name of the global tensor.
+        whole: its shape.
+        at: where the part begins in it.
+        shape: shape of the part, as many dimensions as `whole`.
+        boxes: what the part holds.
+        fill: elements at its end that are padding.
+    """
+
+    key: str
+    whole: tuple[int, ...]
+    at: tuple[int, ...]
+    shape: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    fill: int
+
+
+def stacks_layers(logical: Logical) -> bool:
+    """Return whether megatron-core stores all layers of the model as one tensor: it does where all are alike.
+
+    megatron-core 0.16.1 transformer_block.py:820: layers are stored one by one where `moe_layer_freq` is a list.
+    """
+    model = logical.model
+    kinds = {is_sparse(model, layer) for layer in range(model.num_hidden_layers or 0)}
+    return len(kinds) == 1
+
+
+def torch_dist_chunks(
+    logical: Logical, *, naming: Naming, vocabulary: int | None, stack: bool | None = None
+) -> Iterator[Chunk]:
+    """Return every chunk of a model's checkpoint, one for each layer and expert.
+
+    Args:
+        logical: the model.
+        naming: whose layers.
+        vocabulary: rows of the embedding; None: without padding.
+        stack: all layers as one tensor; None: as megatron-core would.
+    """
+    stacked_layers = stacks_layers(logical) if stack is None else stack
+    for tensor in core_tensors(logical, naming=naming, vocabulary=vocabulary):
+        yield _chunk(tensor, logical, naming=naming, stack=stacked_layers)
+
+
+def _chunk(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool) -> Chunk:
+    key, leading = _key(tensor, logical, naming=naming, stack=stack)
+    at = tuple(index for index, _ in leading)
+    return Chunk(
+        key=key,
+        whole=(*(count for _, count in leading), *tensor.shape),
+        at=(*at, *(0 for _ in tensor.shape)),
+        shape=(*(1 for _ in leading), *tensor.shape),
+        boxes=tuple(stacked(box, *(0 for _ in leading)) for box in tensor.boxes),
+        fill=tensor.fill,
+    )
+
+
+def _key(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool) -> tuple[str, list[tuple[int, int]]]:
+    """The global tensor's name, and (index, count) of its leading dimensions."""
+    leading = []
+    prefix, name = tensor.prefix, tensor.name.replace("{expert}", "experts")
+    if naming == "local" and not logical.model.is_mla:
+        name = _LOCAL_NORMS.get(name, name)
+    if tensor.place == "decoder" and stack and tensor.layer is not None:
+        prefix = "decoder.layers."
+        leading.append((tensor.layer, logical.model.num_hidden_layers or 0))
+    if tensor.expert is not None:
+        leading.append((tensor.expert, logical.model.num_experts or 0))
+    return prefix.format(layer=tensor.layer) + name, leading
+
+
+def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None) -> Iterator[str]:
+    """Return the keys of the empty `_extra_state` objects that megatron-core's modules expect to find."""
+    stacked_layers = stacks_layers(logical) if stack is None else stack
+    seen = set()
+    for tensor in core_tensors(logical, naming=naming):
+        key, leading = _key(tensor, logical, naming=naming, stack=stacked_layers)
+        module = key.rpartition(".")[0]
+        if not has_state(module, key, naming):
+            continue
+        offsets = ".".join(str(index) for index, _ in leading) or "0"
+        counts = ".".join(str(count) for _, count in leading) or "1"
+        state = f"{module}._extra_state/shard_{offsets}_{counts}"
+        if state not in seen:
+            seen.add(state)
+            yield state
+    if naming == "transformer_engine":
+        # Its attention has one in MTP layers, and there only (seen in checkpoints of training runs).
+        for layer in range(logical.model.num_nextn_predict_layers):
+            yield f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention._extra_state/shard_0_1"
+
+
+def has_state(module: str, key: str, naming: Naming) -> bool:
+    """All of Transformer Engine's modules have one; of the local ones only the parallel linear layers."""
+    if module.endswith(_PLAIN) or key.endswith(".gate_weight"):
+        return False
+    if naming == "transformer_engine":
+        return True
+    return module.rpartition(".")[2].startswith(("linear_", "eh_proj")) and not key.endswith("layer_norm_weight")
+
+
+def other_state(key: str) -> str | None:
+    """Return why a global tensor of a training run is no weight; None for a weight."""
+    return next((why for start, why in _OTHER_STATE.items() if key.startswith(start)), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A chunk as it was found in a checkpoint."""
+
+    key: str
+    whole: tuple[int, ...]
+    at: tuple[int, ...]
+    slot: Slot
+
+
+def torch_dist_read(logical: Logical, found: Sequence[Found]) -> tuple[Logical, Stored]:
+    """Return what the chunks of a checkpoint mean, however they were cut, stacked and named.
+
+    Raises:
+        ConvertError: tensors that the model does not have, or of another shape.
+    """
+    keys = {chunk.key for chunk in found}
+    notes = []
+    if logical.model.num_nextn_predict_layers and not any(key.startswith("mtp.") for key in keys):
+        notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
+        logical = without_mtp(logical)
+    known = {
+        **_known(logical, found, keys, "local"),
+        **_known(logical, found, keys, "transformer_engine"),
+    }
+    contents, problems = [], []
+    for chunk in found:
+        meaning = known.get(chunk.key)
+        if meaning is None:
+            problems.append(f"{chunk.key} {list(chunk.whole)}: a {logical.model.model_type} model has no such tensor")
+        elif meaning.whole != chunk.whole:
+            problems.append(f"{chunk.key} has shape {list(chunk.whole)}, config.json says {list(meaning.whole)}")
+        else:
+            contents.append(meaning.content(chunk))
+    problems += _missing(logical, contents, known)
+    if problems:
+        raise ConvertError(problems)
+    return logical, Stored(contents=tuple(contents), notes=tuple(notes))
+
+
+def _missing(logical: Logical, contents: Sequence[Content], known: Mapping[str, _Global]) -> list[str]:
+    held = {box.logical for content in contents for box in content.boxes}
+    lacking = {name for name in logical.tensors if name not in held}
+    names = {}
+    for key, tensor in known.items():
+        for part in tensor.parts.values():
+            if any(box.logical in lacking for box in part.boxes):
+                names[part.boxes[0].logical] = f"{key} {list(tensor.whole)} is missing: the model of config.json has it"
+    return list(dict.fromkeys(names.values()))
+
+
+class _Global:
+    """A global tensor: for each index of its leading dimensions the boxes of what lies there."""
+
+    def __init__(self, chunk: Chunk) -> None:
+        self.whole = chunk.whole
+        self.leading = len(chunk.whole) - len(chunk.boxes[0].logical_at)
+        self.rest = chunk.whole[self.leading :]
+        self.parts: dict[tuple[int, ...], Chunk] = {}
+
+    def content(self, found: Found) -> Content:
+        boxes = []
+        fill = 0
+        ranges = [range(first, first + count) for first, count in zip(found.at, found.slot.shape, strict=True)]
+        for index in itertools.product(*ranges[: self.leading]):
+            part = self.parts[index]
+            at = (*(0 for _ in index), *found.at[self.leading :])
+            shape = (*(1 for _ in index), *found.slot.shape[self.leading :])
+            shift = tuple(place - first for place, first in zip(index, found.at, strict=False))
+            for box in part.boxes:
+                inside = cut(box, at, shape)
+                if inside is not None:
+                    boxes.append(_at(inside, shift))
+            fill += _padding(part, found.at[self.leading :], found.slot.shape[self.leading :])
+        return Content(slot=found.slot, boxes=tuple(boxes), fill=fill)
+
+
+def _at(box: Box, leading: tuple[int, ...]) -> Box:
+    if not any(leading):
+        return box
+    bare = Box(
+        logical=box.logical,
+        logical_at=box.logical_at,
+        stored_at=box.stored_at[len(leading) :],
+        transposed=box.transposed,
+    )
+    return stacked(bare, *leading)
+
+
+def _padding(part: Chunk, at: Sequence[int], shape: Sequence[int]) -> int:
+    """Elements of a chunk of a padded vocabulary that are padding: its rows are the first dimension."""
+    if not part.fill:
+        return 0
+    rows = part.shape[0] - part.fill // part.shape[1]
+    return max(0, at[0] + shape[0] - max(at[0], rows)) * shape[1]
+
+
+def _known(logical: Logical, found: Iterable[Found], keys: set[str], naming: Naming) -> Mapping[str, _Global]:
+    stack = any(key.startswith("decoder.layers.") and not key.split(".")[2].isdigit() for key in keys)
+    rows = {chunk.whole[0] for chunk in found if chunk.key == "embedding.word_embeddings.weight"}
+    vocabulary = max(rows, default=None)
+    if vocabulary is not None and vocabulary < (logical.model.vocab_size or 0):
+        raise ConvertError(
+            f"embedding.word_embeddings.weight has {vocabulary} rows, config.json says vocab_size"
+            f" {logical.model.vocab_size}"
+        )
+    known: dict[str, _Global] = {}
+    for chunk in torch_dist_chunks(logical, naming=naming, vocabulary=vocabulary, stack=stack):
+        tensor = known.setdefault(chunk.key, _Global(chunk))
+        tensor.parts[chunk.at[: tensor.leading]] = chunk
+    return known

@@ -1,0 +1,159 @@
+"""A model as its logical tensors: Hugging Face's, one per expert, known from config.json and the family's table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.families import FAMILIES
+from launcher.convert.families.rows import Dim, Family, HfTensor, Row, sizes
+from launcher.job.model import Model
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """A stored Hugging Face tensor that repeats a logical one (tied head, the embedding inside an MTP layer).
+
+    `written`: a Hugging Face checkpoint of this model should have it; otherwise it is only accepted.
+    """
+
+    of: str
+    written: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A row of the table at one place of the model.
+
+    Attributes:
+        row: the row.
+        place: `embedding`, `decoder`, `mtp` (the layer's own tensors), `mtp_layer` (its transformer layer) or `final`.
+        layer: number of the layer among all decoder layers, or of the MTP layer; None outside of layers.
+        expert: number of the expert; None where the row is not an expert's.
+        logical: names of the logical tensors, in the row's order.
+        shapes: their shapes.
+    """
+
+    row: Row
+    place: str
+    layer: int | None
+    expert: int | None
+    logical: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logical:
+    """A model's logical tensors.
+
+    Attributes:
+        model: the architecture.
+        family: its table.
+        tensors: name to shape.
+        copies: further names under which Hugging Face checkpoints store some of them.
+        instances: every Megatron-core tensor with what it is made of, in the model's order.
+    """
+
+    model: Model
+    family: Family
+    tensors: Mapping[str, Shape]
+    copies: Mapping[str, Copy]
+    instances: tuple[Instance, ...]
+
+
+def logical_model(model: Model) -> Logical:
+    """Return the logical tensors of an architecture.
+
+    Raises:
+        ConvertError: the family has no table, or a size that a tensor needs is unknown.
+    """
+    family = FAMILIES.get(model.model_type or "")
+    if family is None:
+        raise ConvertError(f"model_type {model.model_type!r} cannot be converted; works: {', '.join(FAMILIES)}")
+    instances = tuple(_instances(model, family))
+    tensors: dict[str, Shape] = {}
+    for instance in instances:
+        tensors.update(zip(instance.logical, instance.shapes, strict=True))
+    empty = sorted(name for name, shape in tensors.items() if not all(shape))
+    if empty:
+        raise ConvertError([f"{name}: config.json lacks a size of this tensor" for name in empty])
+    return Logical(model=model, family=family, tensors=tensors, copies=_copies(model, family), instances=instances)
+
+
+def without_mtp(logical: Logical) -> Logical:
+    """Return the same model without its multi-token-prediction layers."""
+    return logical_model(dataclasses.replace(logical.model, num_nextn_predict_layers=0))
+
+
+def layer_prefix(number: int) -> str:
+    """Return what the names of a Hugging Face layer begin with."""
+    return f"model.layers.{number}."
+
+
+def is_sparse(model: Model, layer: int) -> bool:
+    """Return whether a decoder layer has experts (DeepSeek: `first_k_dense_replace`, `moe_layer_freq`)."""
+    if not model.is_moe or layer < model.first_k_dense_replace:
+        return False
+    return layer % model.moe_layer_freq == 0
+
+
+def _instances(model: Model, family: Family) -> Iterator[Instance]:
+    dims = sizes(model)
+    layers = model.num_hidden_layers or 0
+    yield from _rows(model, family.embedding, dims, place="embedding")
+    for layer in range(layers):
+        feed_forward = family.sparse if is_sparse(model, layer) else family.dense
+        prefix = layer_prefix(layer)
+        yield from _rows(model, (*family.attention, *feed_forward), dims, place="decoder", layer=layer, prefix=prefix)
+    yield from _rows(model, family.final, dims, place="final")
+    for index in range(model.num_nextn_predict_layers):
+        prefix = layer_prefix(layers + index)
+        body = (*family.attention, *(family.sparse if model.is_moe else family.dense))
+        yield from _rows(model, family.mtp, dims, place="mtp", layer=index, prefix=prefix)
+        yield from _rows(model, body, dims, place="mtp_layer", layer=index, prefix=prefix)
+
+
+def _rows(
+    model: Model,
+    rows: tuple[Row, ...],
+    dims: Mapping[str, int],
+    *,
+    place: str,
+    layer: int | None = None,
+    prefix: str = "",
+) -> Iterator[Instance]:
+    for row in rows:
+        if not row.exists(model):
+            continue
+        shapes = tuple(_shape(tensor, dims) for tensor in row.hf)
+        for expert in range(model.num_experts or 0) if row.of_expert else (None,):
+            names = tuple(prefix + _named(tensor.name, expert) for tensor in row.hf)
+            yield Instance(row=row, place=place, layer=layer, expert=expert, logical=names, shapes=shapes)
+
+
+def _named(name: str, expert: int | None) -> str:
+    return name if expert is None else name.replace("{expert}", str(expert))
+
+
+def _shape(tensor: HfTensor, dims: Mapping[str, int]) -> Shape:
+    return tuple(_size(dim, dims) for dim in tensor.shape)
+
+
+def _size(dim: Dim, dims: Mapping[str, int]) -> int:
+    return dim if isinstance(dim, int) else dims[dim]
+
+
+def _copies(model: Model, family: Family) -> dict[str, Copy]:
+    copies: dict[str, Copy] = {}
+    head = "model.embed_tokens.weight" if model.tie_word_embeddings else "lm_head.weight"
+    if model.tie_word_embeddings:
+        copies["lm_head.weight"] = Copy(of=head, written=False)
+    for index in range(model.num_nextn_predict_layers):
+        prefix = layer_prefix((model.num_hidden_layers or 0) + index)
+        for name, of in (family.mtp_copies or {}).items():
+            copies[prefix + name] = Copy(of=head if of == "lm_head.weight" else of, written=True)
+    return copies

@@ -1,0 +1,224 @@
+"""Merges an adapter into its model: copies what it leaves alone, adds the rest in float32, one block of rows at a time.
+
+PEFT's merge_and_unload rounds the product to the factors' number format and then the sum to the model's; here the sum
+is rounded once. Memory is a block, whatever the model's size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.convert.casts import cast, decode, word
+from launcher.convert.containers import safetensors
+from launcher.convert.containers.dtypes import itemsize, nbytes
+from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.transfer import OpenFiles, copy, write
+from launcher.convert.containers.workplace import Workplace
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.huggingface import copy_along
+from launcher.convert.lora.adapter import Adapter, Factors, read_adapter
+from launcher.convert.move import in_parallel
+from launcher.convert.progress import Progress, duration, size
+from launcher.convert.records import Slot
+
+# Elements of a block: 16 M, i.e. 64 MB of float32 for each of weight and product.
+_BLOCK: Final = 1 << 24
+REPORT: Final = "conversion.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """A merge that is planned: nothing is written yet."""
+
+    model: Path
+    out: Path
+    adapter: Adapter
+    slots: tuple[Slot, ...]
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the merged model."""
+        return sum(nbytes(slot) for slot in self.slots)
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return plain data."""
+        factors = self.adapter.factors
+        return {
+            "model": str(self.model),
+            "adapter": str(self.adapter.folder),
+            "out": str(self.out),
+            "tensors": len(self.slots),
+            "bytes": self.bytes_written,
+            "merged": {name: {"rank": one.rank, "scale": one.scale} for name, one in sorted(factors.items())},
+            "replaced": sorted(self.adapter.replaced),
+        }
+
+    def lines(self) -> list[str]:
+        """Return the plan for people."""
+        factors = self.adapter.factors.values()
+        ranks = sorted({one.rank for one in factors})
+        scales = sorted({round(one.scale, 6) for one in factors})
+        shown = f", rank {', '.join(map(str, ranks))}, scale {', '.join(map(str, scales))}" if ranks else ""
+        return [
+            f"{self.model} + {self.adapter.folder} -> {self.out}",
+            f"  merged    {len(factors)} tensors{shown}",
+            f"  replaced  {len(self.adapter.replaced)} tensors",
+            f"  copied    {len(self.slots) - len(factors) - len(self.adapter.replaced)} tensors"
+            f" ({size(self.bytes_written)} in all)",
+        ]
+
+
+def plan_merge(model: Path, adapter: Path, out: Path) -> Merge:
+    """Read names and shapes of a model and its adapter.
+
+    Raises:
+        ConvertError: every reason for which they cannot be merged, at once.
+        ContainerError: a file is damaged.
+    """
+    slots = safetensors.read(model).slots
+    config = model / "config.json"
+    if not config.is_file():
+        raise ConvertError(f"{config}: no such file; works: --model DIR, the folder of the model it was trained on")
+    tied = bool(json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings"))
+    return Merge(model=model, out=out, adapter=read_adapter(adapter, slots, tied=tied), slots=slots)
+
+
+def merge(
+    planned: Merge, *, verify: bool = True, overwrite: bool = False, quiet: bool = False, workers: int | None = None
+) -> list[str]:
+    """Write the merged model, read it back, give it its name; return what to tell.
+
+    Raises:
+        ConvertError: what was read back is not what was written.
+        ContainerError: no room, the target exists, a file is damaged.
+    """
+    threads = workers or min(8, os.cpu_count() or 1)
+    with Workplace(planned.out, digest=_fingerprint(planned), overwrite=overwrite) as place, OpenFiles() as files:
+        if not place.resumed:
+            place.check_space(planned.bytes_written, 8)
+        targets = _laid_out(place, planned)
+        todo = [number for number in range(len(targets)) if str(number) not in place.finished]
+        progress = Progress("merging", sum(nbytes(targets[number]) for number in todo), quiet=quiet)
+
+        def task(number: int) -> Callable[[], None]:
+            def run() -> None:
+                _fill(planned, files, planned.slots[number], targets[number])
+                place.finish([str(number)])
+                progress.advance(nbytes(targets[number]))
+
+            return run
+
+        in_parallel([task(number) for number in todo], threads)
+        seconds = progress.finish()
+        told = [f"  merged in {duration(seconds)}"]
+        if verify:
+            told.append(_proved(planned, files, targets, threads, quiet=quiet))
+        (place.directory / REPORT).write_text(json.dumps(planned.as_tree(), indent=2) + "\n", encoding="utf-8")
+        place.publish(durable=False)
+    return told
+
+
+def _laid_out(place: Workplace, planned: Merge) -> list[Slot]:
+    root = place.directory
+    if place.layout is not None:
+        return [
+            Slot(name=name, shape=tuple(shape), dtype=dtype, path=root / path, offset=offset)
+            for name, shape, dtype, path, offset in place.layout
+        ]
+    copy_along(planned.model, root)
+    specs = [TensorSpec(name=slot.name, shape=slot.shape, dtype=slot.dtype) for slot in planned.slots]
+    made = safetensors.create(root, specs)
+    place.laid_out(
+        [[slot.name, list(slot.shape), slot.dtype, str(slot.path.relative_to(root)), slot.offset] for slot in made]
+    )
+    return made
+
+
+def _fingerprint(planned: Merge) -> str:
+    files = sorted({slot.path for slot in planned.slots} | {one.a.path for one in planned.adapter.factors.values()})
+    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    return hashlib.sha256(json.dumps(["merge", stats, planned.as_tree()]).encode()).hexdigest()
+
+
+def _fill(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> None:
+    for at, block in _blocks(planned, files, source):
+        write(files, target.path, target.offset + at, block)
+    if source.name not in planned.adapter.factors and source.name not in planned.adapter.replaced:
+        copy(files, source.path, source.offset, target.path, target.offset, nbytes(source))
+
+
+def _blocks(planned: Merge, files: OpenFiles, source: Slot) -> Iterator[tuple[int, memoryview]]:
+    """What is computed of a tensor: (offset in bytes, words); nothing for one that is copied."""
+    replaced = planned.adapter.replaced.get(source.name)
+    if replaced is not None:
+        yield 0, memoryview(cast(_words(files, replaced), replaced.dtype, source.dtype)).cast("B")
+        return
+    factors = planned.adapter.factors.get(source.name)
+    if factors is None:
+        return
+    a, b = (decode(_words(files, slot), slot.dtype) for slot in (factors.a, factors.b))
+    left, right = (a.T, b.T) if factors.table else (b, a)
+    rows, columns = source.shape
+    step = max(1, _BLOCK // columns)
+    words = _words(files, source)
+    for first in range(0, rows, step):
+        yield first * columns * itemsize(source.dtype), _sum(words, left, right, factors, first, step, source.dtype)
+
+
+def _sum(words: Any, left: Any, right: Any, factors: Factors, first: int, step: int, dtype: str) -> memoryview:
+    import numpy as np
+
+    added = np.matmul(left[first : first + step], right)
+    added *= np.float32(factors.scale)
+    added += decode(words[first : first + step], dtype)
+    return memoryview(cast(added.view(np.uint32), "F32", dtype)).cast("B")
+
+
+def _words(files: OpenFiles, slot: Slot) -> Any:
+    import numpy as np
+
+    view = files.view(slot.path)[slot.offset : slot.offset + nbytes(slot)]
+    return np.frombuffer(view, dtype=word(itemsize(slot.dtype))).reshape(slot.shape)
+
+
+def _proved(planned: Merge, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool) -> str:
+    """Read everything back: copied tensors against the model, merged ones against the sum computed again."""
+    progress = Progress("verifying", planned.bytes_written, quiet=quiet)
+    problems: list[str] = []
+
+    def task(number: int) -> Callable[[], None]:
+        def run() -> None:
+            if not _same(planned, files, planned.slots[number], targets[number]):
+                problems.append(f"{targets[number].path.name}: {targets[number].name} is not what was written")
+            progress.advance(nbytes(targets[number]))
+
+        return run
+
+    in_parallel([task(number) for number in range(len(targets))], threads)
+    seconds = progress.finish()
+    if problems:
+        raise ConvertError(sorted(problems))
+    return f"  verified in {duration(seconds)}: every byte is where it should be"
+
+
+def _same(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> bool:
+    found = files.view(target.path)[target.offset : target.offset + nbytes(target)]
+    computed = False
+    for at, block in _blocks(planned, files, source):
+        computed = True
+        if found[at : at + len(block)] != block:
+            return False
+    own = files.view(source.path)[source.offset : source.offset + nbytes(source)]
+    return computed or _equal(found, own)
+
+
+def _equal(left: memoryview, right: memoryview) -> bool:
+    import numpy as np
+
+    return bool(np.array_equal(np.frombuffer(left, np.uint8), np.frombuffer(right, np.uint8)))

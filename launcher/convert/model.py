@@ -1,0 +1,65 @@
+"""The architecture of a checkpoint, from the config.json that lies in it or that the user names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats import known_formats
+from launcher.job.build import build
+from launcher.job.model import Model
+
+
+def model_in(folder: Path) -> Model:
+    """Return the architecture that a folder's config.json (or the file itself) describes.
+
+    Raises:
+        ConvertError: there is none, it is not JSON, or the family is not known exactly.
+    """
+    from launcher.models.hf import model_from_config
+    from launcher.models.source import ModelConfigError
+
+    file = folder if folder.suffix == ".json" else folder / "config.json"
+    if not file.is_file():
+        raise ConvertError(f"{file}: no such file; works: a folder of a Hugging Face model, with its config.json")
+    try:
+        tree: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        values = model_from_config(tree, str(file))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ConvertError(f"{file} is not JSON: {error}") from None
+    except ModelConfigError as error:
+        raise ConvertError([f"{error.where}: {problem}" for problem in error.problems]) from None
+    job, problems = build({"model": values})
+    if problems:
+        raise ConvertError([f"{file}: {problem.path} {problem.message}" for problem in problems])
+    return job.model
+
+
+def config_folder(folders: Iterable[Path | None]) -> Path:
+    """Return the first folder that a config.json lies in: a model's own, or the one kept inside a checkpoint.
+
+    Raises:
+        ConvertError: none of them has one.
+    """
+    tried = [folder for folder in folders if folder is not None]
+    found = next(filter(None, map(_config_of, tried)), None)
+    if found is not None:
+        return found
+    shown = ", ".join(str(folder) for folder in tried)
+    raise ConvertError(
+        f"{shown}: no config.json there, and the sizes of the model must be known; works: --model DIR, +recipe=NAME"
+    )
+
+
+def has_config(folder: Path | None) -> bool:
+    """Tell whether a folder, or a checkpoint in it, has a config.json."""
+    return folder is not None and _config_of(folder) is not None
+
+
+def _config_of(folder: Path) -> Path | None:
+    if (folder / "config.json").is_file():
+        return folder
+    return next(filter(None, (known.config(folder) for known in known_formats())), None)

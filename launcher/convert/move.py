@@ -1,0 +1,101 @@
+"""Moves bytes as planned: plain copies where blocks are contiguous, one bounded buffer where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from launcher.convert.boxes import narrowed, stored_dim
+from launcher.convert.casts import cast, dequantised, encode, word
+from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.transfer import OpenFiles, copy, write
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content
+from launcher.convert.plan import Move
+from launcher.convert.spans import array, block, chunks, direct, forget_slot, within
+
+# Elements in one buffer, bytes in one plain copy: large enough to be fast, small enough to be nothing.
+BUFFER = 4 * 1024 * 1024
+PIECE = 64 * 1024 * 1024
+Advance = Callable[[int], None]
+
+
+def fill(files: OpenFiles, source: Sequence[Content], target: Content, moves: Sequence[Move], advance: Advance) -> None:
+    """Write one target tensor. `advance` is told the bytes as they are written. Padding stays a hole: zeros."""
+    plain = [direct(move, source[move.source].slot, target.slot) for move in moves]
+    if all(found is not None for found in plain):
+        for move, found in zip(moves, plain, strict=True):
+            assert found is not None
+            _copy(files, source[move.source], target, found, advance)
+        return
+    _assemble(files, source, target, moves, advance)
+
+
+def _copy(files: OpenFiles, source: Content, target: Content, found: tuple[int, int, int], advance: Advance) -> None:
+    here, there, count = found
+    for done in range(0, count, PIECE):
+        size = min(PIECE, count - done)
+        copy(files, source.slot.path, here + done, target.slot.path, there + done, size)
+        advance(size)
+
+
+def _assemble(
+    files: OpenFiles, source: Sequence[Content], target: Content, moves: Sequence[Move], advance: Advance
+) -> None:
+    import numpy as np
+
+    slot = target.slot
+    size = itemsize(slot.dtype)
+    row = 0
+    for at, shape in chunks(slot.shape, BUFFER):
+        buffer: Any = np.zeros(shape, dtype=word(size))
+        for move in moves:
+            found = within(move, at, shape)
+            if found is not None:
+                box, part = found
+                block(buffer, box, box.stored_at)[...] = values(files, source[move.source], part, slot.dtype)
+        write(files, slot.path, slot.offset + row * size, memoryview(buffer).cast("B"))
+        row += buffer.size
+        advance(buffer.size * size)
+    for content in {move.source: source[move.source] for move in moves}.values():
+        forget_slot(files, content.slot)
+
+
+def values(files: OpenFiles, content: Content, move: Move, dtype: str) -> Any:
+    """Return what a move takes from its source, as words of format `dtype` in the logical tensor's orientation."""
+    slot, box = content.slot, move.source_box
+    runs = narrowed(box, move.region)
+    found = block(array(files, slot), box, runs)
+    if slot.dtype == dtype:
+        return found
+    if content.scale is None:
+        return cast(found, slot.dtype, dtype)
+    scales = array(files, content.scale).view("<f4")
+    rows, columns = (runs[stored_dim(box, dim)] for dim in (len(move.region) - 2, len(move.region) - 1))
+    if box.transposed or rows.step != 1 or columns.step != 1:
+        raise ConvertError(f"{slot.name}: a blockwise scaled tensor must be stored as Hugging Face does")
+    return encode(dequantised(found, slot.dtype, scales, rows.start, columns.start), dtype)
+
+
+def in_parallel(tasks: Sequence[Callable[[], None]], workers: int) -> None:
+    """Run tasks on threads (copies release Python's lock); the first error stops the rest and is raised."""
+    if workers <= 1 or len(tasks) < 2:
+        for task in tasks:
+            task()
+        return
+    waiting = iter(tasks)
+    running: set[Future[None]] = set()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for task in waiting:
+                running.add(pool.submit(task))
+                if len(running) >= 4 * workers:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    for future in done:
+                        future.result()
+            for future in running:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

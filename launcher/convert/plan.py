@@ -1,0 +1,162 @@
+"""The plan of a conversion: which block of which stored tensor goes where, from names and shapes alone."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launcher.convert.boxes import Region, common, volume
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content
+from launcher.convert.records import Box
+
+# Below this, trying all boxes of a tensor is faster than looking them up.
+_FEW = 8
+
+
+@dataclass(slots=True)
+class Move:
+    """A block that two stored tensors share: `region` of a logical tensor, inside a box of each of them.
+
+    `source` and `target` are indices into the contents that were planned. Not frozen: there are millions of them.
+    """
+
+    source: int
+    source_box: Box
+    target: int
+    target_box: Box
+    region: Region
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A conversion.
+
+    Attributes:
+        moves: for each target content the moves that fill it.
+        repeats: source contents of which the target takes nothing, because another one holds the same.
+    """
+
+    moves: tuple[tuple[Move, ...], ...]
+    repeats: tuple[int, ...]
+
+
+class _Index:
+    """Boxes of one logical tensor, sorted by their first logical dimension."""
+
+    def __init__(self, entries: list[tuple[int, Box]]) -> None:
+        self.entries = sorted(entries, key=lambda entry: entry[1].logical_at[:1])
+        self.starts = [box.logical_at[0][0] if box.logical_at else 0 for _, box in self.entries]
+        self.longest = max((box.logical_at[0][1] if box.logical_at else 1 for _, box in self.entries), default=0)
+
+    def near(self, box: Box) -> Sequence[tuple[int, Box]]:
+        """Return the boxes that may share something with `box`."""
+        if len(self.entries) <= _FEW or not box.logical_at:
+            return self.entries
+        start, count = box.logical_at[0]
+        low = bisect_left(self.starts, start - self.longest + 1)
+        return self.entries[low : bisect_left(self.starts, start + count)]
+
+
+def by_logical(contents: Sequence[Content]) -> dict[str, list[tuple[int, Box]]]:
+    """Return, for each logical tensor, the boxes that hold parts of it and the contents that they belong to."""
+    found: dict[str, list[tuple[int, Box]]] = {}
+    for index, content in enumerate(contents):
+        for box in content.boxes:
+            found.setdefault(box.logical, []).append((index, box))
+    return found
+
+
+def make_plan(
+    source: Sequence[Content],
+    target: Sequence[Content],
+    tensors: Mapping[str, tuple[int, ...]],
+) -> Plan:
+    """Return the plan that fills every target tensor from the source.
+
+    Args:
+        source: stored tensors with their meaning.
+        target: tensors to fill; all of their elements are boxes or fill.
+        tensors: the model's logical tensors: the source must have all of them, and the target must take all.
+
+    Raises:
+        ConvertError: something of the source has no place in the target, or something of the target no source.
+    """
+    problems = [*_unfilled(target)]
+    held, wanted = by_logical(source), by_logical(target)
+    moves: list[list[Move]] = [[] for _ in target]
+    used: set[int] = set()
+    for name, shape in tensors.items():
+        unique = _distinct(held.get(name, []))
+        problems.extend(_not_whole(name, shape, unique, "the source has"))
+        problems.extend(_not_whole(name, shape, _distinct(wanted.get(name, [])), "the target takes"))
+        index = _Index(unique)
+        for number, box in wanted.get(name, []):
+            produced = 0
+            for holder, source_box in index.near(box):
+                region = common(source_box.logical_at, box.logical_at)
+                if region is not None:
+                    moves[number].append(Move(holder, source_box, number, box, region))
+                    used.add(holder)
+                    produced += volume(region)
+            if produced != volume(box.logical_at):
+                problems.append(f"{target[number].slot.name}: {name} {_shown(box.logical_at)} has no source")
+    problems.extend(f"{name}: not a tensor of the model" for name in (held.keys() | wanted.keys()) - tensors.keys())
+    if problems:
+        raise ConvertError(problems)
+    repeats = tuple(index for index in range(len(source)) if index not in used)
+    return Plan(moves=tuple(tuple(found) for found in moves), repeats=repeats)
+
+
+def all_shared(left: Sequence[Content], right: Sequence[Content]) -> list[list[Move]]:
+    """Return, for each content of `left`, every block that any content of `right` holds, too (repeats included).
+
+    This is what a verification compares: each byte on the left with each place on the right that should equal it.
+    """
+    held = {name: _Index(entries) for name, entries in by_logical(right).items()}
+    nothing = _Index([])
+    moves: list[list[Move]] = []
+    for number, content in enumerate(left):
+        found = []
+        for box in content.boxes:
+            for other, other_box in held.get(box.logical, nothing).near(box):
+                region = common(other_box.logical_at, box.logical_at)
+                if region is not None:
+                    found.append(Move(number, box, other, other_box, region))
+        moves.append(found)
+    return moves
+
+
+def _unfilled(target: Sequence[Content]) -> list[str]:
+    problems = []
+    for content in target:
+        filled = sum(volume(box.logical_at) for box in content.boxes) + content.fill
+        if filled != math.prod(content.slot.shape):
+            problems.append(
+                f"{content.slot.name} {list(content.slot.shape)}: {filled} of {math.prod(content.slot.shape)} elements"
+                " have a meaning"
+            )
+    return problems
+
+
+def _distinct(entries: Sequence[tuple[int, Box]]) -> list[tuple[int, Box]]:
+    """The first of each region: ranks that hold the same are repeats."""
+    if len(entries) < 2:
+        return list(entries)
+    first: dict[Region, tuple[int, Box]] = {}
+    for entry in entries:
+        first.setdefault(entry[1].logical_at, entry)
+    return list(first.values())
+
+
+def _not_whole(name: str, shape: Sequence[int], entries: Sequence[tuple[int, Box]], who: str) -> list[str]:
+    count, total = sum(volume(box.logical_at) for _, box in entries), math.prod(shape)
+    if count == total:
+        return []
+    return [f"{name} {list(shape)}: {who} {count} of {total} elements"]
+
+
+def _shown(region: Region) -> str:
+    return "[" + ", ".join(f"{start}:{start + count}" for start, count in region) + "]"

@@ -1,0 +1,81 @@
+"""Reads a fresh checkpoint back, plans the way back, and compares every byte with the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.containers.transfer import OpenFiles
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content
+from launcher.convert.move import in_parallel
+from launcher.convert.plan import make_plan
+from launcher.convert.progress import Progress
+from launcher.convert.verify import compare, digest, padding_is_zero
+
+if TYPE_CHECKING:
+    from launcher.convert.convert import Prepared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a comparison found.
+
+    Attributes:
+        problems: differences, one sentence each; empty: every byte is where it should be.
+        compared: bytes compared.
+        seconds: how long it took.
+        digests: SHA-256 of each tensor of the target, by file and name.
+    """
+
+    problems: tuple[str, ...]
+    compared: int
+    seconds: float
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+
+def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -> Proof:
+    """Read what was written as if by somebody else, and hold it against the source.
+
+    The way back is planned first: whatever the target lacks stops here.
+    """
+    asked, started = prepared.asked, time.monotonic()
+    logical, stored = asked.target_format.read(written, prepared.logical, asked.layout)
+    problems: list[str] = []
+    try:
+        make_plan(stored.contents, prepared.stored.contents, logical.tensors)
+    except ConvertError as error:
+        problems.extend(error.problems)
+    progress = Progress("verifying", prepared.bytes_read, quiet=quiet)
+    differences = compare(
+        prepared.stored.contents, stored.contents, files=files, workers=asked.threads, advance=progress.advance
+    )
+    problems.extend(str(difference) for difference in differences)
+    problems.extend(
+        f"{content.slot.name}: its padding is not zero"
+        for content in stored.contents
+        if not padding_is_zero(files, content)
+    )
+    digests = _digests(stored.contents, written, files, asked.threads)
+    progress.finish()
+    return Proof(problems=tuple(problems), compared=progress.done, seconds=time.monotonic() - started, digests=digests)
+
+
+def _digests(contents: Sequence[Content], root: Path, files: OpenFiles, workers: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    lock = Lock()
+
+    def run(content: Content) -> None:
+        slot = content.slot
+        text = digest(files, slot)
+        with lock:
+            found[f"{slot.path.relative_to(root)}:{slot.name}"] = text
+
+    ordered = sorted(contents, key=lambda content: -nbytes(content.slot))
+    in_parallel([lambda content=content: run(content) for content in ordered], workers)  # type: ignore[misc]
+    return dict(sorted(found.items()))

@@ -1,0 +1,186 @@
+"""The proof: compares every byte of one checkpoint with each place in another one that should hold it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from launcher.convert.boxes import narrowed
+from launcher.convert.casts import decode, word
+from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.transfer import OpenFiles, allocated, is_hole
+from launcher.convert.layouts.content import Content
+from launcher.convert.move import Advance, in_parallel, values
+from launcher.convert.plan import Move, all_shared
+from launcher.convert.records import Slot
+from launcher.convert.spans import array, block, direct, forget, forget_slot, pieces
+
+# Elements compared at a time.
+_PIECE = 4 * 1024 * 1024
+_HASHED = 16 * 1024 * 1024
+# Elements that are looked at before a tensor is suspected to be nothing but NaN.
+_SAMPLE = 1024
+# Bytes that are looked at together where files have holes.
+_HOLE = 256 * 1024
+_ZEROS = memoryview(bytes(_HOLE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Two places that should hold the same and do not."""
+
+    left: str
+    right: str
+    logical: str
+    count: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"{self.left} and {self.right} differ in {self.count} of {self.total} elements of {self.logical}"
+
+
+def compare(
+    left: Sequence[Content],
+    right: Sequence[Content],
+    *,
+    files: OpenFiles,
+    workers: int,
+    advance: Advance,
+) -> list[Difference]:
+    """Compare every element of `left` with every place of `right` that holds it; where formats differ, after the cast.
+
+    Casts go from `left`'s format to `right`'s. Returns one difference for each pair of tensors that has any.
+    """
+    found: list[Difference] = []
+    lock = Lock()
+
+    def task(moves: Sequence[Move]) -> Callable[[], None]:
+        def run() -> None:
+            for move in moves:
+                difference = _compared(files, left, right, move, advance)
+                if difference is not None:
+                    with lock:
+                        found.append(difference)
+
+        return run
+
+    in_parallel([task(moves) for moves in all_shared(left, right) if moves], workers)
+    return sorted(found, key=lambda difference: (difference.left, difference.right))
+
+
+def _compared(
+    files: OpenFiles, left: Sequence[Content], right: Sequence[Content], move: Move, advance: Advance
+) -> Difference | None:
+    import numpy as np
+
+    mine, other = left[move.source], right[move.target]
+    plain = direct(move, mine.slot, other.slot)
+    wrong = total = 0
+    if plain is not None:
+        total = plain[2] // itemsize(mine.slot.dtype)
+        wrong = _differing_bytes(files, mine.slot, other.slot, plain, advance)
+    else:
+        for part in pieces(move, _PIECE):
+            expected = values(files, mine, part, other.slot.dtype)
+            box = part.target_box
+            present = block(array(files, other.slot), box, narrowed(box, part.region))
+            total += expected.size
+            wrong += int(np.count_nonzero(expected != present))
+            advance(expected.size * itemsize(mine.slot.dtype))
+        forget_slot(files, mine.slot)
+        forget_slot(files, other.slot)
+    if not wrong:
+        return None
+    return Difference(
+        left=mine.slot.name, right=other.slot.name, logical=move.source_box.logical, count=wrong, total=total
+    )
+
+
+def _differing_bytes(files: OpenFiles, left: Slot, right: Slot, plain: tuple[int, int, int], advance: Advance) -> int:
+    """Elements that differ in two contiguous ranges of bytes."""
+    import numpy as np
+
+    here, there, count = plain
+    size = itemsize(left.dtype)
+    ours, theirs = files.view(left.path), files.view(right.path)
+    wrong = 0
+    for done, length, holes in _parts(files, ((left.path, here), (right.path, there)), count, size * _PIECE):
+        if not holes:
+            a = np.frombuffer(ours, dtype="u1", count=length, offset=here + done)
+            b = np.frombuffer(theirs, dtype="u1", count=length, offset=there + done)
+            if not _same(a, b):
+                wrong += int(np.count_nonzero((a != b).reshape(-1, size).any(axis=1)))
+            forget(files, left.path, here + done, length)
+            forget(files, right.path, there + done, length)
+        advance(length)
+    return wrong
+
+
+def _parts(
+    files: OpenFiles, places: Sequence[tuple[Path, int]], count: int, limit: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield (start, length, whether no place was ever written there) of the parts of a range, in order."""
+    sparse = all(_is_sparse(path) for path, _ in places)
+    step = min(limit, _HOLE) if sparse else limit
+    for start in range(0, count, step):
+        length = min(step, count - start)
+        yield start, length, sparse and all(is_hole(files, path, at + start, length) for path, at in places)
+
+
+@cache
+def _is_sparse(path: Path) -> bool:
+    return allocated([path]) < path.stat().st_size // 2
+
+
+def _same(a: Any, b: Any) -> bool:
+    import numpy as np
+
+    whole = a.size - a.size % 8
+    same = np.array_equal(a[:whole].view("<u8"), b[:whole].view("<u8"))
+    return bool(same and np.array_equal(a[whole:], b[whole:]))
+
+
+def digest(files: OpenFiles, slot: Slot) -> str:
+    """Return the SHA-256 of a stored tensor's bytes."""
+    found = hashlib.sha256()
+    size = math.prod(slot.shape) * itemsize(slot.dtype)
+    view = files.view(slot.path)
+    for start, length, hole in _parts(files, ((slot.path, slot.offset),), size, _HASHED):
+        found.update(_ZEROS[:length] if hole else view[slot.offset + start : slot.offset + start + length])
+        if not hole:
+            forget(files, slot.path, slot.offset + start, length)
+    return found.hexdigest()
+
+
+def only_nan(files: OpenFiles, content: Content) -> bool:
+    """Return whether a tensor holds nothing but NaN: the mark of a broken run."""
+    import numpy as np
+
+    slot = content.slot
+    if slot.dtype not in ("F32", "BF16", "F16", "F8_E4M3") or not all(slot.shape):
+        return False
+    size = itemsize(slot.dtype)
+    # A look through the map would take whole huge pages of every tensor into this process.
+    sample = os.pread(files.read_fd(slot.path), min(_SAMPLE, math.prod(slot.shape)) * size, slot.offset)
+    if not bool(np.isnan(decode(np.frombuffer(sample, dtype=word(size)), slot.dtype)).all()):
+        return False
+    flat = array(files, slot).reshape(-1)
+    parts = (flat[start : start + _PIECE] for start in range(0, flat.size, _PIECE))
+    found = all(bool(np.isnan(decode(piece, slot.dtype)).all()) for piece in parts)
+    forget_slot(files, slot)
+    return found
+
+
+def padding_is_zero(files: OpenFiles, content: Content) -> bool:
+    """Return whether the padding at the end of a tensor is zero."""
+    if not content.fill:
+        return True
+    flat = array(files, content.slot).reshape(-1)
+    return not bool(flat[flat.size - content.fill :].any())

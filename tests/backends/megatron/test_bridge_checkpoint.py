@@ -1,0 +1,92 @@
+"""Our `torch_dist` checkpoints are those of mcore-bridge for the same model: keys, shapes, number formats, bytes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from backends.megatron.rehearse import NATIVE_CPU
+from launcher.convert.containers import torch_dist
+from tests.convert import zoo
+from tests.convert.helpers import launch
+from tests.convert.test_roundtrip import with_mtp
+from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.runs import run_native
+from tests.rehearse.native.test_megatron_swift import UNDECLARED
+from tests.rehearse.native.tiny_models import make_tokenizer
+
+pytestmark = pytest.mark.slow
+# Families, and what ms-swift calls them (it knows no Mixtral).
+MODELS = {
+    "llama": "llama",
+    "llama_tied": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen2_moe": "qwen2_moe",
+    "qwen3_moe": "qwen3_moe",
+    "deepseek_v2": "deepseek_v2",
+    "deepseek_v2_lite": "deepseek_v2",
+    "deepseek_v3_mtp": "deepseek_v3",
+}
+FLOAT32 = {"torch_dtype": "float32", "bf16": "false", "fp16": "false", "use_cpu_initialization": "true"}
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with ms-swift and mcore-bridge."""
+    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*NATIVE_CPU.requires, *NATIVE_CPU.tested_with)}
+    pins.pop("torch")
+    return python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), *UNDECLARED))
+
+
+def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
+    out = folder / "hf"
+    if name.endswith("_mtp"):
+        with_mtp(made, out)
+        tree = json.loads((out / "config.json").read_text())
+        # Without it, which transformers does not write, mcore-bridge builds no routing bias and loses the weights'.
+        (out / "config.json").write_text(json.dumps({**tree, "scoring_func": "sigmoid"}))
+    else:
+        shutil.copytree(made(name), out)
+    for file in make_tokenizer(swift, folder).iterdir():
+        shutil.copy(file, out)
+    return out
+
+
+def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
+    found = torch_dist.read(path)
+    return {(chunk.key, chunk.global_shape, chunk.slot.dtype) for chunk in found.chunks}, {
+        stored.key for stored in found.objects
+    }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_mcore_bridge_writes_the_same(name: str, swift: Path, model: Callable[[str], Path], tmp_path: Path) -> None:
+    folder, theirs, ours = _model(name, model, swift, tmp_path), tmp_path / "theirs", tmp_path / "ours"
+    values = {
+        "model": folder,
+        "model_type": MODELS[name],
+        "template": "qwen3",
+        "to_mcore": "true",
+        "output_dir": theirs,
+        **FLOAT32,
+        **({"mtp_num_layers": "1"} if name.endswith("_mtp") else {}),
+    }
+    words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
+    argv = [str(swift.parent / "megatron"), "export", *words]
+    run_native(NATIVE_CPU, argv, cwd=tmp_path, env={"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1"}).check()
+    assert launch("hf-to-mcore", "--model", folder, "--out", ours, "--backend", "megatron") == 0
+    assert _look(ours) == _look(theirs)
+    assert launch("verify", theirs, ours, "--model", folder) == 0
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Name to the folder of a tiny model."""
+    pytest.importorskip("transformers", reason="the zoo is written by transformers")
+    root = tmp_path_factory.mktemp("zoo")
+    return lambda name: root / name if (root / name).exists() else zoo.make(name, root / name)

@@ -1,0 +1,97 @@
+"""Bytes moved between files arrive at their place and nowhere else, holes stay holes, ends of files are noticed."""
+
+from __future__ import annotations
+
+import os
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.convert.containers.errors import Damaged
+from launcher.convert.containers.files import create_sized
+from launcher.convert.containers.transfer import OpenFiles, allocated, copy, is_hole, write
+
+SIZE = 3 * 2**20
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Path, Path]:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(random.Random(0).randbytes(SIZE))
+    create_sized(target, [], SIZE)
+    return source, target
+
+
+@given(start=st.integers(0, 9000), count=st.integers(0, 50_000), to=st.integers(0, 9000))
+@settings(max_examples=50, deadline=None)
+def test_a_range_is_copied_and_nothing_around_it(start, count, to):
+    data = random.Random(1).randbytes(60_000)
+    with TemporaryDirectory() as place, OpenFiles() as files:
+        source, target = Path(place) / "source", Path(place) / "target"
+        source.write_bytes(data)
+        target.write_bytes(b"-" * 60_000)
+        assert copy(files, source, start, target, to, count) == count
+        assert target.read_bytes() == b"-" * to + data[start : start + count] + b"-" * (60_000 - to - count)
+
+
+def test_threads_share_the_files(pair):
+    source, target = pair
+    with OpenFiles() as files, ThreadPoolExecutor(4) as pool:
+        starts = range(0, SIZE, 10_001)
+        moved = pool.map(lambda at: copy(files, source, at, target, at, min(10_001, SIZE - at)), starts)
+        assert sum(moved) == SIZE
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_another_file_system_is_copied_to_as_well(pair):
+    source, _ = pair
+    shared = Path("/dev/shm")
+    if not shared.is_dir() or os.stat(shared).st_dev == os.stat(source).st_dev:
+        pytest.skip("no second file system here")
+    with TemporaryDirectory(dir=shared) as place, OpenFiles() as files:
+        create_sized(Path(place) / "target", [], SIZE)
+        assert copy(files, source, 5, Path(place) / "target", 7, SIZE - 10) == SIZE - 10
+        assert (Path(place) / "target").read_bytes()[7:-3] == source.read_bytes()[5:-5]
+
+
+def test_holes_are_not_filled(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    create_sized(source, [(2**30, b"x" * 5000)], 2**33)
+    create_sized(target, [], 2**33 + 3)
+    with OpenFiles() as files:
+        assert 5000 <= copy(files, source, 0, target, 3, 2**33) < 100_000
+        assert is_hole(files, source, 0, 2**29)
+        assert not is_hole(files, source, 2**30, 10)
+        assert is_hole(files, source, 2**32, 2**32)
+    assert allocated([source, target]) < 500_000
+    with target.open("rb") as file:
+        file.seek(2**30 + 3)
+        assert file.read(5001) == b"x" * 5000 + b"\0"
+
+
+def test_a_source_that_ends_before_is_damaged(pair):
+    source, target = pair
+    with OpenFiles() as files, pytest.raises(Damaged, match="truncated while it was read"):
+        copy(files, source, 10, target, 0, SIZE)
+    with OpenFiles() as files, pytest.raises(Damaged, match="cannot be opened"):
+        copy(files, source.with_name("nowhere"), 10, target, 0, SIZE)
+
+
+def test_a_view_is_the_file_and_outlives_its_closing(pair):
+    source, target = pair
+    with OpenFiles() as files:
+        part = files.view(source)[100:200]
+        write(files, target, 100, part)
+        assert files.view(source).readonly
+    assert bytes(part) == source.read_bytes()[100:200] == target.read_bytes()[100:200]
+
+
+def test_an_empty_file_has_an_empty_view(tmp_path):
+    (tmp_path / "empty").touch()
+    with OpenFiles() as files:
+        assert files.view(tmp_path / "empty") == b""

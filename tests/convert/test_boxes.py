@@ -1,0 +1,205 @@
+"""Boxes and plans hold for any cut: whatever is split, stacked, transposed or interleaved comes together again."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.convert.boxes import Split, cut, moved, rows, shard, stacked, whole
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content
+from launcher.convert.plan import Plan, all_shared, make_plan
+from launcher.convert.records import Box, Slot
+from launcher.convert.spans import block, chunks, pieces, span, within
+
+
+def _content(name: str, shape: tuple[int, ...], *boxes: Box, fill: int = 0) -> Content:
+    slot = Slot(name=name, shape=shape, dtype="F32", path=Path(name), offset=0)
+    return Content(slot=slot, boxes=boxes, fill=fill)
+
+
+def _run(plan: Plan, source: list[Any], target: list[Content], limit: int = 7) -> list[Any]:
+    """Carry a plan out in memory, chunk by chunk as the engine does."""
+    made = []
+    for content, moves in zip(target, plan.moves, strict=True):
+        out = numpy.zeros(content.slot.shape, dtype="float32")
+        for at, shape in chunks(content.slot.shape, limit):
+            buffer = numpy.zeros(shape, dtype="float32")
+            for move in moves:
+                found = within(move, at, shape)
+                if found is not None:
+                    box, part = found
+                    from launcher.convert.boxes import narrowed
+
+                    values = block(source[move.source], move.source_box, narrowed(move.source_box, part.region))
+                    block(buffer, box, box.stored_at)[...] = values
+            out[tuple(slice(a, a + s) for a, s in zip(at, shape, strict=True))] = buffer
+        made.append(out)
+    return made
+
+
+def _logical(shape: tuple[int, ...]) -> Any:
+    return numpy.arange(1, math.prod(shape) + 1, dtype="float32").reshape(shape)
+
+
+SPLITS = [None, Split(axis=0), Split(axis=1), Split(axis=0, parts=2)]
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> list[Content]:
+    """The logical tensor t [8, 12], split, perhaps transposed, perhaps stacked behind another."""
+    split = draw(st.sampled_from(SPLITS))
+    size = draw(st.sampled_from([1, 2, 4] if split != Split(axis=0, parts=2) else [1, 2]))
+    transposed, deep = draw(st.booleans()), draw(st.booleans())
+    found = []
+    for rank in range(size):
+        boxes: tuple[Box, ...] = (whole("t", (8, 12)),)
+        shape: tuple[int, ...] = (8, 12)
+        if split is not None:
+            boxes, shape = shard(boxes, shape, split, rank, size)
+        if transposed:
+            turned = []
+            for box in boxes:
+                runs = (box.stored_at[1], box.stored_at[0])
+                turned.append(Box(logical="t", logical_at=box.logical_at, stored_at=runs, transposed=True))
+            boxes, shape = tuple(turned), shape[::-1]
+        if deep:
+            boxes, shape = tuple(stacked(box, 0) for box in boxes), (1, *shape)
+        found.append(_content(f"{rank}", shape, *boxes))
+    return found
+
+
+@given(layouts(), layouts(), st.integers(1, 100))
+def test_any_layout_becomes_any_other_and_back(left: list[Content], right: list[Content], limit: int) -> None:
+    tensors = {"t": (8, 12)}
+    origin = [_content("o", (8, 12), whole("t", (8, 12)))]
+    first = _run(make_plan(origin, left, tensors), [_logical((8, 12))], left, limit)
+    second = _run(make_plan(left, right, tensors), first, right, limit)
+    (back,) = _run(make_plan(right, origin, tensors), second, origin, limit)
+    assert (back == _logical((8, 12))).all()
+
+
+@given(layouts(), layouts(), st.integers(1, 50))
+def test_everything_shared_is_compared(left: list[Content], right: list[Content], limit: int) -> None:
+    """Pieces of moves cover each tensor of the left once for every replica on the right."""
+    replicas = len(right) if sum(math.prod(c.slot.shape) for c in right) > 96 else 1
+    for content, moves in zip(left, all_shared(left, right), strict=True):
+        counts = numpy.zeros(content.slot.shape)
+        for move in moves:
+            for piece in pieces(move, limit):
+                from launcher.convert.boxes import narrowed
+
+                block(counts, piece.source_box, narrowed(piece.source_box, piece.region))[...] += 1
+        assert (counts == replicas).all()
+
+
+def test_interleaved_rows() -> None:
+    """MindFormers stores gate and up row by row in turn."""
+    mixed = [
+        _content(
+            "w",
+            (8, 3),
+            rows("g", (4, 3), 0, 4, stored_first=0, step=2),
+            rows("u", (4, 3), 0, 4, stored_first=1, step=2),
+        )
+    ]
+    plain = [_content("g", (4, 3), whole("g", (4, 3))), _content("u", (4, 3), whole("u", (4, 3)))]
+    tensors = {"g": (4, 3), "u": (4, 3)}
+    gate, up = _logical((4, 3)), -_logical((4, 3))
+    (made,) = _run(make_plan(plain, mixed, tensors), [gate, up], mixed)
+    assert (made[0::2] == gate).all()
+    assert (made[1::2] == up).all()
+    back = _run(make_plan(mixed, plain, tensors), [made], plain)
+    assert (back[0] == gate).all()
+    assert (back[1] == up).all()
+
+
+def test_cut_counts_in_steps() -> None:
+    box = rows("t", (10, 2), 0, 10, stored_first=1, step=3)
+    inside = cut(box, (5, 0), (10, 2))
+    assert inside is not None
+    assert inside.logical_at == ((2, 3), (0, 2))
+    assert (inside.stored_at[0].start, inside.stored_at[0].count) == (2, 3)
+    assert cut(box, (2, 0), (2, 2)) is None
+
+
+def test_uneven_splits_are_refused() -> None:
+    with pytest.raises(ValueError, match="cannot be split"):
+        shard((whole("t", (6, 2)),), (6, 2), Split(axis=0), 0, 4)
+
+
+SPANS = {
+    "all of it": ((4, 6), [(0, 4), (0, 6)], (0, 24)),
+    "rows": ((4, 6), [(1, 2), (0, 6)], (6, 12)),
+    "columns": ((4, 6), [(0, 4), (0, 3)], None),
+    "part of one row": ((4, 6), [(2, 1), (1, 3)], (13, 3)),
+    "one expert": ((2, 3, 4), [(1, 1), (0, 3), (0, 4)], (12, 12)),
+    "rows of one expert": ((2, 3, 4), [(1, 1), (1, 2), (0, 4)], (16, 8)),
+    "the same row of two experts": ((2, 3, 4), [(0, 2), (1, 1), (0, 4)], None),
+}
+
+
+@pytest.mark.parametrize("shape,runs,expected", SPANS.values(), ids=SPANS.keys())
+def test_contiguous_blocks_are_known(
+    shape: tuple[int, ...], runs: list[tuple[int, int]], expected: tuple[int, int] | None
+) -> None:
+    from launcher.convert.records import Run
+
+    assert span(shape, [Run(start=start, count=count) for start, count in runs]) == expected
+
+
+PROBLEMS = {
+    "the source lacks rows": (
+        [_content("s", (3, 2), rows("t", (4, 2), 0, 3, stored_first=0))],
+        [_content("o", (4, 2), whole("t", (4, 2)))],
+        "the source has 6 of 8 elements",
+    ),
+    "the target leaves rows out": (
+        [_content("s", (4, 2), whole("t", (4, 2)))],
+        [_content("o", (3, 2), rows("t", (4, 2), 0, 3, stored_first=0))],
+        "the target takes 6 of 8 elements",
+    ),
+    "part of the target is nothing": (
+        [_content("s", (4, 2), whole("t", (4, 2)))],
+        [_content("o", (5, 2), whole("t", (4, 2)))],
+        "8 of 10 elements",
+    ),
+    "a tensor that the model does not have": (
+        [_content("s", (4, 2), whole("t", (4, 2))), _content("x", (1,), whole("x", (1,)))],
+        [_content("o", (4, 2), whole("t", (4, 2)))],
+        "x: not a tensor of the model",
+    ),
+}
+
+
+@pytest.mark.parametrize("source,target,words", PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_what_does_not_fit_is_told_before_anything_moves(
+    source: list[Content], target: list[Content], words: str
+) -> None:
+    with pytest.raises(ConvertError, match=words):
+        make_plan(source, target, {"t": (4, 2)})
+
+
+def test_padding_is_named() -> None:
+    target = [_content("o", (5, 2), whole("t", (4, 2)), fill=2)]
+    plan = make_plan([_content("s", (4, 2), whole("t", (4, 2)))], target, {"t": (4, 2)})
+    (made,) = _run(plan, [_logical((4, 2))], target)
+    assert (made[:4] == _logical((4, 2))).all()
+    assert not made[4].any()
+
+
+def test_repeats_are_read_once() -> None:
+    source = [_content(name, (4, 2), whole("t", (4, 2))) for name in ("first", "second")]
+    plan = make_plan(source, [_content("o", (4, 2), whole("t", (4, 2)))], {"t": (4, 2)})
+    assert [move.source for move in plan.moves[0]] == [0]
+    assert plan.repeats == (1,)
+
+
+def test_moved_boxes() -> None:
+    assert moved(whole("t", (4, 2)), 0, 3).stored_at[0].start == 3

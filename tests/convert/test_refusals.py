@@ -1,0 +1,250 @@
+"""Bad input is refused with the tensor, what was expected and what was found; nothing that looks complete is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from tests.convert.helpers import launch, write
+from tests.convert.test_roundtrip import _arrays
+
+
+def _changed(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[Path, Path], Path]:
+    """A copy of a model with changed tensors or configuration."""
+
+    def made(model: Path, folder: Path) -> Path:
+        arrays, config = dict(_arrays(model)), json.loads((model / "config.json").read_text())
+        change(arrays, config)
+        return write(folder, arrays, config)
+
+    return made
+
+
+def _truncated(model: Path, folder: Path) -> Path:
+    shutil.copytree(model, folder)
+    file = folder / "model.safetensors"
+    os.truncate(file, file.stat().st_size - 100)
+    return folder
+
+
+def _without_config(model: Path, folder: Path) -> Path:
+    shutil.copytree(model, folder)
+    (folder / "config.json").unlink()
+    return folder
+
+
+def _missing_shard(model: Path, folder: Path) -> Path:
+    """A model of three shards of which the second is gone."""
+    from launcher.convert.containers import safetensors
+    from launcher.convert.containers.records import TensorSpec
+
+    folder.mkdir()
+    shutil.copy(model / "config.json", folder)
+    specs = [TensorSpec(name=name, shape=array.shape, dtype="F32") for name, array in _arrays(model).items()]
+    safetensors.create(folder, specs, shard_bytes=sum(4 * numpy.prod(spec.shape) for spec in specs) // 3 + 1)
+    next(folder.glob("model-00002-of-*")).unlink()
+    return folder
+
+
+def _corrupt(model: Path, folder: Path) -> Path:
+    """A header whose offsets no longer fit the shapes."""
+    shutil.copytree(model, folder)
+    file = folder / "model.safetensors"
+    data = bytearray(file.read_bytes())
+    at = data.index(b'"data_offsets":[') + len(b'"data_offsets":[')
+    data[at : at + 1] = b"7"
+    file.write_bytes(data)
+    return folder
+
+
+def _nan(arrays: dict[str, Any], _config: dict[str, Any]) -> None:
+    arrays["model.layers.1.mlp.up_proj.weight"] = numpy.full((96, 64), numpy.nan, dtype="float32")
+
+
+CASES: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
+    "a tensor is missing": (
+        _changed(lambda arrays, _: arrays.pop("model.layers.2.self_attn.k_proj.weight")),
+        ("model.layers.2.self_attn.k_proj.weight", "[32, 64]", "missing"),
+    ),
+    "a tensor too many": (
+        _changed(lambda arrays, _: arrays.update({"model.layers.0.mlp.extra.weight": numpy.ones((2, 2), "float32")})),
+        ("model.layers.0.mlp.extra.weight", "no such tensor"),
+    ),
+    "a layer too many": (
+        _changed(lambda _, config: config.update(num_hidden_layers=3)),
+        ("model.layers.3.", "config.json says 3 layers"),
+    ),
+    "another width": (
+        _changed(lambda _, config: config.update(intermediate_size=100)),
+        ("model.layers.0.mlp.gate_proj.weight", "[96, 64]", "[100, 64]"),
+    ),
+    "tied where the file is not": (
+        _changed(lambda _, config: config.update(tie_word_embeddings=True)),
+        ("lm_head.weight", "differ"),
+    ),
+    "nothing but NaN": (_changed(_nan), ("model.layers.1.mlp.up_proj.weight", "NaN")),
+    "mixed number formats": (
+        _changed(lambda arrays, _: arrays.update({"model.layers.0.mlp.up_proj.weight": numpy.zeros((96, 64), "u2")})),
+        ("mix number formats", "--dtype"),
+    ),
+    "a shard is missing": (_missing_shard, ("model-00002-of-", "missing")),
+    "corrupt": (_corrupt, ("model.safetensors",)),
+    "a wrong head count": (
+        _changed(lambda _, config: config.update(num_key_value_heads=1)),
+        ("model.layers.0.self_attn.k_proj.weight", "[32, 64]"),
+    ),
+    "truncated": (_truncated, ("model.safetensors", "truncated", "bytes")),
+    "no config.json": (_without_config, ("config.json", "--model")),
+}
+
+
+@pytest.mark.parametrize("make,words", CASES.values(), ids=CASES.keys())
+def test_bad_models_are_refused(
+    make: Callable[[Path, Path], Path],
+    words: tuple[str, ...],
+    model: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", make(model("llama"), tmp_path / "hf"), "--out", out) == 1
+    shown = capsys.readouterr().err
+    assert "Traceback" not in shown
+    for word in words:
+        assert word in shown
+    assert not out.exists()
+
+
+class _Executes:
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self.mark}",)
+
+
+def _core_truncated(core: Path, _mark: Path) -> None:
+    file = next(core.rglob("*.distcp"))
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def _core_without_a_file(core: Path, _mark: Path) -> None:
+    next(core.rglob("*.distcp")).unlink()
+
+
+def _core_executes(core: Path, mark: Path) -> None:
+    next(core.rglob(".metadata")).write_bytes(pickle.dumps(_Executes(mark)))
+
+
+def _core_arguments_execute(core: Path, mark: Path) -> None:
+    with zipfile.ZipFile(next(core.rglob("common.pt")), "w") as file:
+        file.writestr("common/data.pkl", pickle.dumps({"args": _Executes(mark)}, protocol=2))
+
+
+CORE_CASES: dict[str, tuple[Callable[[Path, Path], None], str]] = {
+    "truncated": (_core_truncated, ".distcp"),
+    "a file is missing": (_core_without_a_file, ".distcp"),
+    "a .metadata that executes": (_core_executes, "system"),
+    "a .pt that executes": (_core_arguments_execute, "system"),
+}
+
+
+@pytest.mark.parametrize("damage,said", CORE_CASES.values(), ids=CORE_CASES.keys())
+def test_bad_training_checkpoints_are_refused(
+    damage: Callable[[Path, Path], None],
+    said: str,
+    model: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    core, out, mark = tmp_path / "core", tmp_path / "hf", tmp_path / "executed"
+    assert launch("hf-to-mcore", "--model", model("llama"), "--out", core) == 0
+    damage(core, mark)
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", out) == 1
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown
+    assert not mark.exists()
+    assert not out.exists()
+
+
+def test_a_full_disk_ends_in_a_message(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = list(os.statvfs(tmp_path))
+    full[4] = 0  # f_bavail
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", lambda path: os.statvfs_result(full))
+        assert launch("hf-to-mcore", "--model", model("llama"), "--out", tmp_path / "core") == 1
+    assert "free" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_target_that_holds_something_is_kept(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "core"
+    out.mkdir()
+    (out / "precious").write_text("mine")
+    words = ("hf-to-mcore", "--model", model("llama"), "--out", out)
+    assert launch(*words) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert (out / "precious").read_text() == "mine"
+    assert launch(*words, "--overwrite") == 0
+    assert not (out / "precious").exists()
+
+
+@pytest.mark.parametrize("out", [".", "inside", ".."])
+def test_the_source_is_never_overwritten(
+    out: str, model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "outer" / "hf"
+    shutil.copytree(model("llama"), folder)
+    assert launch("hf-to-mcore", "--model", folder, "--out", folder / out, "--overwrite") == 1
+    assert "overlap" in capsys.readouterr().err
+    assert (folder / "model.safetensors").read_bytes() == (model("llama") / "model.safetensors").read_bytes()
+
+
+WRONG = {
+    "no such folder": (("hf-to-mcore", "--model", "/nowhere", "--out", "x"), 1, "no such folder"),
+    "no such verb": (("hf-to-what",), 2, "hf-to-mcore"),
+    "no such format": (("hf-to-mcore", "--model", "M", "--out", "x", "--format", "pickle"), 1, "torch_dist"),
+    "no such backend": (("hf-to-mcore", "--model", "M", "--out", "x", "--backend", "other"), 1, "megatron"),
+    "no such dtype": (("hf-to-mcore", "--model", "M", "--out", "x", "--dtype", "int4"), 1, "bf16"),
+    "an override with a typing error": (("hf-to-mcore", "--model", "M", "--out", "x", "parallel.pt=2"), 2, "parallel."),
+    "no checkpoint in it": (("mcore-to-hf", "--checkpoint", ".", "--out", "x"), 1, "no checkpoint there"),
+}
+
+
+@pytest.mark.parametrize("words,code,shown", WRONG.values(), ids=WRONG.keys())
+def test_wrong_command_lines(
+    words: tuple[str, ...],
+    code: int,
+    shown: str,
+    model: Callable[[str], Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert launch(*(str(model("llama")) if word == "M" else word for word in words)) == code
+    assert shown in capsys.readouterr().err
+
+
+def test_refusals_for_programs(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _truncated(model("llama"), tmp_path / "hf")
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "core", "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] is False
+    assert "truncated" in answer["problems"][0]

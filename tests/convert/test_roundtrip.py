@@ -1,0 +1,161 @@
+"""There and back: every byte, for every family; other spellings of Hugging Face; what is tied, copied or dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from tests.convert import zoo
+from tests.convert.helpers import launch, tensors, write
+
+
+def _there_and_back(folder: Path, tmp_path: Path, *options: str) -> dict[str, Any]:
+    core, back = tmp_path / "core", tmp_path / "back"
+    assert launch("hf-to-mcore", "--model", folder, "--out", core, *options) == 0
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back) == 0
+    return tensors(back)
+
+
+@pytest.mark.parametrize("options", [(), ("--layers", "local"), ("parallel.tp=4", "--workers", "1")], ids=str)
+@pytest.mark.parametrize("name", zoo.MODELS)
+def test_every_byte_comes_back(
+    name: str, options: tuple[str, ...], model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    assert _there_and_back(model(name), tmp_path, *options) == tensors(model(name))
+    file = "model.safetensors"
+    assert (tmp_path / "back" / file).read_bytes() == (model(name) / file).read_bytes()
+
+
+@pytest.mark.parametrize("layers", ["transformer_engine", "local"])
+def test_padding_goes_in_and_out(
+    layers: str, model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--layers", layers, "tokenizer.make_vocab_size_divisible_by=64", "parallel.tp=2")
+    assert _there_and_back(model("llama"), tmp_path, *options) == tensors(model("llama"))
+    assert "of vocabulary padding in the source are left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "deepseek_v3"])
+def test_reshard_changes_the_layer_names(name: str, model: Callable[[str], Path], tmp_path: Path) -> None:
+    from launcher.convert.containers import torch_dist
+
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert launch("hf-to-mcore", "--model", model(name), "--out", first) == 0
+    words = ("--format", "torch_dist", "--layers", "local")
+    assert launch("reshard", "--checkpoint", first, "--out", second, *words) == 0
+    keys = [{chunk.key for chunk in torch_dist.read(folder).chunks} for folder in (first, second)]
+    assert keys[0] != keys[1]
+    assert launch("verify", second, model(name)) == 0
+
+
+def test_config_and_tokenizer_travel_along(model: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = write(tmp_path / "hf", _arrays(model("llama")), (model("llama") / "config.json").read_text())
+    (folder / "tokenizer.json").write_text("{}")
+    _there_and_back(folder, tmp_path)
+    assert (tmp_path / "back" / "tokenizer.json").read_text() == "{}"
+    assert json.loads((tmp_path / "back" / "config.json").read_text()) == json.loads(
+        (folder / "config.json").read_text()
+    )
+
+
+def _arrays(folder: Path) -> dict[str, Any]:
+    kinds = {"F32": "<f4", "BF16": "<u2"}
+    return {
+        name: numpy.frombuffer(data, dtype=kinds[dtype]).reshape(shape)
+        for name, (dtype, shape, data) in tensors(folder).items()
+    }
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe", "mixtral", "deepseek_v3"])
+def test_fused_experts_of_transformers_5_are_read(name: str, model: Callable[[str], Path], tmp_path: Path) -> None:
+    plain = _arrays(model(name))
+    folder = write(tmp_path / "hf", _fused(plain), (model(name) / "config.json").read_text())
+    assert _there_and_back(folder, tmp_path) == tensors(model(name))
+
+
+def _fused(plain: dict[str, Any]) -> dict[str, Any]:
+    """Experts as transformers 5 holds them in memory."""
+    found = {name: array for name, array in plain.items() if ".experts." not in name}
+    names = [("gate_proj", "up_proj", "down_proj"), ("w1", "w3", "w2")]
+    prefixes = sorted({name.split(".experts.")[0] for name in plain if ".experts." in name})
+    for prefix in prefixes:
+        gate, up, down = names[f"{prefix}.experts.0.w1.weight" in plain]
+        count = len([name for name in plain if name.startswith(f"{prefix}.experts.")]) // 3
+        expert = [f"{prefix}.experts.{index}." for index in range(count)]
+        pairs = [numpy.concatenate([plain[f"{e}{gate}.weight"], plain[f"{e}{up}.weight"]]) for e in expert]
+        stem = prefix.replace("block_sparse_moe", "mlp")
+        found[f"{stem}.experts.gate_up_proj"] = numpy.stack(pairs)
+        found[f"{stem}.experts.down_proj"] = numpy.stack([plain[f"{e}{down}.weight"] for e in expert])
+    return {name.replace("block_sparse_moe.gate", "mlp.gate"): array for name, array in found.items()}
+
+
+def with_mtp(model: Callable[[str], Path], folder: Path, **changed: Any) -> Path:
+    """DeepSeek-V3 with one MTP layer, as DeepSeek publishes it: with copies of embedding and head."""
+    plain = _arrays(model("deepseek_v3"))
+    config = json.loads((model("deepseek_v3") / "config.json").read_text())
+    config["num_nextn_predict_layers"] = 1
+    rng = numpy.random.default_rng(1)
+    layer = {name.replace("layers.3.", "layers.4."): plain[name] + 1 for name in plain if "layers.3." in name}
+    hidden = config["hidden_size"]
+    new = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden), "shared_head.norm": (hidden,)}
+    for name, shape in new.items():
+        layer[f"model.layers.4.{name}.weight"] = rng.standard_normal(shape).astype("float32")
+    layer["model.layers.4.embed_tokens.weight"] = plain["model.embed_tokens.weight"]
+    layer["model.layers.4.shared_head.head.weight"] = plain["lm_head.weight"]
+    return write(folder, {**plain, **layer, **changed}, config)
+
+
+@pytest.mark.parametrize("layers", ["transformer_engine", "local"])
+def test_mtp_layers_come_back_with_their_copies(layers: str, model: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = with_mtp(model, tmp_path / "hf")
+    assert _there_and_back(folder, tmp_path, "--layers", layers) == tensors(folder)
+
+
+def test_a_copy_that_is_none_is_noticed(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = {"model.layers.4.embed_tokens.weight": numpy.ones((270, 64), dtype="float32")}
+    folder = with_mtp(model, tmp_path / "hf", **other)
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "core") == 1
+    assert "model.layers.4.embed_tokens.weight" in capsys.readouterr().err
+    assert not (tmp_path / "core").exists()
+
+
+def test_mtp_layers_that_only_the_configuration_has_are_told(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((model("deepseek_v3") / "config.json").read_text())
+    config["num_nextn_predict_layers"] = 1
+    folder = write(tmp_path / "hf", _arrays(model("deepseek_v3")), config)
+    assert _there_and_back(folder, tmp_path) == tensors(model("deepseek_v3"))
+    assert "the files hold none" in capsys.readouterr().out
+
+
+def test_computed_tensors_are_dropped_by_name(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = {"model.layers.0.self_attn.rotary_emb.inv_freq": numpy.ones(8, dtype="float32")}
+    folder = write(tmp_path / "hf", {**_arrays(model("llama")), **old}, (model("llama") / "config.json").read_text())
+    assert _there_and_back(folder, tmp_path) == tensors(model("llama"))
+    assert "computed from config.json" in capsys.readouterr().out
+
+
+def test_verify_finds_one_changed_byte(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", model("qwen3_moe"), "--out", core) == 0
+    assert launch("verify", model("qwen3_moe"), core) == 0
+    arrays = {name: array.copy() for name, array in _arrays(model("qwen3_moe")).items()}
+    arrays["model.layers.2.mlp.experts.1.up_proj.weight"][3, 5] += 1
+    other = write(tmp_path / "other", arrays, (model("qwen3_moe") / "config.json").read_text())
+    capsys.readouterr()
+    assert launch("verify", other, core) == 1
+    shown = capsys.readouterr().out
+    assert "model.layers.2.mlp.experts.1.up_proj.weight" in shown
+    assert "1 of" in shown

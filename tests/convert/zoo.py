@@ -1,0 +1,76 @@
+"""Tiny random models of every family, written by transformers with every feature of the family switched on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+BASE: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 270,
+    "max_position_embeddings": 64,
+    "tie_word_embeddings": False,
+    "rms_norm_eps": 1e-6,
+}
+EXPERTS: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2}
+LATENT: dict[str, Any] = {
+    **BASE,
+    "num_key_value_heads": 4,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+}
+# Name to (transformers' configuration class, its arguments).
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", BASE),
+    "llama_tied": ("LlamaConfig", {**BASE, "tie_word_embeddings": True, "num_key_value_heads": 4}),
+    "qwen2": ("Qwen2Config", BASE),
+    "qwen3": ("Qwen3Config", {**BASE, "head_dim": 32, "tie_word_embeddings": True}),
+    "qwen2_moe": ("Qwen2MoeConfig", {**BASE, **EXPERTS, "shared_expert_intermediate_size": 48}),
+    "qwen3_moe": ("Qwen3MoeConfig", {**BASE, **EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    "mixtral": ("MixtralConfig", {**BASE, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "deepseek_v2": ("DeepseekV2Config", LATENT),
+    "deepseek_v2_lite": ("DeepseekV2Config", {**LATENT, "q_lora_rank": None}),
+    "deepseek_v3": ("DeepseekV3Config", {**LATENT, "n_group": 2, "topk_group": 1, "num_nextn_predict_layers": 0}),
+}
+
+
+def make(name: str, folder: Path, *, dtype: str = "float32") -> Path:
+    """Write one model of the zoo and return its folder."""
+    import torch
+    import transformers
+
+    kind, values = MODELS[name]
+    torch.manual_seed(sum(map(ord, name)))
+    config = getattr(transformers, kind)(**values)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    with torch.no_grad():
+        for key, value in (*model.named_parameters(), *model.named_buffers()):
+            if value.is_floating_point() and "inv_freq" not in key:
+                # Nothing stays at its neutral value: norms of ones and biases of zeros would hide a permutation.
+                noise = torch.randn(value.shape, dtype=torch.float32) * (0.1 if value.dim() == 1 else 0.05)
+                value.add_(noise.to(value.dtype))
+    model.save_pretrained(folder)
+    return folder
+
+
+def logits(folder: Path, tokens: Any) -> Any:
+    """The logits that transformers computes."""
+    import torch
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    model.eval()
+    with torch.no_grad():
+        return model(torch.from_numpy(tokens)).logits.numpy()
