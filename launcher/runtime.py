@@ -1,18 +1,29 @@
 """Which runtime a job gets: the backend's own stack, a rehearsal, or a refusal that says what to do."""
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from launcher.job import Job
-from launcher.pipeline import Outcome
-from launcher.plan import LaunchPlan
+from launcher.job import Job, Origin, with_values
+from launcher.pipeline import Outcome, judge
+from launcher.plan import LaunchPlan, Watch
+from launcher.plan.start import RESUME, start_of
 from launcher.translate.backend import Backend
 
 # Above this many parameters a rehearsal is not started unasked: it would not fit, or not end, without an accelerator.
 _TINY_PARAMETERS = 50_000_000
+# What a start says of weights that others made does not hold for the job's own checkpoints.
+_FROM_OWN_CHECKPOINT = {
+    "checkpoint.load": f"${{{RESUME}}}",
+    "checkpoint.finetune": None,
+    "checkpoint.no_load_optim": None,
+    "checkpoint.no_load_rng": None,
+}
+# Executors whose processes run on other machines, so that this one needs no device.
+_ELSEWHERE = ("ssh", "slurm", "kubernetes")
 _DEVICE_FILES = {"cuda": ("/dev/nvidia0", "/dev/nvidiactl"), "npu": ("/dev/davinci_manager", "/dev/davinci0")}
 
 
@@ -25,12 +36,36 @@ class Choice:
 
 
 def planned(outcome: Outcome) -> LaunchPlan:
-    """Return what would run: the rehearsal if the job asks for one, else the backend's own stack."""
-    if asks_for_rehearsal(outcome.job):
-        from launcher.rehearse.plan import rehearsal_plan
+    """Return what would run: the rehearsal if the job asks for one, else the backend's own stack.
 
-        return rehearsal_plan(outcome)
-    return outcome.plan()
+    With the plan goes who starts it, what to watch, and how the same job goes on from its own checkpoints.
+    """
+    plan, job, watch = _commands(outcome)
+    plan = dataclasses.replace(plan, start=start_of(job, native=not asks_for_rehearsal(job)), watch=watch)
+    if watch.checkpoints is None or not watch.trackers or not _may_restart(job):
+        return plan
+    again = {**_FROM_OWN_CHECKPOINT, "checkpoint.save": watch.checkpoints}
+    resumed = judge(with_values(outcome.job, again, Origin(kind="override", where="restart")), fixes=False)
+    if not resumed.ok:
+        why = next(finding.message for finding in resumed.findings if finding.severity == "error")
+        return dataclasses.replace(plan, notes=(*plan.notes, f"a restart begins anew, not from a checkpoint: {why}"))
+    return dataclasses.replace(plan, resume=_commands(resumed)[0])
+
+
+def _commands(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
+    """Return the commands, the job that they really run, and what to watch."""
+    if not asks_for_rehearsal(outcome.job):
+        watch = dataclasses.replace(outcome.backend.watch, checkpoints=outcome.job.checkpoint.save)
+        return outcome.plan(), outcome.job, watch
+    from launcher.rehearse.plan import rehearsal
+
+    return rehearsal(outcome)
+
+
+def _may_restart(job: Job) -> bool:
+    cluster = job.cluster
+    again = cluster.requeue if cluster.executor == "slurm" else cluster.executor not in ("local", "ssh")
+    return job.fault_tolerance.max_restarts > 0 or again
 
 
 def asks_for_rehearsal(job: Job) -> bool:
@@ -47,10 +82,14 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
         return Choice(runtime=job.runtime, reason="as given")
     if asks_for_rehearsal(job):
         return Choice(runtime="rehearsal", reason="asked for by rehearse.shrink or rehearse.fake_world")
-    missing = missing_requirements(backend, environ)
-    device = has_device(backend.devices)
+    elsewhere = job.cluster.executor in _ELSEWHERE
+    if elsewhere and job.cluster.container is not None:
+        return Choice(runtime="native", reason="cluster.container has the backend")
+    missing = missing_requirements(backend, environ, requirements_of(backend, backend.version(job.backend.version)))
+    device = elsewhere or has_device(backend.devices)
     if not missing and device:
-        return Choice(runtime="native", reason=f"{backend.title} is installed and a device is there")
+        what = f"cluster.executor={job.cluster.executor} starts it elsewhere" if elsewhere else "a device is there"
+        return Choice(runtime="native", reason=f"{backend.title} is installed and {what}")
     if is_tiny(job):
         return Choice(runtime="rehearsal", reason="the model is tiny, and the native stack cannot run here")
     lacks = [f"{name} is missing" for name in missing] + (
@@ -59,10 +98,23 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
     return Choice(runtime=None, reason="; ".join(lacks))
 
 
-def missing_requirements(backend: Backend, environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return what a native run of the backend needs and does not find here, in words."""
+def requirements_of(backend: Backend, version: str) -> tuple[str, ...]:
+    """Return what a version of the backend does not start without; its table says what only other versions need."""
+    rows = {each.module or each.name for each in backend.support}
+    held = {each.module or each.name for each in backend.support if each.holds(version, None)}
+    return tuple(each for each in backend.requires if each.partition(":")[2] not in rows - held)
+
+
+def missing_requirements(
+    backend: Backend, environ: Mapping[str, str] = os.environ, requirements: Sequence[str] | None = None
+) -> list[str]:
+    """Return what a native run of the backend needs and does not find here, in words.
+
+    Args:
+        requirements: some of the backend's; None: all.
+    """
     missing = []
-    for requirement in backend.requires:
+    for requirement in backend.requires if requirements is None else requirements:
         kind, _, name = requirement.partition(":")
         if kind == "env" and not Path(environ.get(name, "\0")).is_dir():
             missing.append(f"environment variable {name} (a checkout)")

@@ -43,7 +43,12 @@ def launch(tmp_path: Path) -> Launch:
             subprocess.run(
                 [sys.executable, "-m", "launcher", *words],
                 cwd=tmp_path,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(ROOT),
+                    "LAUNCH_HOME": f"{tmp_path}.launch",
+                    **(env or {}),
+                },
                 capture_output=True,
                 text=True,
                 timeout=timeout,

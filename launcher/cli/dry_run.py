@@ -1,16 +1,22 @@
 """`launch dry-run`: exactly what would run, and where every value came from."""
 
+import dataclasses
+import os
 import sys
+from pathlib import Path
 
+from launcher.cli.explain_variables import VARIABLES
 from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.convert.offer import Offer, offered
 from launcher.job import Job, as_tree
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.shell import one_line, script
 from launcher.report.findings import print_findings
 from launcher.runtime import choose, planned
+from launcher.translate.variables import Explained, explained
 
-FORMATS = ("text", "shell", "argv", "yaml", "json")
+FORMATS = ("text", "shell", "argv", "yaml", "json", "submit")
 
 
 def main(words: list[str]) -> int:
@@ -19,8 +25,13 @@ def main(words: list[str]) -> int:
         "dry-run", "Show exactly what would run.", "launch dry-run +recipe=qwen3_moe backend=megatron --format shell"
     )
     made.add_argument(
-        "--format", choices=FORMATS, default="text", help="shell: a script; argv: one line per node; yaml: the job"
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help="shell: a script; argv: one line per node; yaml: the job; "
+        "submit: what the queue gets (cluster=kubernetes: the manifest)",
     )
+    made.add_argument("--render", metavar="DIR", help="also write the files that start it without this program to DIR")
     options = parse(made, words)
     form = "json" if options.json else options.format
 
@@ -32,6 +43,8 @@ def main(words: list[str]) -> int:
             print_findings(outcome.findings, outcome.job)
             return 0 if outcome.ok else 1
         plan = planned(outcome)
+        if options.render is not None and outcome.ok and not render(plan, options.render):
+            return 1
         if form == "json":
             print_json(as_json(outcome, plan))
             return 0 if outcome.ok else 1
@@ -45,12 +58,28 @@ def main(words: list[str]) -> int:
     return guarded(body, as_json=form == "json")
 
 
+def render(plan: LaunchPlan, folder: str) -> bool:
+    """Write the files of a start to an empty folder and say how they are started; False if that fails."""
+    from launcher.executors.begin import render_to
+    from launcher.executors.failure import CannotStart
+
+    try:
+        command = render_to(plan, Path(folder))
+    except CannotStart as error:
+        print(f"launch dry-run: {error}", file=sys.stderr)
+        return False
+    print(f"launch dry-run: written to {folder}; start it with: {one_line(command)}", file=sys.stderr)
+    return True
+
+
 def here(outcome: Outcome) -> str:
     """Return what `run` would do on this machine, in words; a dry run shows the cluster's command."""
     choice = choose(outcome.job, outcome.backend)
     if choice.runtime is None:
         return f"cannot run on this machine ({choice.reason}); rehearse.shrink=true rehearses it here"
-    return f"run starts the {choice.runtime} runtime on this machine ({choice.reason})"
+    executor = outcome.job.cluster.executor
+    place = "on this machine" if executor in ("local", "environment") else f"by {executor}"
+    return f"run starts the {choice.runtime} runtime {place} ({choice.reason})"
 
 
 def estimated(outcome: Outcome) -> str | None:
@@ -62,8 +91,14 @@ def estimated(outcome: Outcome) -> str | None:
     return line(outcome.job)
 
 
+def conversion(outcome: Outcome) -> Offer | None:
+    """Return the conversion that the job's weights need before it starts."""
+    return offered(outcome.job, outcome.backend, outcome.version)
+
+
 def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
     """Return the dry run as plain data (the contract of DESIGN: backend, job, args, findings, plan)."""
+    convert = conversion(outcome)
     return {
         "backend": {"name": outcome.backend.name, "version": outcome.version},
         "job": as_tree(outcome.job),
@@ -71,10 +106,12 @@ def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
             {"flag": arg.flag, "value": arg.value, "field": arg.field, "origin": arg.origin, "where": arg.where}
             for arg in outcome.native
         ],
+        "environment": [dataclasses.asdict(each) for each in _environment(outcome, plan)],
         "findings": [finding.as_tree() for finding in outcome.findings],
         "plan": plan.as_tree(),
         "here": here(outcome),
         "estimate": estimated(outcome),
+        "convert": convert.as_tree() if convert is not None else None,
     }
 
 
@@ -84,12 +121,25 @@ def _text(outcome: Outcome, plan: LaunchPlan) -> None:
     estimate = estimated(outcome)
     if estimate:
         print(f"# estimate: {estimate}")
+    convert = conversion(outcome)
+    if convert is not None:
+        print(f"# first ({convert.why}): {convert.text}")
     rows = [(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native]
     widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
     for row in rows:
         print("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip())
     print()
+    for each in _environment(outcome, plan):
+        said = " ".join(filter(None, (each.where, f"[{each.source}]" if each.source else "")))
+        print(f"{each.name}={one_line([each.value])}  {each.origin}  {said}".rstrip())
+    print()
     _argv(outcome, plan)
+
+
+def _environment(outcome: Outcome, plan: LaunchPlan) -> list[Explained]:
+    """Return the variables of a node, and who set each."""
+    own = outcome.backend.environment
+    return explained(plan.nodes[0].env, own, outcome.job, outcome.native, VARIABLES)
 
 
 def _value(value: object) -> str:
@@ -111,6 +161,19 @@ def _shell(outcome: Outcome, plan: LaunchPlan) -> None:
     print(script(plan), end="")
 
 
+def _submit(outcome: Outcome, plan: LaunchPlan) -> None:
+    """Print the file that starts the job, or that its queue gets; where there is no queue, the script."""
+    from launcher.executors.registry import get_executor
+    from launcher.executors.render import Place
+
+    executor = get_executor(plan.start.executor)
+    if executor is None:
+        _shell(outcome, plan)
+        return
+    folder = os.path.abspath(plan.output_dir)
+    print(executor.render(plan, Place(id=plan.start.name, folder=folder, launch_dir=os.getcwd()))[-1].content, end="")
+
+
 def _yaml(job: Job) -> None:
     import yaml
 
@@ -123,4 +186,4 @@ def _yaml(job: Job) -> None:
     print(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), end="")
 
 
-_SHOW = {"text": _text, "argv": _argv, "shell": _shell}
+_SHOW = {"text": _text, "argv": _argv, "shell": _shell, "submit": _submit}

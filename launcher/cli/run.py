@@ -1,30 +1,27 @@
 """`launch run`: check, plan, start, and say how it ended."""
 
 import dataclasses
-import json
 import os
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.cli.dry_run import estimated
 from launcher.cli.options import guarded, parse, parser, print_json, show_mistakes
+from launcher.cli.start import Finished, Ready, check_start, is_queued, start, submit_sweep
 from launcher.compose import ComposeError, compose, sweep
+from launcher.convert.offer import offered
 from launcher.executors.failure import CannotStart
 from launcher.job import Job, Origin, output_dir, with_values
+from launcher.job.secret import without_secrets
 from launcher.pipeline import DATA_PATH, Outcome, Refused, judge
 from launcher.plan import LaunchPlan
 from launcher.report.findings import print_findings
 from launcher.rules.finding import Finding
-from launcher.runtime import choose, missing_requirements, planned
-from launcher.translate.backend import Backend
+from launcher.runtime import choose, planned
 
 _DATA_MISSING = "DATA-MISSING"
-# Exit codes that say more than "failed": stopped by a hang-up, Ctrl-C or SIGTERM.
-_STOPPED = (129, 130, 143)
 
 
 class _NotStarted(Exception):
@@ -36,23 +33,6 @@ class _NotStarted(Exception):
         self.findings = tuple(findings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
-    """A job that is judged and planned; nothing has been started or written."""
-
-    outcome: Outcome
-    plan: LaunchPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Finished:
-    """A job that was started: exit code of this program, whether a signal ended it, and what --json tells."""
-
-    code: int
-    interrupted: bool
-    tree: dict[str, Any]
-
-
 _Failure = ComposeError | Refused | _NotStarted
 
 
@@ -60,6 +40,7 @@ def main(words: list[str]) -> int:
     """Run a job, or with -m one job after another for each combination of swept values."""
     made = parser("run", "Check a job and start it.", "launch +recipe=tiny_qwen3_moe backend=megatron parallel.tp=2")
     made.add_argument("-m", "--multirun", action="store_true", help="sweep: one job for each combination (a=1,2 b=3,4)")
+    made.add_argument("--wait", action="store_true", help="with a queue: show the job's output and wait for its end")
     options = parse(made, words)
     return guarded(lambda: (_sweep if options.multirun else _single)(options), as_json=options.json)
 
@@ -89,13 +70,16 @@ def _sweep(options: Namespace) -> int:
         print_json([_failure_tree(error)])
         return 2
     jobs = list(_all_ready(combinations, options))
-    if any(not isinstance(job, _Ready) for job in jobs):
+    if any(not isinstance(job, Ready) for job in jobs):
         return _refuse_together(combinations, jobs, options)
+    queued = [job for job in jobs if isinstance(job, Ready) and is_queued(job)]
+    if queued and len(queued) == len(jobs) and not options.wait:
+        return _submit_sweep(combinations, queued, options)
     trees: list[dict[str, Any]] = []
     codes: list[int] = []
     stopped = 0
     for number, (words, ready) in enumerate(zip(combinations, jobs, strict=True), start=1):
-        assert isinstance(ready, _Ready)
+        assert isinstance(ready, Ready)
         if stopped:
             trees.append({**_head(number, words), "ok": False, "message": "not started: the sweep was interrupted"})
             continue
@@ -110,7 +94,21 @@ def _sweep(options: Namespace) -> int:
     return stopped or next((code for code in codes if code), 0)
 
 
-def _start_one_of(number: int, words: list[str], ready: _Ready, count: int, options: Namespace) -> _Finished:
+def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Namespace) -> int:
+    """Hand the whole sweep over to the queue and return the exit code."""
+    try:
+        finished = submit_sweep(jobs, options)
+    except CannotStart as error:
+        failure = _NotStarted(jobs[0].outcome.job, str(error))
+        print_json([_failure_tree(failure)]) if options.json else _show(failure)
+        return 1
+    if options.json:
+        heads = (_head(number, words) for number, words in enumerate(combinations, start=1))
+        print_json([{**head, **each.tree} for head, each in zip(heads, finished, strict=True)])
+    return 0
+
+
+def _start_one_of(number: int, words: list[str], ready: Ready, count: int, options: Namespace) -> Finished:
     if not options.json:
         _print_head(number, words, count)
     try:
@@ -118,10 +116,10 @@ def _start_one_of(number: int, words: list[str], ready: _Ready, count: int, opti
     except _NotStarted as failure:
         if not options.json:
             _show(failure)
-        return _Finished(code=1, interrupted=False, tree=_failure_tree(failure))
+        return Finished(code=1, interrupted=False, tree=_failure_tree(failure))
 
 
-def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterator[_Ready | _Failure]:
+def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterator[Ready | _Failure]:
     """Yield every job of a sweep as planned, or why it cannot be."""
     composed: list[Job | ComposeError] = []
     for words in combinations:
@@ -137,33 +135,35 @@ def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterato
             yield failure
 
 
-def _ready(job: Job) -> _Ready:
+def _ready(job: Job) -> Ready:
     """Judge and plan a job, and look for what would keep it from starting here.
 
     Raises:
         Refused: there is no such backend or version.
         _NotStarted: the job is refused, or cannot run here.
     """
-    from launcher.executors.local import check
     from launcher.rehearse.refusal import RehearsalRefused
 
     outcome = judge(job)
     if not outcome.ok:
-        raise _NotStarted(job, "the job is refused", outcome.findings)
+        raise _NotStarted(job, "the job is refused" + _with_conversion(outcome), outcome.findings)
     choice = choose(job, outcome.backend)
     if choice.runtime is None:
         raise _NotStarted(job, _cannot_run(outcome, choice.reason), outcome.findings)
     if choice.runtime == "native":
         _check_native(job, outcome)
+        _check_weights(job, outcome)
     outcome = dataclasses.replace(outcome, job=dataclasses.replace(outcome.job, runtime=choice.runtime))
     try:
         plan = planned(outcome)
-        check(plan)
+        check_start(plan)
+        if choice.runtime == "native":
+            _preflight(job, outcome, plan)
     except RehearsalRefused as error:
         raise _NotStarted(job, "cannot be rehearsed", [*outcome.findings, *error.findings]) from None
     except CannotStart as error:
         raise _NotStarted(job, str(error), outcome.findings) from None
-    return _Ready(outcome=outcome, plan=plan)
+    return Ready(outcome=outcome, plan=plan)
 
 
 def _check_native(job: Job, outcome: Outcome) -> None:
@@ -174,10 +174,38 @@ def _check_native(job: Job, outcome: Outcome) -> None:
     too_large = _too_large(job)
     if too_large is not None:
         raise _NotStarted(job, "it cannot fit (estimate.enforce=false starts it all the same)", [too_large])
-    missing = missing_requirements(_judged_here(outcome.backend, job))
-    if missing:
-        reason = "; ".join(f"{name} is missing" for name in missing)
-        raise _NotStarted(job, _cannot_run(outcome, reason), outcome.findings)
+    _preflight(job, outcome, None)
+
+
+def _check_weights(job: Job, outcome: Outcome) -> None:
+    """Refuse a start on this machine from converted weights that are not there, and say how they are made."""
+    offer = offered(outcome.job, outcome.backend, outcome.version)
+    if offer is not None and job.cluster.executor == "local":
+        message = f"{offer.folder} is not there, and {outcome.backend.title} would start without it"
+        raise _NotStarted(job, message + _with_conversion(outcome), outcome.findings)
+
+
+def _with_conversion(outcome: Outcome) -> str:
+    offer = offered(outcome.job, outcome.backend, outcome.version)
+    return "" if offer is None else f"\n  {offer.why}; works: {offer.text}"
+
+
+def _preflight(job: Job, outcome: Outcome, plan: LaunchPlan | None) -> None:
+    """Refuse what `launch doctor` finds wrong, and show what may be; with a plan also what its hosts say."""
+    from launcher.doctor.check import ERROR, WARNING
+    from launcher.doctor.examine import of_hosts, of_job
+
+    checks = of_job(outcome, forced=job.runtime == "native") if plan is None else of_hosts(outcome, plan)
+    wrong = [check for check in checks if check.verdict == ERROR]
+    if wrong:
+        reason = "\n  ".join(check.line() for check in wrong)
+        not_installed = any(check.found.endswith("is missing") for check in wrong)
+        raise _NotStarted(
+            job, _cannot_run(outcome, reason) if not_installed else f"launch doctor finds\n  {reason}", outcome.findings
+        )
+    for check in checks:
+        if check.verdict == WARNING:
+            print(f"launch doctor: {check.line()}", file=sys.stderr)
 
 
 def _too_large(job: Job) -> Finding | None:
@@ -189,14 +217,6 @@ def _too_large(job: Job) -> Finding | None:
     return refusal(job)
 
 
-def _judged_here(backend: Backend, job: Job) -> Backend:
-    """Return the backend without the requirements that only another Python, which the job names, could tell."""
-    if "/" not in (job.cluster.python or "") or job.cluster.python == sys.executable:
-        return backend
-    own = tuple(requirement for requirement in backend.requires if not requirement.startswith("module:"))
-    return dataclasses.replace(backend, requires=own)
-
-
 def _cannot_run(outcome: Outcome, reason: str) -> str:
     return (
         f"{outcome.backend.title} {outcome.version} cannot run here: {reason}\n"
@@ -205,41 +225,24 @@ def _cannot_run(outcome: Outcome, reason: str) -> str:
     )
 
 
-def _start(ready: _Ready, options: Namespace) -> _Finished:
-    """Start a job and wait for its end.
+def _start(ready: Ready, options: Namespace) -> Finished:
+    """Start a job and wait for its end, or hand it to its queue.
 
     Raises:
-        _NotStarted: a file or a process cannot be made.
+        _NotStarted: a file or a process cannot be made, or the queue refuses it.
     """
-    from launcher.executors.local import run
-
-    plan, job = ready.plan, ready.outcome.job
-    if not options.json:
-        print_findings(ready.outcome.findings, job)
-        estimate = estimated(ready.outcome)
-        told = (f"estimate on its own hardware: {estimate}",) if estimate else ()
-        for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *told, f"output: {plan.output_dir}"):
-            print(line, flush=True)
     try:
-        ended = run(plan, quiet=options.json)
+        return start(ready, options)
     except CannotStart as error:
-        raise _NotStarted(job, str(error)) from None
-    tree: dict[str, Any] = {"ok": ended.code == 0, "exit_code": ended.code, "log": str(ended.log)}
-    if ended.log_problem:
-        tree["log_problem"] = ended.log_problem
-        print(f"launch: the log {ended.log} is not complete: {ended.log_problem}", file=sys.stderr)
-    if ended.code and not options.json:
-        print(f"launch: ended with exit code {ended.code}; log: {ended.log}", file=sys.stderr)
-    code = ended.code if ended.code in (0, *_STOPPED) else 1
-    return _Finished(code=code, interrupted=ended.interrupted, tree={**tree, "result": _result(Path(plan.output_dir))})
+        raise _NotStarted(ready.outcome.job, str(error)) from None
 
 
-def _refuse_together(combinations: list[list[str]], jobs: Sequence[_Ready | _Failure], options: Namespace) -> int:
+def _refuse_together(combinations: list[list[str]], jobs: Sequence[Ready | _Failure], options: Namespace) -> int:
     """Say of every refused job why, start none, and return the exit code."""
-    failures = [job for job in jobs if not isinstance(job, _Ready)]
+    failures = [job for job in jobs if not isinstance(job, Ready)]
     trees = []
     for number, (words, job) in enumerate(zip(combinations, jobs, strict=True), start=1):
-        if isinstance(job, _Ready):
+        if isinstance(job, Ready):
             tree = {"ok": False, "message": "not started: other jobs of the sweep are refused"}
         else:
             tree = _failure_tree(job)
@@ -255,11 +258,11 @@ def _refuse_together(combinations: list[list[str]], jobs: Sequence[_Ready | _Fai
 
 
 def _head(number: int, words: list[str]) -> dict[str, Any]:
-    return {"job": number, "overrides": words}
+    return {"job": number, "overrides": without_secrets(words)}
 
 
 def _print_head(number: int, words: list[str], count: int) -> None:
-    print(f"# job {number} of {count}: {' '.join(words)}", file=sys.stderr)
+    print(f"# job {number} of {count}: {' '.join(without_secrets(words))}", file=sys.stderr)
 
 
 def _failure_tree(failure: _Failure) -> dict[str, Any]:
@@ -308,10 +311,3 @@ def _free_folder(first: Path, taken: set[str]) -> str:
         number += 1
         folder = first.with_name(f"{first.name}-{number}")
     return str(folder)
-
-
-def _result(folder: Path) -> object:
-    try:
-        return json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        return None

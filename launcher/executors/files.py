@@ -1,7 +1,8 @@
 """A plan's files on disk: nothing of the user's is overwritten, nothing half-written is left under its final name."""
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.executors.failure import CannotStart
@@ -50,9 +51,21 @@ def check_free(folder: Path) -> None:
     """
     try:
         if folder.exists() and any(folder.iterdir()):
-            raise CannotStart(f"output_dir {folder} is not empty: nothing is overwritten; choose another output_dir=…")
+            holds = _held(folder)
+            raise CannotStart(
+                f"output_dir {folder} is not empty{holds}: nothing is overwritten; choose another output_dir=…"
+            )
     except OSError as error:
         raise CannotStart(f"output_dir {folder} cannot be written: {error.strerror or error}") from None
+
+
+def _held(folder: Path) -> str:
+    """Return which run a folder belongs to, in words; "" if it is none's."""
+    try:
+        run_id = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))["id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return f" (run {run_id}: launch status {run_id})"
 
 
 def claim(folder: Path, written: Written) -> None:
@@ -84,6 +97,16 @@ def write(plan: LaunchPlan, environ: Mapping[str, str], written: Written) -> Non
 def resolved(text: str, environ: Mapping[str, str]) -> str:
     """Return a text with `${NAME}` references replaced by the environment's values; unknown ones stay."""
     return REFERENCE.sub(lambda match: environ.get(match.group(1), match.group(0)), text)
+
+
+def write_as_is(files: Iterable[PlanFile], written: Written) -> None:
+    """Write files in which references stay references.
+
+    Raises:
+        CannotStart: a file cannot be written.
+    """
+    for file in files:
+        _write(file, file.content, written)
 
 
 def _write(file: PlanFile, content: str, written: Written) -> None:

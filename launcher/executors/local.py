@@ -1,24 +1,32 @@
-"""Runs a one-node plan on this machine: own process group, free port, log file, clean stop."""
+"""Runs a plan on this machine: own process group, free port, log file, clean stop, restarts from its checkpoint."""
 
+import itertools
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.files import Written, check_free, claim, resolved, write
+from launcher.executors.files import Written, check_free, claim, resolved, write, write_as_is
+from launcher.executors.guard import Guard
 from launcher.executors.output import Output
 from launcher.executors.port import on_free_port
 from launcher.executors.processes import Process, descendants, identified, kill_all
+from launcher.executors.progress import Progress, last_checkpoint
+from launcher.executors.record import write_exit, write_status
+from launcher.executors.render import rank_log_environment
 from launcher.executors.stop import Stop
-from launcher.plan import LaunchPlan, NodePlan
+from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, references
+from launcher.plan.start import RESUME
 
 _LOOK_SECONDS = 0.5
 _OUTPUT_SECONDS = 5.0
+# What timeout(1) says of a command that took too long.
+_HUNG = 124
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +38,37 @@ class Ended:
         log: where their output is.
         interrupted: whether a signal asked for the end.
         log_problem: why the log is not complete (disk full); empty if it is.
+        restarts: how often the command was started again.
     """
 
     code: int
     log: Path
     interrupted: bool = False
     log_problem: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How a run is remembered.
+
+    Attributes:
+        id: its id, with which all its processes are marked.
+        files: of the run directory, written as they are.
+        node: rank of the node that this machine is.
+        own: this program itself restarts the command and writes how it ended; otherwise the command does both.
+        log: name of the log of the command's output; "": the command writes its logs itself.
+        shared: other nodes' programs write into the same folder and meet at the plan's port: both stay as they are.
+        again: a platform started this node once more: it goes on from the last checkpoint.
+    """
+
+    id: str
+    files: Sequence[PlanFile] = ()
+    node: int = 0
+    own: bool = True
+    log: str = "node0.log"
+    shared: bool = False
+    again: bool = False
 
 
 def check(plan: LaunchPlan) -> None:
@@ -49,39 +82,79 @@ def check(plan: LaunchPlan) -> None:
             f"this job has {len(plan.nodes)} nodes, and this is one machine: "
             "launch dry-run --format shell writes the script to run on each of them"
         )
-    environ = _environ()
-    missing = [name for name in references(plan) if name not in environ]
-    if missing:
-        raise CannotStart(f"{', '.join(missing)} not set in the environment: the plan refers to it")
-    for node in (*plan.prepare, plan.nodes[0]):
-        _check_program(node, plan, environ)
+    check_commands(plan)
     check_free(Path(plan.output_dir))
 
 
-def run(plan: LaunchPlan, *, quiet: bool = False) -> Ended:
+def check_commands(plan: LaunchPlan) -> None:
+    """Look for the programs and variables of a plan's commands.
+
+    Raises:
+        CannotStart: something is not there.
+    """
+    environ = _environ()
+    missing = check_references(plan)
+    if missing:
+        raise CannotStart(missing)
+    for node in (*plan.prepare, plan.nodes[0]):
+        _check_program(node, plan, environ)
+
+
+def check_references(plan: LaunchPlan, given: Sequence[str] = ()) -> str:
+    """Return what the environment does not say though the plan refers to it; "" if it says all, or `given` does."""
+    missing = [name for name in references(plan) if name not in _environ() and name not in given]
+    return f"{', '.join(missing)} not set in the environment: the plan refers to it" if missing else ""
+
+
+def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> Ended:
     """Write the plan's files, start node 0's command here, log its output, show it unless `quiet`, and wait for it.
 
     Ctrl-C once (or SIGTERM, or a lost terminal) asks the processes to stop cleanly, twice kills them; either way none
-    is left.
+    is left, nor is any if this program is killed.
 
     Raises:
         CannotStart: as `check` says, or a file or process cannot be made; what this run wrote is removed again.
     """
-    check(plan)
-    environ = _environ()
+    kept = kept or Kept(id=f"unnamed-{os.getpid()}")
+    if kept.shared:
+        check_commands(plan)
+    else:
+        check(plan)
     folder = Path(plan.output_dir)
-    log = folder / "logs" / "node0.log"
+    environ = _environ()
+    if kept.own:
+        ranks = str((folder / "logs" / "ranks" / f"node{kept.node}").absolute())
+        environ |= rank_log_environment(plan.start.devices_per_node, ranks)
     written = Written()
-    with Stop() as stop:
+    with Stop() as stop, Guard(kept.id, enabled=kept.own) as guard:
         try:
-            claim(folder, written)
+            if kept.shared:
+                written.folder(folder)
+            else:
+                claim(folder, written)
             write(plan, environ, written)
-            _make_log(log, written)
-            return _steps(plan, environ, log, quiet, stop)
+            write_as_is(kept.files, written)
+            log = folder / "logs" / kept.log if kept.log else None
+            if log is not None:
+                _make_log(log, written)
+            return _attempts(_Run(plan=plan, environ=environ, log=log, quiet=quiet, stop=stop, kept=kept, guard=guard))
         except CannotStart as error:
             written.undo()
-            kept = "; what its preparation wrote is kept" if plan.prepare and written.remains(folder) else ""
-            raise CannotStart(f"{error}{kept}") from None
+            rest = "; what its preparation wrote is kept" if plan.prepare and written.remains(folder) else ""
+            raise CannotStart(f"{error}{rest}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Run:
+    """What all steps of one run share."""
+
+    plan: LaunchPlan
+    environ: Mapping[str, str]
+    log: Path | None
+    quiet: bool
+    stop: Stop
+    kept: Kept
+    guard: Guard
 
 
 def _environ() -> dict[str, str]:
@@ -116,12 +189,52 @@ def _make_log(log: Path, written: Written) -> None:
         raise CannotStart(f"{log} cannot be written: {error.strerror or error}") from None
 
 
-def _steps(plan: LaunchPlan, environ: Mapping[str, str], log: Path, quiet: bool, stop: Stop) -> Ended:
-    for node in plan.prepare:
-        ended = _start(node, environ, log, quiet, stop)
-        if ended.code or ended.interrupted:
-            return ended
-    return _start(on_free_port(plan.nodes[0]), environ, log, quiet, stop)
+def _attempts(run: _Run) -> Ended:
+    """Start the command, and again from its last checkpoint as often as the plan allows."""
+    folder, allowed = Path(run.plan.output_dir), run.plan.start.max_restarts if run.kept.own else 0
+    for attempt in itertools.count():
+        if run.kept.own and run.kept.files:
+            write_status(folder, "running", None, attempt=attempt, restarts=attempt)
+        ended, hung = _attempt(run, attempt)
+        if run.kept.own and (run.kept.files or run.kept.shared):
+            write_exit(folder, attempt, run.kept.node, ended.code, stopped=ended.interrupted)
+        ended = replace(ended, restarts=attempt)
+        if not ended.code or ended.interrupted or attempt >= allowed:
+            break
+        _say(run, f"attempt {attempt} failed (exit code {ended.code}); restart {attempt + 1} of {allowed}")
+    if run.kept.own and run.kept.files:
+        state = "stopped" if ended.interrupted else "failed" if ended.code else "done"
+        write_status(folder, state, ended.code, attempt=attempt, restarts=attempt, why="hung" if hung else "")
+    return ended
+
+
+def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
+    """Prepare and run once; also tell whether the command was ended because it hung."""
+    plan, environ = run.plan, dict(run.environ)
+    if run.kept.own:
+        environ["LAUNCH_RUN"] = f"{run.kept.id}/{run.kept.node}/{attempt}"
+    again = plan.resume is not None and (attempt > 0 or run.kept.again)
+    found = last_checkpoint(plan.watch, environ[LAUNCH_DIR]) if again else None
+    if found is not None and plan.resume is not None:
+        _say(run, f"goes on from {found}")
+        plan, environ = plan.resume, {**environ, RESUME: found}
+        write(plan, environ, Written())
+    if attempt == 0 or found is not None:
+        for node in plan.prepare:
+            ended, _ = _start(node, environ, run, None)
+            if ended.code or ended.interrupted:
+                return ended, False
+    progress = Progress(Path(plan.output_dir), run.plan.watch, run.plan.start.hang_seconds) if run.kept.own else None
+    node = plan.nodes[0] if run.kept.shared else on_free_port(plan.nodes[0])
+    return _start(node, environ, run, progress)
+
+
+def _say(run: _Run, text: str) -> None:
+    if not run.quiet:
+        print(f"launch: {text}", flush=True)
+    if run.log is not None:
+        with run.log.open("a", encoding="utf-8") as file:
+            file.write(f"launch: {text}\n")
 
 
 def _environment(node: NodePlan, environ: Mapping[str, str]) -> dict[str, str]:
@@ -131,10 +244,11 @@ def _environment(node: NodePlan, environ: Mapping[str, str]) -> dict[str, str]:
     return env
 
 
-def _start(node: NodePlan, environ: Mapping[str, str], log: Path, quiet: bool, stop: Stop) -> Ended:
+def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Progress | None) -> tuple[Ended, bool]:
     argv = [resolved(word, environ) for word in node.argv]
+    stop, log = run.stop, run.log or Path(run.plan.output_dir) / "logs"
     if stop.received:
-        return Ended(code=128 + stop.received[0], log=log, interrupted=True)
+        return Ended(code=128 + stop.received[0], log=log, interrupted=True), False
     try:
         process = subprocess.Popen(
             argv,
@@ -148,25 +262,31 @@ def _start(node: NodePlan, environ: Mapping[str, str], log: Path, quiet: bool, s
     except OSError as error:
         raise CannotStart(f"{argv[0]} cannot be started: {error.strerror or error}") from None
     stop.watch(process)
-    output = Output(process, log, quiet=quiet)
-    code = _wait(process, stop)
+    run.guard.watch(process.pid)
+    output = Output(process, run.log, quiet=run.quiet)
+    code, hung = _wait(process, stop, progress)
     output.finish(_OUTPUT_SECONDS)
     if stop.received:
-        return Ended(code=128 + stop.received[0], log=log, interrupted=True, log_problem=output.problem)
-    return Ended(code=code if code >= 0 else 128 - code, log=log, log_problem=output.problem)
+        return Ended(code=128 + stop.received[0], log=log, interrupted=True, log_problem=output.problem), False
+    code = _HUNG if hung else code if code >= 0 else 128 - code
+    return Ended(code=code, log=log, log_problem=output.problem), hung
 
 
-def _wait(process: "subprocess.Popen[bytes]", stop: Stop) -> int:
+def _wait(process: "subprocess.Popen[bytes]", stop: Stop, progress: Progress | None) -> tuple[int, bool]:
     below: set[Process] = set()
+    hung = False
     try:
         while True:
             try:
-                return process.wait(timeout=_LOOK_SECONDS)
+                return process.wait(timeout=_LOOK_SECONDS), hung
             except subprocess.TimeoutExpired:
                 # Those that lost their parent since the last look are no descendants any more, but still ours.
                 below = {*(child for child in below if identified(child.pid) == child), *descendants(process.pid)}
                 if stop.overdue():
                     stop.kill()
+                if progress is not None and not hung and progress.silent():
+                    hung = True
+                    stop.ask(process)
     finally:
         # Ranks have sessions of their own (torchrun): what was below us at the last look must not outlive us.
         kill_all(below)

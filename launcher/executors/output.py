@@ -11,7 +11,7 @@ _CHUNK = 65536
 class Output:
     """Reads a process's output to its end in a thread of its own: a pipe that nobody reads would block the process."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", log: Path, *, quiet: bool) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path | None, *, quiet: bool) -> None:
         self.problem = ""
         """Why the log is not complete; empty if it is."""
         self._process = process
@@ -32,6 +32,8 @@ class Output:
                 _show(chunk)
 
     def _write(self, chunk: bytes) -> None:
+        if self._log is None:
+            return
         try:
             # Opened anew each time and unbuffered: what cannot be written is dropped, and later output still arrives.
             with self._log.open("ab", buffering=0) as file:

@@ -4,7 +4,7 @@ import re
 import socket
 from dataclasses import replace
 
-from launcher.plan import NodePlan
+from launcher.plan import LaunchPlan, NodePlan
 
 _OPTION = re.compile(r"--?master[_-]port")
 _VARIABLE = "MASTER_PORT"
@@ -22,6 +22,24 @@ def on_free_port(node: NodePlan) -> NodePlan:
         if port == taken:
             argv[index] = argv[index].removesuffix(taken) + free
     env = {key: free if key == _VARIABLE and value == taken else value for key, value in node.env.items()}
+    return replace(node, argv=tuple(argv), env=env)
+
+
+def with_port_reference(plan: LaunchPlan) -> LaunchPlan:
+    """Return the plan with `${MASTER_PORT}` for its rendezvous port, unless the user chose the port."""
+    if plan.start.port is not None:
+        return plan
+    return replace(plan, nodes=tuple(with_port(node, f"${{{_VARIABLE}}}") for node in plan.nodes))
+
+
+def with_port(node: NodePlan, port: str) -> NodePlan:
+    """Return the node with another rendezvous port, in its options and in its variable of that name."""
+    argv = list(node.argv)
+    places = [place for index in range(len(argv)) if (place := _place(index, node.argv))]
+    for index, old in places:
+        argv[index] = argv[index].removesuffix(old) + port
+    # Without an option of that name the variable is what tells the port.
+    env = {key: port if key == _VARIABLE else value for key, value in node.env.items()}
     return replace(node, argv=tuple(argv), env=env)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Places in /proc/PID/stat after the name in parentheses, which may hold spaces; see proc_pid_stat(5), fields 4 and 22.
-_PARENT, _START = 1, 19
+# Places in /proc/PID/stat after the name in parentheses, which may hold spaces; see proc_pid_stat(5), fields 3, 4, 22.
+_STATE, _PARENT, _START = 0, 1, 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,10 @@ class Process:
 
 
 def identified(pid: int) -> Process | None:
-    """Return the process that has this number now; None if there is none, or /proc does not tell."""
+    """Return the process that has this number now; None if there is none, it has ended, or /proc does not tell."""
     fields = _stat(pid)
-    return None if fields is None else Process(pid=pid, start=int(fields[_START]))
+    # A zombie has ended: only its parent has not asked yet.
+    return None if fields is None or fields[_STATE] == "Z" else Process(pid=pid, start=int(fields[_START]))
 
 
 def descendants(pid: int) -> list[Process]:

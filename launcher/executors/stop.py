@@ -45,7 +45,14 @@ class Stop:
     def watch(self, process: "subprocess.Popen[bytes]") -> None:
         """Pass signals on to this process from now on, also those that came while it was being started."""
         self._process = process
+        if not self.received:
+            self._deadline = math.inf
         self._pass_on()
+
+    def ask(self, process: "subprocess.Popen[bytes]") -> None:
+        """Ask a process to end though nobody sent a signal: it hangs. It has the same time for it."""
+        self._deadline = min(self._deadline, time.monotonic() + _GRACE_SECONDS)
+        _signal_group(process, signal.SIGTERM)
 
     def overdue(self) -> bool:
         """Tell whether the process was asked to end and has had its time."""

@@ -1,8 +1,11 @@
 """The launch plan: everything that will run, as pure data."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from launcher.plan.start import Start, Watch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +41,9 @@ class LaunchPlan:
         output_dir: where the launcher writes its own record of the run.
         what: plain words on what will run.
         notes: what a user should know before starting (assumed values, things changed for this machine).
+        start: who starts the nodes, and what it must know.
+        watch: where the run shows that it goes on, and how far it came.
+        resume: the same job going on from its own last checkpoint, whose folder is `${LAUNCH_RESUME}`; None: it cannot.
     """
 
     nodes: tuple[NodePlan, ...]
@@ -46,6 +52,9 @@ class LaunchPlan:
     output_dir: str = "."
     what: str = ""
     notes: tuple[str, ...] = ()
+    start: Start = Start()
+    watch: Watch = Watch()
+    resume: "LaunchPlan | None" = None
 
     def as_tree(self) -> dict[str, Any]:
         """Return the plan as plain data for JSON."""
@@ -60,4 +69,7 @@ class LaunchPlan:
             "nodes": [node(plan) for plan in self.nodes],
             "output_dir": self.output_dir,
             "notes": list(self.notes),
+            "start": dataclasses.asdict(self.start),
+            "watch": dataclasses.asdict(self.watch),
+            "resume": None if self.resume is None else self.resume.as_tree(),
         }

@@ -30,10 +30,10 @@ def master_port(job: Job) -> int:
 def torchrun(job: Job, node_rank: int, command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the torchrun command that starts `command` once per device of one node.
 
-    Source: torch.distributed.run options; static rendezvous, so that every node must appear.
+    Source: torch.distributed.run options; static rendezvous, so that every node must appear. Not its --max-restarts:
+    with it the ranks of one node start again, not those of the others, and not from the last checkpoint.
     """
     cluster = job.cluster
-    restarts = ("--max-restarts", str(job.fault_tolerance.max_restarts)) if job.fault_tolerance.max_restarts else ()
     return (
         "torchrun",
         "--nproc_per_node",
@@ -46,6 +46,5 @@ def torchrun(job: Job, node_rank: int, command: tuple[str, ...]) -> tuple[str, .
         master_addr(job),
         "--master_port",
         str(master_port(job)),
-        *restarts,
         *command,
     )

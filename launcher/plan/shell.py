@@ -39,7 +39,7 @@ def script(plan: LaunchPlan) -> str:
         last = len(plan.nodes) - 1
         lines.append(f': "${{NODE_RANK:?set NODE_RANK to 0..{last}, a different one on each node}}"')
     for file in plan.files:
-        lines += _file(file)
+        lines += _file(file, shared=len(plan.nodes) > 1)
     lines += _preparation(plan)
     for command in _nodes(plan):
         lines += command
@@ -79,16 +79,20 @@ def _by_rank(node: NodePlan) -> NodePlan:
     return NodePlan(rank=0, argv=tuple(argv), env=env, workdir=node.workdir)
 
 
-def _file(file: PlanFile) -> list[str]:
+def _file(file: PlanFile, *, shared: bool) -> list[str]:
+    """Return the lines that write a file; on a disk that nodes share no node ever sees it half-written."""
     path = quote(file.path)
+    target = f"{path}.node$NODE_RANK" if shared else path
     marker = "END_OF_FILE"
     while marker in file.content:
         marker += "_"
     body, word = file.content.rstrip("\n"), f"'{marker}'"
     if REFERENCE.search(body):
         body, word = _escaped(body, r"([\\$`])"), marker
-    lines = [f'mkdir -p "$(dirname {path})"', f"cat > {path} <<{word}", body, marker]
-    return lines if file.mode == 0o644 else [*lines, f"chmod {file.mode:o} {path}"]
+    lines = [f'mkdir -p "$(dirname {path})"', f"cat > {target} <<{word}", body, marker]
+    if file.mode != 0o644:
+        lines.append(f"chmod {file.mode:o} {target}")
+    return [*lines, f"mv -f {target} {path}"] if shared else lines
 
 
 def _command(node: NodePlan, *, exec_it: bool = True) -> list[str]:

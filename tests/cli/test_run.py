@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT, Launch
 
 DATA = ("data.format=messages", "data.paths=[train.jsonl]")
-NATIVE = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native")
+NATIVE = ("+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false")
 Install = Callable[[str], str]
 
 
@@ -27,6 +27,7 @@ def installed(tmp_path: Path) -> Install:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/usr/bin/env bash\n{script}\n")
         program.chmod(0o755)
+        (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
         return f"cluster.python={program.parent}/python"
 
     return install
@@ -58,6 +59,7 @@ def test_a_native_run_without_its_backend_says_what_would_work(launch: Launch, t
 
 def test_a_program_that_is_not_there_leaves_no_folder_and_the_retry_works(launch: Launch, installed: Install, tmp_path):
     words = ("run", *NATIVE, *DATA, "output_dir=out")
+    installed("")  # the data are there
     done = launch(*words, "cluster.python=/none/bin/python")
     assert done.code == 1, done
     assert "/none/bin/megatron does not exist" in done.err

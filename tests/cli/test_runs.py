@@ -18,7 +18,8 @@ def words(tmp_path: Path) -> tuple[str, ...]:
     program.parent.mkdir(parents=True)
     program.write_text('#!/usr/bin/env bash\necho "trained in $PWD"\necho "[rank1] second"\nexit ${CODE:-0}\n')
     program.chmod(0o755)
-    return (*JOB, f"cluster.python={program.parent}/python", "output_dir=out")
+    (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
+    return (*JOB, "estimate.enforce=false", f"cluster.python={program.parent}/python", "output_dir=out")
 
 
 def test_a_run_is_seen_by_its_id(launch: Launch, words: tuple[str, ...], tmp_path: Path):

@@ -1,0 +1,38 @@
+"""`launch logs`: what a run, or one of its ranks, printed; as it grows, or only some lines."""
+
+import re
+import sys
+
+from launcher.cli.follow import still_going
+from launcher.cli.options import parse, parser, print_json
+from launcher.observe.find import UnknownRun, find_run
+from launcher.observe.logs import NoSuchRank, fetch, read_lines, sources
+
+
+def main(words: list[str]) -> int:
+    """Print the log of a run; exit 1 for an unknown id or rank, 2 for a pattern that is none."""
+    made = parser("logs", "Show what a run printed.", "launch logs qwen3_8b-2 -f --rank 3", overrides=False)
+    made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
+    made.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    made.add_argument("--rank", type=int, metavar="R", help="only this global rank")
+    made.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+    options = parse(made, words)
+    try:
+        pattern = None if options.grep is None else re.compile(options.grep)
+    except re.error as error:
+        print(f"launch logs: --grep {options.grep!r} is no regular expression: {error}", file=sys.stderr)
+        return 2
+    try:
+        record = find_run(options.id)
+        files = sources(record, options.rank)
+        fetch(record)
+    except (UnknownRun, NoSuchRank) as error:
+        print(f"launch logs: {error}", file=sys.stderr)
+        return 1
+    lines = read_lines(files, grep=pattern, follow=still_going(record) if options.follow else None)
+    if options.json:
+        print_json({"id": record.id, "rank": options.rank, "lines": list(lines)})
+        return 0
+    for line in lines:
+        print(line, flush=options.follow)
+    return 0

@@ -1,0 +1,179 @@
+"""From a judged plan to a run: start it here, or hand it to a queue, and say how it ended and why."""
+
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.cli.dry_run import estimated
+from launcher.executors.failure import CannotStart
+from launcher.job import as_tree
+from launcher.job.secret import without_secrets
+from launcher.pipeline import Outcome
+from launcher.plan import LaunchPlan
+from launcher.report.findings import print_findings
+
+if TYPE_CHECKING:
+    from launcher.executors.record import Record
+
+# Exit codes that say more than "failed": stopped by a hang-up, Ctrl-C or SIGTERM.
+_STOPPED = (129, 130, 143)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A job that is judged and planned; nothing has been started or written."""
+
+    outcome: Outcome
+    plan: LaunchPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A job that was started: exit code of this program, whether a signal ended it, and what --json tells."""
+
+    code: int
+    interrupted: bool
+    tree: dict[str, Any]
+
+
+def check_start(plan: LaunchPlan) -> None:
+    """Look for what keeps a plan from starting; nothing is written.
+
+    Raises:
+        CannotStart: with the reason.
+    """
+    from launcher.executors import begin
+
+    begin.check_start(plan)
+
+
+def start(ready: Ready, options: Namespace) -> Finished:
+    """Start a job; wait for its end, unless a queue has it and nobody asked to wait.
+
+    Raises:
+        CannotStart: a file or a process cannot be made, or a queue refuses the job.
+    """
+    from launcher.executors.begin import begin, run_here, submit
+
+    if not options.json:
+        announce(ready)
+    begun = begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv)))
+    if not options.json:
+        print(f"run: {begun.place.id}", flush=True)
+    if is_queued(ready):
+        return after_submission(submit(begun), ready, options)
+    ended = run_here(begun, quiet=options.json)
+    tree: dict[str, Any] = {
+        "id": begun.place.id,
+        "ok": ended.code == 0,
+        "exit_code": ended.code,
+        "log": str(ended.log),
+        "restarts": ended.restarts,
+    }
+    if ended.log_problem:
+        tree["log_problem"] = ended.log_problem
+        print(f"launch: the log {ended.log} is not complete: {ended.log_problem}", file=sys.stderr)
+    return _finished(begun.place.id, ended.code, ended.interrupted, tree, ready.plan, options)
+
+
+def is_queued(ready: Ready) -> bool:
+    """Tell whether a queue takes the job, so that it goes on without this program."""
+    from launcher.executors.registry import get_executor
+
+    executor = get_executor(ready.plan.start.executor)
+    return executor is not None and not executor.foreground
+
+
+def submit_sweep(jobs: Sequence[Ready], options: Namespace) -> list[Finished]:
+    """Hand all jobs of a sweep over to their queue, as one array where it can.
+
+    Raises:
+        CannotStart: the queue refuses them.
+    """
+    from launcher.executors.begin import begin, submit_all
+
+    records = submit_all([begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv))) for ready in jobs])
+    alone = Namespace(**{**vars(options), "wait": False})
+    return [after_submission(record, ready, alone) for record, ready in zip(records, jobs, strict=True)]
+
+
+def documents(ready: Ready) -> dict[str, object]:
+    """Return what a run directory keeps of a job: resolved job and findings."""
+    findings = [finding.as_tree() for finding in ready.outcome.findings]
+    return {"job": as_tree(ready.outcome.job), "findings": findings}
+
+
+def announce(ready: Ready) -> None:
+    """Print what is about to run."""
+    plan = ready.plan
+    print_findings(ready.outcome.findings, ready.outcome.job)
+    estimate = estimated(ready.outcome)
+    told = (f"estimate on its own hardware: {estimate}",) if estimate else ()
+    for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *told, f"output: {plan.output_dir}"):
+        print(line, flush=True)
+
+
+def after_submission(record: "Record", ready: Ready, options: Namespace) -> Finished:
+    """Say how to see a job that a queue has now; with --wait show it and wait for its end."""
+    run_id = record.id
+    tree: dict[str, Any] = {"id": run_id, "ok": True, "handle": dict(record.handle), "output_dir": record.folder}
+    if not options.json:
+        handle = " ".join(f"{name} {value}" for name, value in record.handle.items())
+        print(f"submitted: {record.executor} {handle}")
+        print(f"see it: launch status {run_id} · launch logs {run_id} -f · launch stop {run_id}", flush=True)
+    if not options.wait:
+        return Finished(code=0, interrupted=False, tree=tree)
+    from launcher.cli.follow import wait_for
+
+    try:
+        state = wait_for(record, quiet=options.json)
+    except KeyboardInterrupt:
+        print(f"launch: not waiting any more; the job goes on: launch stop {run_id} ends it", file=sys.stderr)
+        raise
+    code = state.code if state.code is not None else 0 if state.state == "done" else 1
+    tree |= {"ok": code == 0, "exit_code": code, "state": state.state, "restarts": state.restarts}
+    return _finished(run_id, code, False, tree, ready.plan, options)
+
+
+def _finished(
+    run_id: str, code: int, interrupted: bool, tree: dict[str, Any], plan: LaunchPlan, options: Namespace
+) -> Finished:
+    if code and not interrupted:
+        tree |= _why(run_id, tree, options)
+    folder = Path(plan.output_dir)
+    if code and not options.json:
+        print(f"launch: ended with exit code {code}; log: {tree.get('log', folder / 'logs')}", file=sys.stderr)
+    own = code if code in (0, *_STOPPED) else 1
+    return Finished(code=own, interrupted=interrupted, tree={**tree, "result": _result(folder)})
+
+
+def _why(run_id: str, tree: dict[str, Any], options: Namespace) -> dict[str, Any]:
+    """Return, and print, which rank failed first and why."""
+    import dataclasses
+
+    from launcher.observe.failure import first_failure
+    from launcher.observe.find import UnknownRun, find_run
+
+    try:
+        failure = first_failure(find_run(run_id))
+    except UnknownRun:
+        return {}
+    if failure is None:
+        return {}
+    if not options.json:
+        print("\n".join(f"launch: {line}" for line in failure.lines()), file=sys.stderr)
+    return {"failure": dataclasses.asdict(failure)}
+
+
+def _result(folder: Path) -> object:
+    try:
+        return json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return None
+
+
+__all__ = ["CannotStart", "Finished", "Ready", "after_submission", "announce", "check_start", "documents", "start"]

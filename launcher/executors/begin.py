@@ -1,0 +1,205 @@
+"""From a plan to a run: an id, the files of the run directory, and a start on this machine or in a queue."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.executors.carried import ASSIGNED
+from launcher.executors.environment import Here, here, own_part
+from launcher.executors.failure import CannotStart
+from launcher.executors.files import Written, check_free, claim, write_as_is
+from launcher.executors.local import Ended, Kept, check, check_commands, check_references, run
+from launcher.executors.record import RECORD, RUN, Record, read_record, record_of, write_record
+from launcher.executors.register import release, reserve
+from launcher.executors.registry import get_executor
+from launcher.executors.render import Place
+from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.shell import script
+
+_SUBMIT_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A run that has an id and a place; nothing is written yet but the id."""
+
+    plan: LaunchPlan
+    place: Place
+    record: Record
+    files: tuple[PlanFile, ...]
+
+
+def check_start(plan: LaunchPlan) -> None:
+    """Look for everything that would keep a plan from starting as it asks to; nothing is written.
+
+    Raises:
+        CannotStart: with the reason, and what would work.
+    """
+    executor = get_executor(plan.start.executor)
+    if plan.start.executor == "environment":
+        place = here(plan)
+        _check_continues(plan, place)
+        check_commands(own_part(plan, place))
+        return
+    if executor is None:
+        check(plan)
+        return
+    check_free(Path(plan.output_dir))
+    # A pod's image may set what this machine does not.
+    missing = "" if plan.start.executor == "kubernetes" else check_references(plan, ASSIGNED)
+    if missing:
+        raise CannotStart(missing)
+    executor.check(plan)
+
+
+def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str, ...] = ()) -> Begun:
+    """Give a run its id and make the files of its directory.
+
+    Args:
+        documents: what else is kept, by name of a JSON file (`job`, `findings`).
+        command: words of the command line.
+    """
+    folder = Path(plan.output_dir).absolute()
+    place = Place(id=reserve(plan.start.name, folder), folder=str(folder), launch_dir=os.getcwd())
+    record = record_of(plan, place, command)
+    if plan.start.executor == "environment":
+        found = here(plan)
+        record = replace(record, handle={"platform": found.platform.title, "master": found.master})
+    texts = {"plan": plan.as_tree(), **documents}
+    files = [PlanFile(path=f"{folder}/{RUN}/{RECORD}", content=record.as_json())]
+    files += [_json(f"{folder}/{RUN}/{name}.json", tree) for name, tree in texts.items()]
+    executor = get_executor(plan.start.executor)
+    if executor is not None:
+        files += executor.render(plan, place)
+    return Begun(plan=plan, place=place, record=record, files=tuple(files))
+
+
+def render_to(plan: LaunchPlan, folder: Path) -> tuple[str, ...]:
+    """Write what starts a plan without this program, and return the command that does.
+
+    Raises:
+        CannotStart: the folder is in use or cannot be written.
+    """
+    place = Place(id=plan.start.name, folder=str(folder.absolute()), launch_dir=os.getcwd())
+    executor = get_executor(plan.start.executor)
+    written = Written()
+    try:
+        claim(folder, written)
+        if executor is not None:
+            write_as_is(executor.render(plan, place), written)
+            written.folder(folder.absolute() / "logs")
+            return executor.command(plan, place)
+        path = f"{place.folder}/{RUN}/command.sh"
+        write_as_is([PlanFile(path=path, content=script(plan), mode=0o755)], written)
+        return ("bash", path)
+    except CannotStart:
+        written.undo()
+        raise
+
+
+def run_here(begun: Begun, *, quiet: bool) -> Ended:
+    """Start a run that ends with this program, and wait for its end.
+
+    Raises:
+        CannotStart: it could not be started; what was written is removed and the id forgotten.
+    """
+    plan, executor = begun.plan, get_executor(begun.plan.start.executor)
+    try:
+        if plan.start.executor == "environment":
+            return _run_own_part(begun, quiet=quiet)
+        if executor is None:
+            return run(plan, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files))
+        command = NodePlan(rank=0, argv=executor.command(plan, begun.place), env={"LAUNCH_ATTACHED": "1"})
+        conductor = LaunchPlan(nodes=(command,), output_dir=plan.output_dir)
+        return run(conductor, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files, own=False, log=""))
+    except CannotStart:
+        release(begun.place.id)
+        raise
+
+
+def _run_own_part(begun: Begun, *, quiet: bool) -> Ended:
+    """Run this node's part; node 0 keeps the run directory."""
+    place = here(begun.plan)
+    again = _check_continues(begun.plan, place)
+    kept = Kept(
+        id=begun.place.id,
+        files=begun.files if place.rank == 0 else (),
+        node=place.rank,
+        log=f"node{place.rank}.log",
+        shared=len(begun.plan.nodes) > 1 or again,
+        again=again,
+    )
+    return run(own_part(begun.plan, place), quiet=quiet, kept=kept)
+
+
+def _check_continues(plan: LaunchPlan, place: Here) -> bool:
+    """Tell whether a platform started this very job before; refuse the folder of another one."""
+    folder = Path(plan.output_dir)
+    before = read_record(folder)
+    if before is not None and before.executor == "environment" and before.handle.get("master") == place.master:
+        return True
+    if place.rank == 0:
+        check_free(folder)
+    return False
+
+
+def submit(begun: Begun) -> Record:
+    """Hand a run over to its queue and return its record with the handle.
+
+    Raises:
+        CannotStart: the queue refuses it, in its own words; what was written is removed and the id forgotten.
+    """
+    return submit_all([begun])[0]
+
+
+def submit_all(runs: Sequence[Begun]) -> list[Record]:
+    """Hand runs over to their queue, as one submission where it can take them so.
+
+    Raises:
+        CannotStart: the queue refuses one; what was written for those not yet submitted is removed.
+    """
+    executor = get_executor(runs[0].plan.start.executor)
+    assert executor is not None
+    together = executor.together([(begun.plan, begun.place) for begun in runs]) if len(runs) > 1 else None
+    if together is None and len(runs) > 1:
+        return [record for begun in runs for record in submit_all([begun])]
+    written = Written()
+    try:
+        for begun in runs:
+            folder = Path(begun.place.folder)
+            claim(folder, written)
+            write_as_is(begun.files, written)
+            written.folder(folder / "logs")
+        if together is None:
+            output = _output(executor.command(runs[0].plan, runs[0].place))
+            handles = [executor.submitted(output).handle]
+        else:
+            write_as_is([together.file], written)
+            handles = [each.handle for each in together.submitted(_output(together.command))]
+    except CannotStart:
+        written.undo()
+        for begun in runs:
+            release(begun.place.id)
+        raise
+    records = [replace(begun.record, handle=handle) for begun, handle in zip(runs, handles, strict=True)]
+    for record in records:
+        write_record(record)
+    return records
+
+
+def _output(words: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_SUBMIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotStart(f"{words[0]}: {error}") from None
+    if done.returncode:
+        said = " · ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+        raise CannotStart(f"{words[0]} refuses the job: {said or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+def _json(path: str, tree: object) -> PlanFile:
+    return PlanFile(path=path, content=json.dumps(tree, ensure_ascii=False) + "\n")

@@ -1,0 +1,116 @@
+"""Runs this node's part of a job that a platform started on every node; sizes are checked, never guessed."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.platforms import PLATFORMS, Platform, recognised
+from launcher.executors.port import with_port
+from launcher.plan import LaunchPlan, NodePlan
+
+_ADDRESS = "${MASTER_ADDR}"
+_DEFAULT_PORT = "MASTER_PORT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """This node in its job.
+
+    Attributes:
+        platform: who told.
+        rank: this node.
+        master: address of node 0; "" on a single node.
+        port: of the rendezvous; "": the plan's own.
+    """
+
+    platform: Platform
+    rank: int
+    master: str
+    port: str
+
+
+def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
+    """Return which node of the plan this machine is.
+
+    Raises:
+        CannotStart: no platform is recognised, or what it says contradicts the job.
+    """
+    if "LOCAL_RANK" in environ:
+        raise CannotStart("LOCAL_RANK is set: this is a rank of torchrun already; start launch once on every node")
+    platform = recognised(environ)
+    if platform is None:
+        known = " · ".join(f"{each.nodes} and {each.rank}" for each in PLATFORMS)
+        raise CannotStart(f"the environment does not say which node this is; works: {known}")
+    count, rank = _number(environ, platform.nodes), _number(environ, platform.rank)
+    nodes, devices = len(plan.nodes), plan.start.devices_per_node
+    if count != nodes:
+        raise CannotStart(
+            f"{platform.title}: {platform.nodes}={count}, but the job has cluster.nodes={nodes} x "
+            f"cluster.devices_per_node={devices}: nodes x devices must be what was started"
+        )
+    if platform.devices and environ.get(platform.devices, "").isdigit():
+        told = _number(environ, platform.devices)
+        if told != devices:
+            raise CannotStart(
+                f"{platform.title}: {platform.devices}={told}, but the job has cluster.devices_per_node={devices}"
+            )
+    if not 0 <= rank < nodes:
+        raise CannotStart(f"{platform.title}: {platform.rank}={rank} is not one of {nodes} nodes")
+    master = plan.start.address or _master(platform, environ)
+    if nodes > 1 and not master:
+        wanted = platform.master or platform.hosts
+        raise CannotStart(f"{platform.title}: {wanted} does not say where node 0 is; set cluster.master_addr")
+    port = "" if plan.start.port is not None else environ.get(platform.port or _DEFAULT_PORT, "")
+    return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "")
+
+
+def own_part(plan: LaunchPlan, place: Here) -> LaunchPlan:
+    """Return the plan of this node alone; what is prepared once is prepared by node 0."""
+    node = _filled(plan.nodes[place.rank], place)
+    resume = None if plan.resume is None else own_part(plan.resume, place)
+    prepare = plan.prepare if place.rank == 0 else ()
+    return replace(plan, nodes=(node,), prepare=prepare, resume=resume)
+
+
+def _filled(node: NodePlan, place: Here) -> NodePlan:
+    if place.port:
+        node = with_port(node, place.port)
+    argv = tuple(word.replace(_ADDRESS, place.master) for word in node.argv)
+    env = {key: value.replace(_ADDRESS, place.master) for key, value in node.env.items()}
+    return replace(node, argv=argv, env=env)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    text = environ[name]
+    if not text.strip().isdigit():
+        raise CannotStart(f"{name}={text!r} in the environment is no number")
+    return int(text)
+
+
+def _master(platform: Platform, environ: Mapping[str, str]) -> str:
+    if platform.master:
+        return environ.get(platform.master, "")
+    hosts = environ.get(platform.hosts, "")
+    if platform.hosts.startswith("SLURM"):
+        return _first_of_slurm(hosts)
+    return hosts.split(",")[0].strip()
+
+
+def _first_of_slurm(hosts: str) -> str:
+    """Return the first name of Slurm's compressed list, by Slurm itself where it is there."""
+    try:
+        done = subprocess.run(
+            ["scontrol", "show", "hostnames", hosts], capture_output=True, text=True, timeout=30, check=False
+        )
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout.split()[0]
+    except (OSError, subprocess.TimeoutExpired):
+        pass
+    # Inside containers there is often no scontrol: PREFIX[FIRST-LAST,…]SUFFIX, or plain names.
+    prefix, bracket, rest = hosts.partition("[")
+    if not bracket or "," in prefix:
+        return prefix.split(",")[0]
+    inner, _, suffix = rest.partition("]")
+    return prefix + inner.split(",")[0].split("-")[0] + suffix.split(",")[0]

@@ -1,0 +1,230 @@
+"""Submits a plan to Kubernetes by `kubectl apply`; state and logs by `kubectl get` and `kubectl logs`."""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.kubectl import Refused, documents, flags, kubectl
+from launcher.executors.kubernetes_objects import (
+    CONTEXT,
+    FILES,
+    FOLDER,
+    MOST_BYTES,
+    RANK_FROM,
+    RESOURCES,
+    RUN_LABEL,
+    Object,
+    master_address,
+    master_port,
+    name_of,
+    objects,
+)
+from launcher.executors.kubernetes_state import fetch_logs, following_logs, keep_exits, pods_seen, state_seen
+from launcher.executors.protocol import ENDED, Observed, Submitted, Together
+from launcher.executors.record import read_status, write_status
+from launcher.executors.render import (
+    GRACE_SECONDS,
+    Place,
+    assignment,
+    checkpoint_head,
+    head_of,
+    node_files,
+    rendered_file,
+)
+from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.pods import Pods
+
+MANIFEST = "job.yaml"
+_STOPPED = 143
+# Pods whose containers have ended are gone a little later.
+_GONE_SECONDS = 20
+_KINDS = {
+    ("Job", "batch"): "job",
+    ("TrainJob", "trainer.kubeflow.org"): "trainjob",
+    ("Job", "batch.volcano.sh"): "volcano",
+}
+_APPLY = ("apply", "--server-side", "--field-manager=launch")
+
+
+class Kubernetes:
+    """Nodes as pods."""
+
+    foreground = False
+
+    def check(self, plan: LaunchPlan) -> None:
+        """Let the cluster judge the very objects that would be made; nothing is made.
+
+        Raises:
+            CannotStart: no kubectl, or what the cluster says.
+        """
+        if shutil.which("kubectl") is None:
+            raise CannotStart("there is no kubectl on the PATH: https://kubernetes.io/docs/tasks/tools")
+        place = Place(id=plan.start.name, folder=os.path.abspath(plan.output_dir), launch_dir=os.getcwd())
+        manifest = self.render(plan, place)[-1].content
+        try:
+            kubectl(_where(_pods(plan)), *_APPLY, "--dry-run=server", "-f", "-", "-o", "name", text=manifest)
+        except Refused as error:
+            raise CannotStart(f"the cluster does not take the job: {error}") from None
+
+    def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
+        """Return the scripts and, last, the manifest that holds them: `kubectl apply -f` starts the job.
+
+        Raises:
+            CannotStart: the scripts are too large for a ConfigMap.
+        """
+        pods = _pods(plan)
+        inside = _inside(plan, place, pods)
+        rank_from = RANK_FROM[pods.kind]
+        head = [
+            *head_of(plan, inside, GRACE_SECONDS),
+            *checkpoint_head(plan, inside),
+            assignment("files", FILES),
+            assignment("rank_from", rank_from),
+            assignment("master_addr", plan.start.address or master_address(pods, name_of(place))),
+            assignment("master_port", master_port(plan, place)),
+        ]
+        files = node_files(plan, inside, rank_from=rank_from)
+        files.append(rendered_file(inside, "pod.sh", head, ("common", "checkpoint", "pod")))
+        size = sum(len(file.content.encode()) for file in files)
+        if size > MOST_BYTES:
+            raise CannotStart(
+                f"the job's scripts have {size} bytes; a ConfigMap holds {MOST_BYTES}: put long lists into files "
+                "that the pods find on a volume"
+            )
+        made = objects(plan, place, pods, files, os.environ)
+        here = [replace(file, path=f"{place.folder}/run/{file.path.rpartition('/')[2]}") for file in files]
+        return [*here, PlanFile(path=f"{place.folder}/run/{MANIFEST}", content=as_yaml(made))]
+
+    def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
+        """Return the command that submits the job."""
+        where = flags(_where(_pods(plan)))
+        return ("kubectl", *where, *_APPLY, "-f", f"{place.folder}/run/{MANIFEST}", "-o", "json")
+
+    def submitted(self, output: str) -> Submitted:
+        """Return what the cluster made, from the objects that it answered with."""
+        for made in _documents(output):
+            kind = _KINDS.get((made.get("kind", ""), made.get("apiVersion", "").partition("/")[0]))
+            if kind is None:
+                continue
+            metadata = made["metadata"]
+            notes = metadata.get("annotations", {})
+            handle = {
+                "kind": kind,
+                "name": metadata["name"],
+                "namespace": metadata.get("namespace", ""),
+                "context": notes.get(CONTEXT, ""),
+                "folder": notes.get(FOLDER, ""),
+            }
+            return Submitted(handle={key: value for key, value in handle.items() if value})
+        raise CannotStart(f"kubectl did not say what it made: {output.strip()[:300]!r}")
+
+    def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
+        """Submit each alone: the cluster's own queue takes as many as come."""
+        return None
+
+    def observe(self, handle: Mapping[str, Any]) -> Observed:
+        """Ask for the job and its pods; once it has ended, its logs and exit codes are kept in the run directory."""
+        try:
+            pods = pods_seen(handle)
+            seen = state_seen(handle, pods)
+        except Refused as error:
+            return self._unasked(handle, error)
+        if seen.state in ("done", "failed"):
+            folder = Path(handle["folder"])
+            if not read_status(folder):
+                self.fetch(handle)
+                code = self._exit_code(handle, folder)
+                write_status(folder, seen.state, 0 if seen.state == "done" else code or 1, why=seen.why)
+        return seen
+
+    def _exit_code(self, handle: Mapping[str, Any], folder: Path) -> int | None:
+        """Return the code of the first failure; pods are asked again, for they may have ended since the last look."""
+        try:
+            return keep_exits(folder, pods_seen(handle))
+        except Refused:
+            return None
+
+    def _unasked(self, handle: Mapping[str, Any], error: Refused) -> Observed:
+        """Return what is known of a job that is gone, or whose cluster does not answer: that alone ends nothing."""
+        if error.is_missing or read_status(Path(handle["folder"])).get("state") in ENDED:
+            return Observed(state="")
+        return Observed(state="running", why=f"as it was last seen; the cluster cannot be asked: {error}")
+
+    def fetch(self, handle: Mapping[str, Any]) -> None:
+        """Bring what the pods have printed since the last look into the run directory."""
+        try:
+            fetch_logs(handle, pods_seen(handle))
+        except Refused:
+            return  # its state says why
+
+    def stop(self, handle: Mapping[str, Any]) -> None:
+        """Delete the job's objects; pods get their time to save, and what they say meanwhile is kept.
+
+        Raises:
+            CannotStart: with kubectl's own words.
+        """
+        folder = Path(handle["folder"])
+        try:
+            pods = pods_seen(handle)
+            with following_logs(handle, pods, GRACE_SECONDS + 20):
+                words = (RESOURCES[handle["kind"]], handle["name"])
+                kubectl(handle, "delete", *words, "--wait=false", "--ignore-not-found")
+        except Refused as error:
+            raise CannotStart(f"the cluster does not end job {handle['name']}: {error}") from None
+        deadline = time.monotonic() + _GONE_SECONDS
+        try:
+            while time.monotonic() < deadline and (pods := pods_seen(handle)):
+                keep_exits(folder, pods)
+                time.sleep(1)
+            selector = f"{RUN_LABEL}={handle['name']}"
+            kubectl(handle, "delete", "service,configmap", "-l", selector, "--wait=false", "--ignore-not-found")
+        except Refused:
+            pass  # the job itself is deleted; the rest costs nothing
+        write_status(folder, "stopped", _STOPPED)
+
+
+def as_yaml(objects: Sequence[Object]) -> str:
+    """Return objects as one YAML file, scripts as blocks that people can read."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]
+    return yaml.dump_all(objects, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=4096)
+
+
+def _documents(output: str) -> list[Object]:
+    try:
+        return documents(output)
+    except ValueError:
+        raise CannotStart(f"kubectl did not say what it made: {output.strip()[:300]!r}") from None
+
+
+def _pods(plan: LaunchPlan) -> Pods:
+    assert plan.start.pods is not None, "a plan for Kubernetes says how pods are made"
+    return plan.start.pods
+
+
+def _where(pods: Pods) -> dict[str, Any]:
+    return {"context": pods.context, "namespace": pods.namespace}
+
+
+def _inside(plan: LaunchPlan, place: Place, pods: Pods) -> Place:
+    """Return the run's place as the pods see it; what they start is marked with a name that no other run has."""
+    if pods.work_dir is None:
+        return replace(place, id=name_of(place))
+    folder = os.path.join(pods.work_dir, plan.output_dir)
+    return Place(id=name_of(place), folder=folder, launch_dir=pods.work_dir)
+
+
+EXECUTOR = Kubernetes()

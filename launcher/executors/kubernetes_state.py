@@ -1,0 +1,222 @@
+"""What a cluster says of a run: the state of its job, its pods, their exit codes and their logs, kept as files."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from launcher.executors.kubectl import Refused, items, kubectl
+from launcher.executors.kubernetes_objects import RESOURCES, RUN_LABEL
+from launcher.executors.protocol import Observed
+from launcher.executors.record import EXITS, RUN
+
+_PARALLEL = 16
+# Most pods whose last lines are waited for while they are ended; the others' are kept up to that moment.
+_FOLLOWED = 64
+_LOG_SECONDS = 120
+# Exit codes of SIGTERM and SIGKILL: how pods end once another one has failed.
+_ENDED_BY_OTHERS = (143, 137)
+_NUMBER = re.compile(r"-(\d+)(?:-[a-z0-9]{5})?$")
+_INDEX = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index")
+# Volcano's JobPhase (batch/v1alpha1 job.go).
+_PHASES = {
+    "Pending": "queued",
+    "Completed": "done",
+    "Failed": "failed",
+    "Terminated": "failed",
+    "Aborted": "stopped",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """One pod.
+
+    Attributes:
+        node: rank of the node that it is.
+        phase: as Kubernetes says: Pending, Running, Succeeded, Failed, Unknown.
+        why: why it waits, or ended.
+        code: exit code of its container; None while it runs.
+        at: when that ended, in seconds since 1970.
+        machine: name of the cluster's node.
+    """
+
+    name: str
+    node: int
+    phase: str
+    why: str = ""
+    code: int | None = None
+    at: float = 0.0
+    machine: str = ""
+
+
+def pods_seen(handle: Mapping[str, Any]) -> list[Pod]:
+    """Return a run's pods by node.
+
+    Raises:
+        Refused: with kubectl's message.
+    """
+    found = [_pod(tree) for tree in items(handle, "pods", "-l", f"{RUN_LABEL}={handle['name']}")]
+    return sorted(found, key=lambda pod: (pod.node, pod.at))
+
+
+def state_seen(handle: Mapping[str, Any], pods: Sequence[Pod]) -> Observed:
+    """Return the state of the job object.
+
+    Raises:
+        Refused: with kubectl's message; it may be gone.
+    """
+    (job,) = items(handle, RESOURCES[handle["kind"]], handle["name"])
+    status = job.get("status", {})
+    machines = tuple(dict.fromkeys(pod.machine for pod in pods if pod.machine))
+    state, why = _of_phase(status) if handle["kind"] == "volcano" else _of_conditions(status)
+    if not state:
+        state = "running" if any(pod.phase == "Running" for pod in pods) else "queued"
+        why = "" if state == "running" else next((pod.why for pod in pods if pod.why), why)
+    return Observed(state=state, why=why, nodes=machines)
+
+
+def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
+    """Write how each pod ended into the run directory; return the code of the first failure."""
+    ended = sorted((pod for pod in pods if pod.code is not None), key=lambda pod: pod.at)
+    first = next((pod for pod in ended if pod.code), None)
+    for pod in ended:
+        file = folder / RUN / EXITS / f"0.{pod.node}"
+        if file.exists():
+            continue
+        by_others = pod is not first and pod.code in _ENDED_BY_OTHERS
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{pod.code} {pod.machine or pod.name} {'stopped' if by_others else ''}\n")
+            os.utime(file, (pod.at, pod.at))
+        except OSError:
+            break  # somebody else's folder, or a full disk: the cluster still says it
+    return None if first is None else first.code
+
+
+def fetch_logs(handle: Mapping[str, Any], pods: Sequence[Pod]) -> None:
+    """Append what pods have printed since the last look to `logs/node<R>.log`; pods that have not begun have none."""
+    folder = Path(handle["folder"]) / "logs"
+    begun = [pod for pod in pods if pod.phase != "Pending"]
+    if not begun:
+        return
+    try:
+        with _alone(folder), ThreadPoolExecutor(min(_PARALLEL, len(begun))) as pool:
+            list(pool.map(lambda pod: _append(handle, folder, pod), begun))
+    except OSError:
+        return
+
+
+@contextmanager
+def following_logs(handle: Mapping[str, Any], pods: Sequence[Pod], seconds: float) -> Iterator[None]:
+    """Keep what pods print while something ends them, up to the last line; leave once they have ended.
+
+    Args:
+        seconds: after which nothing more is waited for.
+    """
+    folder = Path(handle["folder"]) / "logs"
+    going = [pod for pod in pods if pod.phase == "Running"][:_FOLLOWED]
+    with _alone(folder), ThreadPoolExecutor(max(1, len(going))) as pool:
+        for pod in pods:
+            pool.submit(_append, handle, folder, pod, follow=seconds if pod in going else 0.0)
+        yield
+
+
+def _append(handle: Mapping[str, Any], folder: Path, pod: Pod, follow: float = 0.0) -> None:
+    """Append the lines of one pod that are younger than the last one kept; each has its time, to the nanosecond."""
+    mark = folder / f".{pod.name}.seen"
+    seen = mark.read_text(encoding="utf-8") if mark.exists() else ""
+    options = [*([f"--since-time={seen}"] if seen else []), *(["--follow"] if follow else [])]
+    try:
+        text = kubectl(handle, "logs", pod.name, "--timestamps", *options, seconds=follow or _LOG_SECONDS)
+    except Refused:
+        return  # not begun yet, or gone
+    fresh = []
+    for line in text.splitlines():
+        stamp, _, rest = line.partition(" ")
+        if stamp > seen:
+            fresh.append(rest)
+            last = stamp
+    if fresh:
+        with (folder / f"node{pod.node}.log").open("a", encoding="utf-8") as file:
+            file.write("\n".join(fresh) + "\n")
+        mark.write_text(last, encoding="utf-8")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one program at a time append: `status` and `logs -f` may both look."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# -- what the cluster answers
+
+
+def _of_conditions(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return state and reason of a Job or TrainJob; "" while it goes on. Source: batch/v1 JobConditionType."""
+    for condition in status.get("conditions", ()):
+        if condition.get("status") != "True":
+            continue
+        said = ": ".join(filter(None, (condition.get("reason", ""), condition.get("message", ""))))
+        if condition["type"] == "Complete":
+            return "done", ""
+        if condition["type"] == "Failed":
+            return "failed", said
+        if condition["type"] == "Suspended":
+            return "queued", said or "suspended"
+    return "", ""
+
+
+def _of_phase(status: Mapping[str, Any]) -> tuple[str, str]:
+    state = status.get("state", {})
+    said = ": ".join(filter(None, (state.get("reason", ""), state.get("message", ""))))
+    known = _PHASES.get(state.get("phase", ""), "")
+    return ("" if known == "queued" else known), said
+
+
+def _pod(tree: Mapping[str, Any]) -> Pod:
+    metadata, status = tree["metadata"], tree.get("status", {})
+    ended = [
+        each["state"]["terminated"] for each in status.get("containerStatuses", ()) if each["state"].get("terminated")
+    ]
+    return Pod(
+        name=metadata["name"],
+        node=_node(metadata),
+        phase=status.get("phase", "Unknown"),
+        why=_why(status),
+        code=ended[0]["exitCode"] if ended else None,
+        at=_seconds(ended[0].get("finishedAt")) if ended else 0.0,
+        machine=tree.get("spec", {}).get("nodeName", ""),
+    )
+
+
+def _node(metadata: Mapping[str, Any]) -> int:
+    told = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    text = next((told[name] for name in _INDEX if name in told), None)
+    if text is None:
+        found = _NUMBER.search(metadata["name"])
+        text = found[1] if found else "0"
+    return int(text)
+
+
+def _why(status: Mapping[str, Any]) -> str:
+    """Return why a pod waits: for a machine, or for its image."""
+    waiting = [each["state"]["waiting"] for each in status.get("containerStatuses", ()) if "waiting" in each["state"]]
+    unplaced = [each for each in status.get("conditions", ()) if each["type"] == "PodScheduled"]
+    for each in (*waiting, *(each for each in unplaced if each["status"] != "True")):
+        if each.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return ": ".join(filter(None, (each["reason"], each.get("message", ""))))
+    return ": ".join(filter(None, (status.get("reason", ""), status.get("message", ""))))
+
+
+def _seconds(text: str | None) -> float:
+    return 0.0 if not text else datetime.fromisoformat(text).timestamp()

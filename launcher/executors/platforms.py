@@ -1,0 +1,94 @@
+"""What platforms tell the nodes of a job by environment variables: a table of names, most telling first."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """The variables of one platform.
+
+    Attributes:
+        title: its name, for people.
+        nodes, rank: number of nodes, and this node's place among them from 0; both must be set to recognise it.
+        devices: processes or devices of a node; "": it does not say.
+        master, port: address and port of node 0; "": it does not say.
+        hosts: list of all hosts, separated by commas, the first one node 0; or Slurm's compressed list.
+        source: who documents them.
+    """
+
+    title: str
+    nodes: str
+    rank: str
+    devices: str = ""
+    master: str = ""
+    port: str = ""
+    hosts: str = ""
+    source: str
+
+
+PLATFORMS = (
+    Platform(
+        title="TrainJob or PyTorchJob (PET_*)",
+        nodes="PET_NNODES",
+        rank="PET_NODE_RANK",
+        devices="PET_NPROC_PER_NODE",
+        master="PET_MASTER_ADDR",
+        port="PET_MASTER_PORT",
+        source="Kubeflow Trainer v2 plug-in torch; training-operator 1.7 pkg/controller.v1/pytorch/envvar.go",
+    ),
+    Platform(
+        title="ModelArts",
+        nodes="MA_NUM_HOSTS",
+        rank="VC_TASK_INDEX",
+        devices="MA_NUM_GPUS",
+        hosts="VC_WORKER_HOSTS",
+        source="Huawei Cloud ModelArts, environment variables of a training container",
+    ),
+    Platform(
+        title="Volcano",
+        nodes="VC_WORKER_NUM",
+        rank="VC_TASK_INDEX",
+        hosts="VC_WORKER_HOSTS",
+        source="Volcano job plug-ins env and svc, for a task called worker",
+    ),
+    Platform(
+        title="Volcengine ML platform",
+        nodes="MLP_WORKER_NUM",
+        rank="MLP_ROLE_INDEX",
+        devices="MLP_WORKER_GPU",
+        master="MLP_WORKER_0_HOST",
+        port="MLP_WORKER_0_PORT",
+        source="volcengine.com/docs/6459/75329",
+    ),
+    Platform(
+        title="Slurm",
+        nodes="SLURM_NNODES",
+        rank="SLURM_NODEID",
+        hosts="SLURM_JOB_NODELIST",
+        source="Slurm srun(1), OUTPUT ENVIRONMENT VARIABLES",
+    ),
+    Platform(
+        title="NNODES and NODE_RANK",
+        nodes="NNODES",
+        rank="NODE_RANK",
+        devices="NPROC_PER_NODE",
+        master="MASTER_ADDR",
+        port="MASTER_PORT",
+        source="the options of torchrun as variables, as scripts of Megatron-LM and ms-swift name them",
+    ),
+    Platform(
+        title="PAI or PyTorchJob (RANK and WORLD_SIZE of nodes)",
+        nodes="WORLD_SIZE",
+        rank="RANK",
+        devices="NPROC_PER_NODE",
+        master="MASTER_ADDR",
+        port="MASTER_PORT",
+        source="PAI DLC, built-in environment variables; training-operator before 1.7",
+    ),
+)
+
+
+def recognised(environ: Mapping[str, str]) -> Platform | None:
+    """Return the platform whose variables are set; None if none's are."""
+    return next((each for each in PLATFORMS if environ.get(each.nodes) and environ.get(each.rank)), None)

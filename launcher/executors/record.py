@@ -1,0 +1,176 @@
+"""What a run directory says of its run: run.json at the start, status.json along the way, exits/ for each node."""
+
+import dataclasses
+import getpass
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from launcher.executors.processes import Process, identified
+from launcher.executors.render import Place
+from launcher.plan import LaunchPlan
+
+# Values of words whose name ends so are not kept.
+_SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
+RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Who started what, where and how to find it again; pure data.
+
+    Attributes:
+        pid, start: process that started it on `host`, and when that one started (clock ticks since boot).
+        handle: what the queue calls it.
+        what: plain words on what runs.
+        command: words of the command line.
+        iteration_line, rank_log, checkpoints: as the plan's `watch` says.
+    """
+
+    id: str
+    executor: str
+    folder: str
+    host: str
+    user: str
+    pid: int
+    start: int
+    submitted: str
+    nodes: int
+    devices_per_node: int
+    what: str = ""
+    command: tuple[str, ...] = ()
+    handle: Mapping[str, Any] = field(default_factory=dict)
+    iteration_line: str = ""
+    rank_log: str = ""
+    checkpoints: str | None = None
+
+    @property
+    def process(self) -> Process:
+        """The process that started the run."""
+        return Process(pid=self.pid, start=self.start)
+
+    def as_json(self) -> str:
+        """Return the text of run.json."""
+        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How one node ended, in one attempt.
+
+    Attributes:
+        how: "" by itself, `stopped` because it was told to, `lost` if only its connection's end is known.
+        at: seconds since 1970 by the clock of the disk, so that all nodes share one clock.
+    """
+
+    attempt: int
+    node: int
+    code: int
+    host: str
+    how: str
+    at: float
+
+
+def record_of(plan: LaunchPlan, place: Place, command: tuple[str, ...]) -> Record:
+    """Return the record of a run that this process is about to start."""
+    own = identified(os.getpid())
+    return Record(
+        id=place.id,
+        executor=plan.start.executor,
+        folder=place.folder,
+        host=socket.gethostname(),
+        user=_user(),
+        pid=os.getpid(),
+        start=own.start if own else 0,
+        submitted=now(),
+        nodes=len(plan.nodes),
+        devices_per_node=plan.start.devices_per_node,
+        what=plan.what,
+        command=tuple(_without_secret(word) for word in command),
+        iteration_line=plan.watch.iteration_line,
+        rank_log=plan.watch.rank_log,
+        checkpoints=plan.watch.checkpoints and os.path.join(place.launch_dir, plan.watch.checkpoints),
+    )
+
+
+def read_record(folder: Path) -> Record | None:
+    """Return the record of a run directory; None where there is none, or none that can be read."""
+    try:
+        tree = json.loads((folder / RUN / RECORD).read_text(encoding="utf-8"))
+        names = {field.name for field in dataclasses.fields(Record)}
+        tree = {name: value for name, value in tree.items() if name in names}
+        return Record(**{**tree, "command": tuple(tree.get("command", ())), "folder": str(folder)})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def write_record(record: Record) -> None:
+    """Write run.json anew, once more is known than at the start."""
+    _replace(Path(record.folder) / RUN / RECORD, record.as_json())
+
+
+def write_status(
+    folder: Path, state: str, code: int | None, *, attempt: int = 0, restarts: int = 0, why: str = ""
+) -> None:
+    """Write status.json, as the rendered files do."""
+    tree = {"state": state, "code": code, "attempt": attempt, "restarts": restarts, "reason": why, "at": now()}
+    _replace(folder / RUN / STATUS, json.dumps(tree) + "\n")
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """Return what status.json says; empty where there is none."""
+    try:
+        tree = json.loads((folder / RUN / STATUS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def write_exit(folder: Path, attempt: int, node: int, code: int, *, stopped: bool) -> None:
+    """Write how a node of this machine ended."""
+    how = "stopped" if stopped else ""
+    _replace(folder / RUN / EXITS / f"{attempt}.{node}", f"{code} {socket.gethostname()} {how}\n")
+
+
+def read_exits(folder: Path) -> list[Exit]:
+    """Return how nodes ended, in the order in which they did."""
+    found = []
+    for file in (folder / RUN / EXITS).glob("[0-9]*.[0-9]*"):
+        try:
+            attempt, node = (int(part) for part in file.name.split("."))
+            code, host, *how = file.read_text(encoding="utf-8").split()
+            at = file.stat().st_mtime_ns / 1e9
+            found.append(Exit(attempt=attempt, node=node, code=int(code), host=host, how=how[0] if how else "", at=at))
+        except (OSError, ValueError):
+            continue
+    return sorted(found, key=lambda end: end.at)
+
+
+def now() -> str:
+    """Return the time, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _without_secret(word: str) -> str:
+    name, equals, _ = word.partition("=")
+    return f"{name}=…" if equals and _SECRET.search(name) else word
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def _replace(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

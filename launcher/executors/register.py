@@ -1,0 +1,81 @@
+"""Runs by names that a person can type: `qwen3_8b-2` is the second run of that name. One small file for each, here."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_NUMBER = re.compile(r"(?P<name>.+)-(?P<number>\d+)\.json")
+_UNFIT = re.compile(r"[^A-Za-z0-9_.]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A run that this user started: its id and the absolute path of its folder."""
+
+    id: str
+    folder: Path
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder that remembers runs: LAUNCH_HOME, or `launch` in XDG's state folder."""
+    if environ.get("LAUNCH_HOME"):
+        return Path(environ["LAUNCH_HOME"]).expanduser()
+    state = environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "launch"
+
+
+def reserve(name: str, folder: Path) -> str:
+    """Return a new id for a run in a folder, and remember it; where nothing can be written it is not remembered."""
+    stem = _UNFIT.sub("-", name).strip("-.") or "job"
+    runs = home() / "runs"
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((entry[1] for entry in _numbers(runs) if entry[0] == stem), default=0)
+        while True:
+            try:
+                file = os.open(runs / f"{stem}-{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            except FileExistsError:
+                number += 1
+                continue
+            with os.fdopen(file, "w", encoding="utf-8") as stream:
+                json.dump({"folder": str(folder)}, stream)
+            return f"{stem}-{number}"
+    except OSError:
+        return f"{stem}-{os.getpid()}"
+
+
+def release(run_id: str) -> None:
+    """Forget a run that was never started."""
+    (home() / "runs" / f"{run_id}.json").unlink(missing_ok=True)
+
+
+def registered() -> list[Registered]:
+    """Return all runs that are remembered and whose folder is still there, oldest first."""
+    found = []
+    runs = home() / "runs"
+    for file in sorted(runs.glob("*.json"), key=lambda path: path.stat().st_mtime) if runs.is_dir() else ():
+        folder = _folder(file)
+        if folder is not None and folder.is_dir():
+            found.append(Registered(id=file.stem, folder=folder))
+    return found
+
+
+def folder_of(run_id: str) -> Path | None:
+    """Return the folder of a run; None for an id that is not remembered."""
+    return _folder(home() / "runs" / f"{run_id}.json") if "/" not in run_id else None
+
+
+def _folder(file: Path) -> Path | None:
+    try:
+        folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return Path(folder) if isinstance(folder, str) else None
+
+
+def _numbers(runs: Path) -> list[tuple[str, int]]:
+    matches = (_NUMBER.fullmatch(path.name) for path in runs.iterdir())
+    return [(match["name"], int(match["number"])) for match in matches if match]

@@ -1,0 +1,163 @@
+"""A plan as files that run without this program: a head of assignments before bodies of plain bash."""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from launcher.executors.port import with_port_reference
+from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.shell import script
+
+GRACE_SECONDS = 60
+_SHELL = Path(__file__).parent / "shell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a run lives, the same on every node.
+
+    Attributes:
+        id: what people call the run.
+        folder: absolute path of the run directory.
+        launch_dir: absolute path of the folder that relative paths of the job mean.
+    """
+
+    id: str
+    folder: str
+    launch_dir: str
+
+
+def node_files(plan: LaunchPlan, place: Place, *, rank_from: str = "", grace: int = GRACE_SECONDS) -> list[PlanFile]:
+    """Return what every node runs: `run/node.sh`, and the commands of a first and of a later start.
+
+    Args:
+        rank_from: environment variable that tells a node its rank; "": NODE_RANK itself.
+        grace: seconds between the wish to end and the end.
+    """
+    head = [
+        *head_of(plan, place, grace),
+        assignment("rank_from", rank_from),
+        *function("site_setup", plan.start.setup),
+        *function("rank_logs", _rank_logs(plan)),
+    ]
+    files = [rendered_file(place, "node.sh", head, ("common", "node")), _commands(plan, place, "command.sh")]
+    if plan.resume is not None:
+        files.append(_commands(plan.resume, place, "resume.sh"))
+    return files
+
+
+def conductor_file(
+    plan: LaunchPlan,
+    place: Place,
+    name: str,
+    executor: str,
+    *,
+    first: Sequence[str] = (),
+    head: Sequence[str] = (),
+    grace: int = GRACE_SECONDS,
+) -> PlanFile:
+    """Return the file that starts all nodes, watches them and starts them again.
+
+    Args:
+        name: of the file.
+        executor: body that says how nodes are started.
+        first: lines that must stand first (of a batch system).
+        head: assignments that the executor's body reads.
+        grace: seconds that nodes have to end.
+    """
+    watch, start = plan.watch, plan.start
+    lines = [
+        *head_of(plan, place, grace),
+        assignment("max_restarts", start.max_restarts),
+        assignment("hang_seconds", "" if start.hang_seconds is None else round(start.hang_seconds)),
+        assignment("iteration_line", watch.iteration_line),
+        *checkpoint_head(plan, place),
+        assignment("rank_log", watch.rank_log.replace("{rank}", "*")),
+        assignment("fixed_port", "" if start.port is None else start.port),
+        assignment("master_addr", start.address or ""),
+        *head,
+    ]
+    return rendered_file(place, name, lines, ("common", "checkpoint", executor, "conduct"), first=first)
+
+
+def checkpoint_head(plan: LaunchPlan, place: Place) -> list[str]:
+    """Return the assignments that `checkpoint.sh` reads."""
+    folder = "" if plan.watch.checkpoints is None else os.path.join(place.launch_dir, plan.watch.checkpoints)
+    trackers = [word for pair in plan.watch.trackers for word in pair]
+    return [assignment("checkpoints", folder), array("trackers", trackers)]
+
+
+def assignment(name: str, value: object) -> str:
+    """Return a line of bash that gives a variable this very value."""
+    return f"{name}={shlex.quote(str(value))}"
+
+
+def array(name: str, words: Iterable[str]) -> str:
+    """Return a line of bash that gives an array these very words."""
+    return f"{name}=({' '.join(shlex.quote(word) for word in words)})"
+
+
+def function(name: str, lines: Sequence[str]) -> list[str]:
+    """Return a function of bash with these lines."""
+    return [f"{name}() {{", *(f"  {line}" for line in (*lines, ":")), "}"]
+
+
+def rank_log_environment(devices: int, folder: str) -> Mapping[str, str]:
+    """Return the variables that make torchrun keep each local rank's output in a file of its own, and mark its lines.
+
+    The first local rank keeps the node's output to itself. Source: torch.distributed.run, whose options have defaults
+    from PET_*; torch.distributed.elastic.agent.server.local_elastic_agent (prefix template).
+    """
+    if devices == 1:
+        return {}
+    return {
+        "PET_LOG_DIR": folder,
+        "PET_TEE": ",".join(f"{rank}:3" for rank in range(1, devices)),
+        "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[rank${rank}] ",
+    }
+
+
+def _rank_logs(plan: LaunchPlan) -> list[str]:
+    variables = rank_log_environment(plan.start.devices_per_node, "")
+    lines = [f"export {assignment(name, value)}" for name, value in variables.items() if value]
+    return [*lines, 'export PET_LOG_DIR="$logs/ranks/node$NODE_RANK"'] if variables else []
+
+
+def head_of(plan: LaunchPlan, place: Place, grace: int) -> list[str]:
+    """Return the assignments that every body reads (`common.sh`)."""
+    return [
+        assignment("id", place.id),
+        assignment("folder", place.folder),
+        assignment("launch_dir", place.launch_dir),
+        assignment("nodes", len(plan.nodes)),
+        assignment("first_path", _first_path(plan)),
+        assignment("grace", grace),
+    ]
+
+
+def _first_path(plan: LaunchPlan) -> str:
+    """Return the folder of the job's Python: its scripts (torchrun) are found though no environment is activated."""
+    python = plan.start.python
+    return os.path.dirname(python if python and "/" in python else sys.executable)
+
+
+def _commands(plan: LaunchPlan, place: Place, name: str) -> PlanFile:
+    return PlanFile(path=f"{place.folder}/run/{name}", content=script(with_port_reference(plan)))
+
+
+def rendered_file(
+    place: Place, name: str, head: Sequence[str], bodies: Sequence[str], *, first: Sequence[str] = ()
+) -> PlanFile:
+    """Return a file below `run/`: assignments before bodies of bash."""
+    text = ["#!/usr/bin/env bash" if not first else "#!/bin/bash", *first, *head, *map(shell_body, bodies)]
+    return PlanFile(path=f"{place.folder}/run/{name}", content="\n".join(text), mode=0o755)
+
+
+@cache
+def shell_body(name: str) -> str:
+    """Return a body of bash by name."""
+    return (_SHELL / f"{name}.sh").read_text(encoding="utf-8")

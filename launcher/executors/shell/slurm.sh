@@ -1,0 +1,33 @@
+# -- nodes are tasks of a Slurm step; this script itself runs on the first node. Above stand also: srun (array), requeue (empty: no)
+mapfile -t hosts < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?this is a Slurm job: sbatch $run/job.sbatch}")
+if [ "${#hosts[@]}" -lt "$nodes" ]; then
+  say "${#hosts[@]} nodes are allocated (${SLURM_JOB_NODELIST}), the job needs $nodes"
+  exit 71
+fi
+MASTER_ADDR=${master_addr:-${hosts[0]}}
+step=''
+
+first_port() { echo "${fixed_port:-$((20000 + SLURM_JOB_ID % 10000))}"; }
+master_port_on() { free_port "$1"; }
+
+start_nodes() {
+  "${srun[@]}" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
+    --output="$logs/node%n.log" --open-mode=append bash "$run/node.sh" </dev/null &
+  step=$!
+}
+nodes_run() { kill -0 "$step" 2>/dev/null; }
+# Signal the step of now by its number: Slurm repeats signals to a node that does not answer, and a requeued job has the
+# same number of its own. Not by a signal to srun, which would kill the tasks at once.
+signal_step() {
+  local name
+  for name in $(squeue -h -s -j "$SLURM_JOB_ID" -o %i 2>/dev/null | grep -E '\.[0-9]+$'); do
+    scancel --signal="$1" "$SLURM_JOB_ID.${name##*.}" 2>/dev/null
+  done
+}
+stop_nodes() { signal_step TERM; }
+kill_nodes() { signal_step KILL; kill -KILL "$step" 2>/dev/null; }
+# Slurm itself requeues a job when it notices that a node is gone; ranks on the others notice earlier.
+again_elsewhere() {
+  [ -n "$requeue" ] && ((${SLURM_RESTART_COUNT:-0} < 5)) && scontrol requeue "$SLURM_JOB_ID"
+}
+end_nodes() { wait "$step" 2>/dev/null; }

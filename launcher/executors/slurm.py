@@ -1,0 +1,177 @@
+"""Submits a plan to Slurm: one task per node, static rendezvous; state from plain-text squeue and scontrol."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.protocol import Observed, Submitted, Together
+from launcher.executors.render import Place, array, assignment, conductor_file, node_files
+from launcher.plan import LaunchPlan, PlanFile
+
+SCRIPT = "job.sbatch"
+_SECONDS = 60
+# Below the time between SIGTERM and SIGKILL (KillWait, 30 s unless the site says otherwise), so that nodes
+# can still write how they ended.
+_GRACE_SECONDS = 20
+# JobState of squeue(1), JOB STATE CODES. What is not here has ended, and the run directory says how.
+_WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD")
+_GOING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+_ENDED = {
+    "COMPLETED": "done",
+    "CANCELLED": "stopped",
+    "FAILED": "failed",
+    "NODE_FAIL": "failed",
+    "TIMEOUT": "failed",
+    "OUT_OF_MEMORY": "failed",
+    "BOOT_FAIL": "failed",
+    "DEADLINE": "failed",
+    "PREEMPTED": "failed",
+    "LAUNCH_FAILED": "failed",
+}
+_FIELD = re.compile(r"(\w+)=(\S*)")
+
+
+class Slurm:
+    """Nodes as tasks of a batch job."""
+
+    foreground = False
+
+    def check(self, plan: LaunchPlan) -> None:
+        """Look for Slurm's commands and let it judge the options; nothing is submitted.
+
+        Raises:
+            CannotStart: with Slurm's own words.
+        """
+        for name in ("sbatch", "squeue", "scancel"):
+            if shutil.which(name) is None:
+                raise CannotStart(f"there is no {name} on the PATH: this machine does not submit to Slurm")
+        done = _call(["sbatch", "--test-only", *plan.start.batch_options, "--wrap", "true"])
+        if done.returncode:
+            raise CannotStart(f"Slurm refuses the job: {_words(done)}")
+
+    def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
+        """Return node.sh with its commands, and job.sbatch."""
+        start = plan.start
+        options = [
+            f"--job-name={start.name}",
+            f"--comment={place.id}",
+            f"--output={place.folder}/logs/slurm.log",
+            "--open-mode=append",
+            *start.batch_options,
+        ]
+        first = [f"#SBATCH {_option(option)}" for option in options]
+        head = ["unset LAUNCH_ATTACHED", array("srun", ["srun", *_container(plan, place)])]
+        head.append(assignment("requeue", "yes" if "--requeue" in start.batch_options else ""))
+        head.append('srun+=(${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})')
+        grace = _GRACE_SECONDS
+        conductor = conductor_file(plan, place, SCRIPT, "slurm", first=first, head=head, grace=grace)
+        return [*node_files(plan, place, rank_from="SLURM_NODEID", grace=grace), conductor]
+
+    def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
+        """Return the command that submits the job."""
+        return ("sbatch", "--parsable", f"{place.folder}/run/{SCRIPT}")
+
+    def submitted(self, output: str) -> Submitted:
+        """Return the job's number; `--parsable` prints NUMBER or NUMBER;CLUSTER, after what plug-ins say."""
+        lines = output.split()
+        number, _, cluster = (lines[-1] if lines else "").partition(";")
+        if not number.isdigit():
+            raise CannotStart(f"sbatch did not say the number of the job: {output.strip()!r}")
+        return Submitted(handle={"job": number, **({"cluster": cluster} if cluster else {})})
+
+    def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
+        """Return the job array of a sweep, each task of which is a run; None if the runs ask for different machines."""
+        start, place = runs[0][0].start, runs[0][1]
+        if len(runs) < 2 or any(plan.start.batch_options != start.batch_options for plan, _ in runs):
+            return None
+        limit = "" if start.array_limit is None else f"%{start.array_limit}"
+        options = [f"--array=0-{len(runs) - 1}{limit}", f"--job-name={start.name}", "--output=/dev/null"]
+        lines = ["#!/bin/bash", *(f"#SBATCH {_option(option)}" for option in (*options, *start.batch_options))]
+        lines.append('case "$SLURM_ARRAY_TASK_ID" in')
+        for number, (_, each) in enumerate(runs):
+            log, script = (shlex.quote(f"{each.folder}/{name}") for name in ("logs/slurm.log", f"run/{SCRIPT}"))
+            lines.append(f"{number}) exec bash {script} >>{log} 2>&1 ;;")
+        path = f"{place.folder}/run/array.sbatch"
+        return Together(
+            file=PlanFile(path=path, content="\n".join([*lines, "esac", ""]), mode=0o755),
+            command=("sbatch", "--parsable", path),
+            submitted=lambda output: self._tasks(self.submitted(output), len(runs)),
+        )
+
+    def _tasks(self, array: Submitted, count: int) -> list[Submitted]:
+        job = array.handle["job"]
+        return [Submitted(handle={**array.handle, "job": f"{job}_{number}"}) for number in range(count)]
+
+    def observe(self, handle: Mapping[str, Any]) -> Observed:
+        """Ask squeue, then scontrol; a job that both have forgotten is told by its run directory."""
+        place = _cluster(handle)
+        done = _call(["squeue", *place, "-h", "-j", handle["job"], "-t", "all", "-o", "%T|%r|%N"])
+        if done.returncode == 0 and done.stdout.strip():
+            state, why, nodes = (*done.stdout.strip().splitlines()[-1].split("|"), "", "")[:3]
+        else:
+            done = _call(["scontrol", *place, "-o", "show", "job", handle["job"]])
+            fields = dict(_FIELD.findall(done.stdout)) if done.returncode == 0 else {}
+            state, why, nodes = (fields.get(name, "") for name in ("JobState", "Reason", "NodeList"))
+        why = "" if why in ("None", "(null)") else why
+        known = "queued" if state in _WAITING else "running" if state in _GOING else _ENDED.get(state, "")
+        return Observed(
+            state=known, why=" ".join(filter(None, (f"Slurm: {state}" if state else "", why))), nodes=_expanded(nodes)
+        )
+
+    def fetch(self, handle: Mapping[str, Any]) -> None:
+        """Do nothing: nodes write into the run directory."""
+
+    def stop(self, handle: Mapping[str, Any]) -> None:
+        """Cancel the job: its tasks get SIGTERM, and SIGKILL after the cluster's KillWait.
+
+        Raises:
+            CannotStart: with Slurm's own words.
+        """
+        done = _call(["scancel", *_cluster(handle), handle["job"]])
+        if done.returncode:
+            raise CannotStart(f"Slurm does not cancel job {handle['job']}: {_words(done)}")
+
+
+def _option(option: str) -> str:
+    name, equals, value = option.partition("=")
+    return f"{name}{equals}{shlex.quote(value)}" if equals else option
+
+
+def _container(plan: LaunchPlan, place: Place) -> list[str]:
+    """Return srun's options for a container; needs the Pyxis plug-in."""
+    start = plan.start
+    if start.container is None:
+        return []
+    mounts = dict.fromkeys([f"{place.launch_dir}:{place.launch_dir}", f"{place.folder}:{place.folder}"])
+    mounts |= dict.fromkeys(start.container_mounts)
+    return [f"--container-image={start.container}", f"--container-mounts={','.join(mounts)}"]
+
+
+def _cluster(handle: Mapping[str, Any]) -> list[str]:
+    return ["-M", handle["cluster"]] if "cluster" in handle else []
+
+
+def _expanded(nodes: str) -> tuple[str, ...]:
+    if not nodes or nodes == "(null)":
+        return ()
+    done = _call(["scontrol", "show", "hostnames", nodes])
+    return tuple(done.stdout.split()) if done.returncode == 0 else (nodes,)
+
+
+def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(words, 127, "", str(error))
+
+
+def _words(done: "subprocess.CompletedProcess[str]") -> str:
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return " · ".join(said) or f"exit code {done.returncode}"
+
+
+EXECUTOR = Slurm()

@@ -1,0 +1,144 @@
+"""Starts a plan's nodes over ssh: all hosts are asked first, and everything ends with the program that started it."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import getcwd
+from typing import Any
+
+from launcher.executors.carried import carried_names
+from launcher.executors.failure import CannotStart
+from launcher.executors.protocol import Observed, Submitted, Together
+from launcher.executors.render import Place, array, assignment, conductor_file, node_files, shell_body
+from launcher.plan import LaunchPlan, PlanFile
+
+# A host that does not answer within these seconds, or falls silent for them, is lost.
+_CONNECT_SECONDS, _ALIVE_SECONDS, _ALIVE_COUNT = 10, 15, 4
+_PROBE_SECONDS = 40
+_PARALLEL = 32
+_TAKEN = 73
+START = "start.sh"
+
+
+class Ssh:
+    """Nodes by ssh, in the foreground."""
+
+    foreground = True
+
+    def check(self, plan: LaunchPlan) -> None:
+        """Ask every host, all at once, for the launch folder, and the master for the port; nothing is written.
+
+        Raises:
+            CannotStart: too few hosts, no ssh, or what each host that cannot take part says.
+        """
+        hosts = _hosts(plan)
+        if shutil.which("ssh") is None:
+            raise CannotStart("there is no ssh on the PATH: install openssh-client")
+        with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
+            problems = [text for text in pool.map(lambda item: _probe(plan, *item), enumerate(hosts)) if text]
+        if problems:
+            raise CannotStart("\n  ".join(["nothing was started:", *problems]))
+
+    def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
+        """Return node.sh with its commands, and start.sh, which starts all nodes from here."""
+        head = [array("hosts", _hosts(plan)), array("ssh", _ssh(plan)), array("carry", carried_names(plan))]
+        return [*node_files(plan, place), conductor_file(plan, place, START, "ssh", head=head)]
+
+    def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
+        """Return the command that starts all nodes and ends with the job's exit code."""
+        return ("bash", f"{place.folder}/run/{START}")
+
+    def submitted(self, output: str) -> Submitted:
+        """Return nothing to find it by: the run directory names the process on this machine."""
+        return Submitted()
+
+    def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
+        """Run each alone: there is no queue."""
+        return None
+
+    def observe(self, handle: Mapping[str, Any]) -> Observed:
+        """Know nothing beyond the run directory."""
+        return Observed(state="")
+
+    def fetch(self, handle: Mapping[str, Any]) -> None:
+        """Do nothing: nodes write into the run directory."""
+
+    def stop(self, handle: Mapping[str, Any]) -> None:
+        """Do nothing: the process that started the nodes ends them."""
+
+
+def _hosts(plan: LaunchPlan) -> tuple[str, ...]:
+    hosts, count = plan.start.hosts, len(plan.nodes)
+    if not hosts:
+        raise CannotStart("no hosts are named: add cluster.hosts=[HOST,…] or cluster.host_file=FILE")
+    if len(hosts) < count:
+        raise CannotStart(
+            f"the job has {count} nodes and cluster.hosts names {len(hosts)} ({', '.join(hosts)}): "
+            f"name more, or set cluster.nodes={len(hosts)}"
+        )
+    return hosts[:count]
+
+
+def _ssh(plan: LaunchPlan) -> tuple[str, ...]:
+    options = {
+        "BatchMode": "yes",
+        "ConnectTimeout": _CONNECT_SECONDS,
+        "ServerAliveInterval": _ALIVE_SECONDS,
+        "ServerAliveCountMax": _ALIVE_COUNT,
+    }
+    words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return ("ssh", *plan.start.ssh_options, "-T", *words)
+
+
+def ask_all(plan: LaunchPlan, script: str) -> list[tuple[str, "subprocess.CompletedProcess[str]"]]:
+    """Run a script of bash on every host of the plan, all at once; hosts that do not answer have exit code 255."""
+
+    def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
+        words = [*_ssh(plan), host, "exec bash -s"]
+        try:
+            done = subprocess.run(
+                words, input=script, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            done = subprocess.CompletedProcess(words, 255, "", str(error))
+        return host, done
+
+    hosts = _hosts(plan)
+    with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
+        return list(pool.map(ask, hosts))
+
+
+def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
+    """Return why a host cannot take part, in one line; "" if it can."""
+    script = "\n".join(_questions(plan, rank))
+    try:
+        done = subprocess.run(
+            [*_ssh(plan), host, "exec bash -s"],
+            input=script,
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{host}: no answer within {_PROBE_SECONDS} s"
+    if done.returncode == 0:
+        return ""
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if done.returncode == 255:
+        return f"{host}: cannot be reached: {said[-1] if said else 'ssh says no reason'}"
+    return f"{host}: {said[-1] if said else f'exit code {done.returncode}'}"
+
+
+def _questions(plan: LaunchPlan, rank: int) -> Iterator[str]:
+    yield shell_body("common")
+    yield assignment("launch_dir", getcwd())
+    yield '[ -d "$launch_dir" ] || { echo "$launch_dir is not there: every host needs the same folders"; exit 72; }'
+    yield 'for program in setsid grep tee; do command -v $program >/dev/null || { echo "no $program"; exit 72; }; done'
+    if rank == 0 and plan.start.port is not None:
+        port = plan.start.port
+        yield f'if port_taken {port}; then echo "port {port} is taken: another cluster.master_port"; exit {_TAKEN}; fi'
+
+
+EXECUTOR = Ssh()

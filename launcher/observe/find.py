@@ -1,0 +1,42 @@
+"""From what a person types, an id or a folder, to the record of a run."""
+
+import difflib
+from pathlib import Path
+
+from launcher.executors.record import Record, read_record
+from launcher.executors.register import folder_of, registered
+
+
+class UnknownRun(LookupError):
+    """Nothing that this user started is called so; the message says what would work."""
+
+
+def find_run(text: str) -> Record:
+    """Return the record of the run with this id, or in this folder.
+
+    Raises:
+        UnknownRun: there is none.
+    """
+    folder = folder_of(text)
+    if folder is not None:
+        record = read_record(folder)
+        if record is not None and record.id == text:
+            return record
+        held = f"; the folder now holds run {record.id}" if record is not None else ""
+        raise UnknownRun(f"run {text} is remembered, but {folder} does not hold it any more{held}")
+    if Path(text).is_dir():
+        record = read_record(Path(text).absolute())
+        if record is not None:
+            return record
+        raise UnknownRun(f"{text} is a folder, but no run was started in it (no run/run.json)")
+    ids = [entry.id for entry in registered()]
+    near = difflib.get_close_matches(text, ids, n=3, cutoff=0.5) or ids[-3:]
+    hint = f"; works: {' · '.join(near)}" if near else "; no run is remembered yet"
+    raise UnknownRun(f"there is no run {text!r}{hint}")
+
+
+def all_runs() -> list[Record]:
+    """Return the records of all remembered runs, oldest first."""
+    records = (read_record(entry.folder) for entry in registered())
+    known = {entry.id for entry in registered()}
+    return [record for record in records if record is not None and record.id in known]

@@ -1,0 +1,88 @@
+"""The state of a run: what its queue says while it is there, else what its directory says, else its processes."""
+
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.executors.processes import identified
+from launcher.executors.progress import last_iteration
+from launcher.executors.protocol import ENDED
+from launcher.executors.record import Exit, Record, read_exits, read_status
+from launcher.executors.registry import get_executor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """How a run stands.
+
+    Attributes:
+        state: queued, running, done, failed, stopped or lost.
+        code: exit code of the first failure; None while it runs.
+        why: words of the queue, or why it is lost.
+        at: when its directory last changed its state, in UTC.
+        restarts: how often all ranks were started again.
+        nodes: machines, as the queue names them.
+        exits: how nodes ended, in the order in which they did.
+        iteration: the last line of an iteration.
+    """
+
+    state: str
+    code: int | None = None
+    why: str = ""
+    at: str = ""
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    iteration: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self.state in ENDED
+
+
+def state_of(record: Record, *, deep: bool = True) -> State:
+    """Return how a run stands now.
+
+    Args:
+        deep: also read exits and logs.
+    """
+    folder = Path(record.folder)
+    written = str(read_status(folder).get("state", ""))
+    # A list of runs does not ask a queue about those that are done: nothing more will happen to them.
+    state, why, nodes = ("done", "", ()) if written == "done" and not deep else _state(record, written)
+    executor = get_executor(record.executor)
+    if deep and executor is not None and state == "running":
+        executor.fetch(record.handle)
+    status = read_status(folder)  # an executor may just have written how it ended
+    code = status.get("code") if state in ENDED else None
+    return State(
+        state=state,
+        code=code if isinstance(code, int) else None,
+        why=why or str(status.get("reason", "")),
+        at=str(status.get("at", record.submitted)),
+        restarts=int(status.get("restarts", 0)),
+        nodes=nodes,
+        exits=tuple(read_exits(folder)) if deep else (),
+        iteration=(last_iteration(folder, record.iteration_line, record.rank_log) or "").strip() if deep else "",
+    )
+
+
+def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
+    executor = get_executor(record.executor)
+    if executor is not None and not executor.foreground:
+        seen = executor.observe(record.handle)
+        if seen.state in ("queued", "running"):
+            return seen.state, seen.why, seen.nodes
+        if written in ENDED:
+            return written, "" if seen.state == written else seen.why, seen.nodes
+        if seen.state:
+            return seen.state, seen.why, seen.nodes
+        return "lost", "the queue does not know it any more, and it wrote no end", ()
+    if written in ENDED:
+        return written, "", ()
+    if record.host != socket.gethostname():
+        return "running", f"as it was last seen; whether it still runs can be told on {record.host} only", ()
+    if identified(record.pid) == record.process:
+        return "running", "", ()
+    return "lost", "the program that started it is gone, and wrote no end", ()

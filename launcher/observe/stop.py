@@ -1,0 +1,52 @@
+"""Ending a run: the program that started it is asked, or its queue; never a process that is not known to be ours."""
+
+import getpass
+import os
+import signal
+import socket
+from pathlib import Path
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.processes import identified
+from launcher.executors.record import Record, write_status
+from launcher.executors.registry import get_executor
+from launcher.observe.state import state_of
+
+
+class CannotStop(Exception):
+    """The run is not ours to stop, or not there any more; the message says why."""
+
+
+def stop_run(record: Record) -> None:
+    """Ask a run to end.
+
+    Raises:
+        CannotStop: it has ended, is somebody else's, or is on another machine.
+    """
+    state = state_of(record, deep=False)
+    if state.ended:
+        raise CannotStop(f"run {record.id} is over: {state.state}" + (f" ({state.why})" if state.why else ""))
+    own = _user()
+    if record.user != own:
+        raise CannotStop(f"run {record.id} belongs to {record.user}, and you are {own}: nothing was stopped")
+    executor = get_executor(record.executor)
+    if executor is not None and not executor.foreground:
+        try:
+            executor.stop(record.handle)
+        except CannotStart as error:
+            raise CannotStop(str(error)) from None
+        if state.state == "queued":
+            write_status(Path(record.folder), "stopped", None, why="before it began")
+        return
+    if record.host != socket.gethostname():
+        raise CannotStop(f"run {record.id} was started on {record.host}: launch stop {record.id} works there")
+    if identified(record.pid) != record.process:
+        raise CannotStop(f"run {record.id}: process {record.pid} is not the one that started it any more")
+    os.kill(record.pid, signal.SIGTERM)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,171 @@
+"""Jobs through a real Slurm without accounting: submitted, seen, ended, started again, and refused in its own words."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.machines import Site, lacking, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
+
+
+def status(site: Site, run: str = "qwen3_8b-1") -> dict[str, object]:
+    return site.launch("status", run, "--json").json  # type: ignore[no-any-return]
+
+
+def job_of(site: Site) -> str:
+    return str(json.loads((site.folder / "out/run/run.json").read_text())["handle"]["job"])
+
+
+def test_a_job_is_submitted_seen_and_waited_for(site: Site):
+    site.program('echo "devices $CUDA_VISIBLE_DEVICES"; step 1; sleep 3; step 2')
+    words = [word for word in site.words("slurm", 3) if word != "cluster.gres=''"]
+    submitted = site.launch("run", *words, "cluster.gres=gpu:2", "cluster.time_limit=10", "--json")
+    assert submitted.code == 0, submitted
+    assert submitted.json["id"] == "qwen3_8b-1"
+    wait_until(lambda: status(site)["state"] == "running", 20)
+    followed = site.launch("logs", "qwen3_8b-1", "-f", "--grep", "iteration|devices")
+    assert sorted(set(followed.out.splitlines())) == sorted(
+        f"node{node}: {line}"
+        for node in range(3)
+        for line in ("devices 0,1", "{'loss': 1.0, 'iteration': '1/10'}", "{'loss': 1.0, 'iteration': '2/10'}")
+    )
+    shown = status(site)
+    assert (shown["state"], shown["code"], shown["machines"]) == ("done", 0, ["n1", "n2", "n3"])
+    assert "master n1:" in site.log(2)
+    assert not site.left()
+
+
+def test_the_first_failure_is_the_exit_code(site: Site):
+    site.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 300')
+    started = time.monotonic()
+    done = site.launch("run", *site.words("slurm"), "--wait", "--json")
+    assert time.monotonic() - started < 60
+    assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 7, "failed")
+    assert done.json["failure"]["reason"] == "missing-file"
+    assert done.json["failure"]["host"] == "n2"
+    assert not site.left()
+
+
+def test_a_waiting_job_says_why_and_can_be_stopped(site: Site):
+    site.program("step 1")
+    done = site.launch("run", *site.words("slurm"), 'cluster.sbatch_options=["--begin=now+1hour"]')
+    assert done.code == 0, done
+    shown = status(site)
+    assert (shown["state"], shown["why"]) == ("queued", "Slurm: PENDING BeginTime")
+    assert site.launch("stop", "qwen3_8b-1").code == 0
+    assert status(site)["state"] == "stopped"
+    assert site.launch("stop", "qwen3_8b-1").code == 1
+
+
+@pytest.mark.parametrize("by", ["launch", "scancel"])
+def test_a_stopped_job_gives_ranks_time_to_save(site: Site, by: str):
+    site.program("trap 'sleep 1; touch saved.$NODE_RANK; exit 0' TERM; step 1; while :; do sleep 0.2; done")
+    assert site.launch("run", *site.words("slurm")).code == 0
+    wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
+    if by == "launch":
+        stopped = site.launch("stop", "qwen3_8b-1")
+        assert stopped.code == 0, stopped
+    else:
+        site.machines.slurm("scancel", job_of(site))
+    wait_until(lambda: status(site)["state"] == "stopped")
+    assert {path.name for path in site.folder.glob("saved.*")} == {"saved.0", "saved.1"}
+    wait_until(lambda: not site.left(), 20)
+
+
+RESUMES = """step 1
+if [ -z "$load" ]; then
+  [ "$NODE_RANK" != 0 ] || checkpoint 5
+  step 6
+  sleep 1
+  FAIL
+fi
+[ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9
+step 10"""
+
+
+def test_a_failed_job_starts_again_from_its_last_checkpoint(site: Site):
+    site.program(RESUMES.replace("FAIL", 'if [ "$NODE_RANK" = 1 ]; then exit 3; fi; sleep 300'))
+    done = site.launch("run", *site.words("slurm"), "fault_tolerance.max_restarts=1", "--wait")
+    assert done.code == 0, (done, site.log(0), site.log(1))
+    assert "load=" + str(site.folder / "out/checkpoints/v0/checkpoint-5") in site.log(1)
+    assert status(site)["restarts"] == 1
+
+
+def test_a_job_is_requeued_when_a_node_dies_and_goes_on_elsewhere(site: Site):
+    site.program(RESUMES.replace("FAIL", "sleep 300"))
+    assert site.launch("run", *site.words("slurm")).code == 0
+    wait_until(lambda: "6/10" in site.log(0) and "6/10" in site.log(1))
+    (second,) = [name for name in status(site)["machines"] if name != "n1"]  # type: ignore[union-attr]
+    try:
+        for text in ("run/node.sh", "slurm", "bin/megatron", "sleep 300"):  # the node is gone with all it ran
+            assert site.machines.kill(second, text), text
+        wait_until(lambda: status(site)["state"] == "queued", 60, str(status(site)))
+        site.machines.slurm("scontrol", "update", f"JobId={job_of(site)}", "StartTime=now")
+        wait_until(lambda: status(site)["state"] == "done", 200, str(status(site)))
+        assert second not in status(site)["machines"]  # type: ignore[operator]
+        assert "10/10" in site.log(0)
+    finally:
+        site.machines.call("slurmd", second)
+        wait_until(lambda: site.machines.slurm("sinfo", "-h", "-N", "-o", "%t").split() == ["idle"] * 3, 60)
+
+
+def test_a_hang_is_ended(site: Site):
+    site.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 305')
+    words = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait")
+    done = site.launch("run", *site.words("slurm"), *words)
+    assert done.code == 0, done
+    assert "no new iteration for" in (site.folder / "out/logs/slurm.log").read_text()
+
+
+REFUSED = {
+    "partition": ("cluster.partition=nosuch", "invalid partition specified: nosuch"),
+    "nodes": ("cluster.nodes=12", "Requested node configuration is not available"),
+    "option": ('cluster.sbatch_options=["--no-such-option"]', "unrecognized option"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_slurms_own_refusal_is_passed_on_and_nothing_is_written(site: Site, case: tuple[str, str]):
+    word, message = case
+    site.program("step 1")
+    done = site.launch("run", *site.words("slurm"), word)
+    assert done.code == 1, done
+    assert message in done.err
+    assert not (site.folder / "out").exists()
+    assert site.machines.slurm("squeue", "-h") == ""
+    assert site.launch("ps", "--json").json == []
+
+
+def test_a_taken_port_is_avoided(site: Site):
+    site.program("step 1")
+    listen = (
+        "import socket,time\nheld=[socket.create_server(('', p)) for p in range(20000, 20200)]\nprint(1, flush=True)"
+    )
+    with site.machines.holding("n1", listen + "\ntime.sleep(100)"):
+        done = site.launch("run", *site.words("slurm"), "--wait")
+        assert done.code == 0, done
+    port = int(site.log(0).partition(", load")[0].rpartition(":")[2])
+    assert port >= 20200
+
+
+def test_a_sweep_is_one_array(site: Site):
+    site.program('echo "lr $*" | grep -o "learning_rate [^ ]*\\|--lr [^ ]*"; step 1')
+    words = [word for word in site.words("slurm") if not word.startswith("output_dir")]
+    done = site.launch("run", "-m", *words, "optimizer.lr=1e-4,2e-4,3e-4", "cluster.array_limit=2", "--json")
+    assert done.code == 0, done
+    jobs = [tree["handle"]["job"] for tree in done.json]
+    assert len({job.partition("_")[0] for job in jobs}) == 1
+    assert [job.partition("_")[2] for job in jobs] == ["0", "1", "2"]
+    wait_until(lambda: all(row["state"] == "done" for row in site.launch("ps", "--json").json), 60)
+    rates = [(Path(tree["output_dir"]) / "logs" / "node0.log").read_text() for tree in done.json]
+    assert len(set(rates)) == 3
+
+
+def test_a_forgotten_job_is_told_by_its_directory(site: Site):
+    site.program("step 1")
+    assert site.launch("run", *site.words("slurm"), "--wait").code == 0
+    shown = site.launch("status", "out", "--json", env={"PATH": "/usr/bin:/bin", "SLURM_CONF": "/none"})
+    assert shown.json["state"] == "done"

@@ -1,0 +1,128 @@
+"""The real megatron-core on several machines: interrupted and resumed, it ends with the loss of a run in one piece."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.machines import Site, lacking, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
+pytest.importorskip("megatron.core")
+
+JOB = (
+    "+recipe=tiny_qwen3",
+    "backend=megatron_lm",
+    "runtime=rehearsal",
+    "schedule.train_iters=12",
+    "schedule.lr_warmup_iters=2",
+    "checkpoint.save_interval=4",
+    "batch.global_batch_size=12",
+    "batch.micro_batch_size=1",
+    "batch.seq_length=64",
+)
+
+
+def words(site: Site, executor: str, nodes: int, devices: int, folder: str) -> tuple[str, ...]:
+    hosts = ",".join(f"n{number}" for number in range(1, nodes + 1))
+    by = {
+        "ssh": ("cluster=ssh", f"cluster.hosts=[{hosts}]", site.machines.ssh_options),
+        "slurm": ("cluster=slurm",),
+    }[executor]
+    size = (f"cluster.nodes={nodes}", f"cluster.devices_per_node={devices}", f"output_dir={folder}")
+    return (*JOB, *by, *size)
+
+
+def losses(site: Site, folder: str) -> dict[int, str]:
+    """Return the loss of each iteration as printed; of one that was done twice, the last."""
+    found: dict[int, str] = {}
+    for log in sorted((site.folder / folder / "logs").glob("node*.log")):
+        for line in log.read_text().splitlines():
+            match = re.search(r"iteration +(\d+)/12 \| loss ([\d.]+)", line)
+            if match:
+                found[int(match[1])] = match[2]
+    return found
+
+
+def rank_processes(site: Site, node: str) -> list[int]:
+    """Return the ranks on a machine: children of torchrun that run the trainer."""
+    found = []
+    for pid, line in site.machines.processes(node):
+        if "launcher.rehearse.core" in line and "torchrun" not in line and "LOCAL_RANK" in environ_of(pid):
+            found.append(pid)
+    return found
+
+
+def environ_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def test_a_killed_rank_costs_time_and_nothing_else(site: Site):
+    """Uninterrupted through Slurm, interrupted over ssh: the same losses to the last digit."""
+    whole = site.launch("run", *words(site, "slurm", 2, 2, "whole"), "--wait", "--json", timeout=300)
+    assert whole.code == 0, whole
+    process = site.start("run", *words(site, "ssh", 2, 2, "broken"), "fault_tolerance.max_restarts=1")
+    log = site.folder / "broken" / "logs" / "node0.log"
+    wait_until(lambda: log.exists() and "iteration  6/12" in log.read_text(), 200)
+    os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, out
+    assert "goes on from" in out
+    assert len(losses(site, "whole")) == 12
+    assert losses(site, "broken") == losses(site, "whole")
+    status = json.loads((site.folder / "broken/run/status.json").read_text())
+    assert (status["state"], status["restarts"]) == ("done", 1)
+    assert not site.left()
+
+
+def test_three_nodes_through_slurm_go_on_after_a_node_is_gone(site: Site):
+    whole = site.launch("run", *words(site, "ssh", 3, 1, "whole"), "--json", timeout=300)
+    assert whole.code == 0, whole
+    done = site.launch("run", *words(site, "slurm", 3, 1, "out"), "--json")
+    assert done.code == 0, done
+    run_id = done.json["id"]
+
+    def state() -> str:
+        return str(site.launch("status", run_id, "--json").json["state"])
+
+    wait_until(lambda: "iteration  6/12" in site.log(0), 200)
+    job = json.loads((site.folder / "out/run/run.json").read_text())["handle"]["job"]
+    try:
+        for text in ("run/node.sh", "slurm", "torchrun", "rehearse.core"):
+            site.machines.kill("n3", text)
+        wait_until(lambda: state() == "queued", 60)
+        # Down first: a node that came back unnoticed would get the signals that were meant for the run before.
+        site.machines.slurm("scontrol", "update", "NodeName=n3", "State=DOWN", "Reason=test")
+        site.machines.call("slurmd", "n3")
+        site.machines.slurm("scontrol", "update", "NodeName=n3", "State=RESUME")
+        wait_until(lambda: "idle" in site.machines.slurm("sinfo", "-h", "-n", "n3", "-o", "%t"), 60)
+
+        def is_done() -> bool:
+            now = state()
+            if now == "queued":  # Slurm would wait two minutes
+                site.machines.slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+            return now == "done"
+
+        wait_until(is_done, 400, site.log(0)[-3000:])
+    finally:
+        site.machines.call("slurmd", "n3", check=False)
+    assert losses(site, "out") == losses(site, "whole")
+    assert len(losses(site, "out")) == 12
+
+
+def test_a_failure_of_one_rank_is_told_as_that_rank_s(site: Site):
+    """Rank 1 alone cannot write its checkpoint: the others only lose their connection."""
+    process = site.start("run", *words(site, "ssh", 2, 2, "out"))
+    wait_until(lambda: "iteration  2/12" in site.log(0), 200)
+    os.kill(rank_processes(site, "n1")[-1], signal.SIGSEGV)
+    out, _ = process.communicate(timeout=200)
+    assert process.returncode == 1
+    shown = site.launch("status", "out", "--json").json
+    assert shown["failure"]["rank"] == 1, (shown, out[-3000:])
+    assert shown["failure"]["host"] == "n1"

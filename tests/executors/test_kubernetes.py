@@ -1,0 +1,281 @@
+"""Manifests: what the API servers' own schemas take, of a size that does not grow with what nodes have in common."""
+
+import copy
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.kubernetes import EXECUTOR
+from launcher.executors.kubernetes_objects import name_of
+from launcher.executors.render import Place
+from launcher.job import Job
+from launcher.job.pods import pods_of
+from launcher.plan import LaunchPlan, NodePlan, Start, Watch
+from launcher.rules.engine import load, run
+from launcher.rules.registry import Facts
+from tests.conftest import make_job
+
+load()
+PLACE = Place(id="Qwen3_8b-2", folder="/shared/it's here/out", launch_dir="/shared/it's here")
+SCHEMAS = Path(__file__).parent / "schemas"
+KINDS = ("job", "trainjob", "volcano")
+# Everything that a site may ask for.
+SITE: dict[str, Any] = {
+    "container": "registry.example/megatron:1",
+    "namespace": "training",
+    "context": "big",
+    "resources": ["rdma/hca_shared=1"],
+    "cpus_per_task": 64,
+    "memory": "900Gi",
+    "volumes": ["pvc:data:/data", "pvc:data:/models:ro", "nfs:10.0.0.1/export/x:/x", "host:/mnt/nvme:/nvme"],
+    "container_mounts": ["/etc/site:/etc/site"],
+    "work_dir": "/data/me",
+    "shm_size": "64Gi",
+    "node_selector": ["nvidia.com/gpu.product=H200"],
+    "tolerations": ["nvidia.com/gpu:NoSchedule", "team=llm:NoExecute", "spot"],
+    "service_account": "trainer",
+    "image_pull_secrets": ["registry"],
+    "queue": "llm",
+    "labels": ["team=llm"],
+    "annotations": ["note=any words, at all"],
+    "capabilities": ["IPC_LOCK"],
+    "time_limit": "2-12:00:00",
+}
+
+
+def job_of(kind: str, nodes: int = 2, device: str = "cuda", **cluster: object) -> Job:
+    words = {
+        "executor": "kubernetes",
+        "kind": kind,
+        "master_addr": None,
+        "nodes": nodes,
+        "devices_per_node": 8,
+        **cluster,
+    }
+    known = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
+    return make_job({"cluster": known, "hardware": {"device": device}})
+
+
+def plan(kind: str, nodes: int = 2, *, max_restarts: int = 0, words: int = 1, **cluster: Any) -> LaunchPlan:
+    job = job_of(kind, nodes, **{"container": "i:1", **cluster})
+
+    def node(rank: int, *more: str) -> NodePlan:
+        line = ("torchrun", "--node_rank", str(rank), "--master_addr", "${MASTER_ADDR}", "--master_port", "20001")
+        pattern = ("--pattern", "([0]*3+[1]*58)" * words)
+        return NodePlan(rank=rank, argv=(*line, "${MEGATRON_LM_PATH}/x.py", "${WANDB_API_KEY}", *pattern, *more))
+
+    return LaunchPlan(
+        nodes=tuple(node(rank) for rank in range(nodes)),
+        output_dir="out",
+        start=Start(
+            executor="kubernetes",
+            name="x",
+            devices_per_node=8,
+            max_restarts=max_restarts,
+            pods=pods_of(job, native=True),
+        ),
+        resume=LaunchPlan(nodes=tuple(node(rank, "--load", "${LAUNCH_RESUME}") for rank in range(nodes))),
+        watch=Watch(checkpoints="out/checkpoints", trackers=(("", "latest"),), iteration_line="iteration +[0-9]+"),
+    )
+
+
+def manifest(*args: Any, **more: Any) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(EXECUTOR.render(plan(*args, **more), PLACE)[-1].content))
+
+
+def faults(tree: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Return what a CRD's schema says against an object; like the API server with strict fields, unknown ones too."""
+    jsonschema = pytest.importorskip("jsonschema")
+    errors = jsonschema.Draft202012Validator(strict(schema)).iter_errors(tree)
+    return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in errors]
+
+
+def strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(value) for key, value in schema.items()}
+    if schema.get("x-kubernetes-int-or-string"):
+        made.pop("anyOf", None)
+        made["type"] = ["integer", "string"]
+    if isinstance(schema.get("properties"), dict) and "type" in schema and schema["properties"]:
+        made.setdefault("additionalProperties", bool(schema.get("x-kubernetes-preserve-unknown-fields")))
+    return made
+
+
+def check(tree: dict[str, Any]) -> list[str]:
+    group = tree["apiVersion"].partition("/")[0]
+    own = {"trainer.kubeflow.org": "trainjob", "batch.volcano.sh": "volcano"}.get(group)
+    if own is not None:
+        return faults(tree, json.loads((SCHEMAS / f"{own}.json").read_text()))
+    kubernetes_validate = pytest.importorskip("kubernetes_validate")
+    try:
+        kubernetes_validate.validate(tree, kubernetes_validate.latest_version(), strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return [error.message]
+    return []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("site", [{}, SITE], ids=["plain", "everything"])
+def test_manifests_are_what_the_published_schemas_take(kind, site):
+    made = manifest(kind, **site)
+    assert [tree["kind"] for tree in made][-1] == {"trainjob": "TrainJob"}.get(kind, "Job")
+    assert {f"{tree['kind']}: {text}" for tree in made for text in check(tree)} == set()
+
+
+@pytest.mark.parametrize("kind", ["job", "volcano"])
+def test_pods_on_the_node_s_network_or_of_a_priority_are_taken_too(kind):
+    made = manifest(kind, host_network=True, priority_class="high", device="npu", rank_table=kind == "volcano")
+    assert [text for tree in made for text in check(tree)] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_check_finds_a_misspelt_field(kind):
+    """The tests above would be worth nothing if it did not."""
+    tree = copy.deepcopy(manifest(kind)[-1])
+    tree["spec"]["completionMod"] = "Indexed"
+    assert "completionMod" in " ".join(check(tree))
+
+
+def pod_of(tree: dict[str, Any]) -> dict[str, Any]:
+    spec = tree["spec"]
+    if "tasks" in spec:
+        return spec["tasks"][0]["template"]["spec"]  # type: ignore[no-any-return]
+    if "runtimePatches" in spec:
+        runtime = spec["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"][0]
+        pod = runtime["template"]["spec"]["template"]["spec"]
+        trainer = {**spec["trainer"], "resources": spec["trainer"].get("resourcesPerNode")}
+        return {**pod, "containers": [{**pod["containers"][0], **trainer}]}
+    return spec["template"]["spec"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_site_s_wishes_reach_the_pods(kind):
+    job = manifest(kind, **SITE)[-1]
+    pod = pod_of(job)
+    (container,) = pod["containers"]
+    assert job["metadata"]["namespace"] == "training"
+    assert container["image"] == "registry.example/megatron:1"
+    limits = container["resources"]["limits"]
+    assert limits == {"nvidia.com/gpu": "8", "rdma/hca_shared": "1", "memory": "900Gi"}
+    assert container["resources"]["requests"]["cpu"] == "64"
+    assert pod["nodeSelector"] == {"nvidia.com/gpu.product": "H200"}
+    assert {"key": "team", "operator": "Equal", "value": "llm", "effect": "NoExecute"} in pod["tolerations"]
+    assert {"key": "spot", "operator": "Exists"} in pod["tolerations"]
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert container["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert mounts["/models"]["readOnly"]
+    assert mounts["/models"]["name"] == mounts["/data"]["name"], "one claim is one volume"
+    assert {"/run/launch", "/dev/shm", "/x", "/nvme", "/etc/site"} < set(mounts)
+    queue = job["spec"]["queue"] if kind == "volcano" else job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]
+    assert queue == "llm"
+    assert "216000" in json.dumps(job)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_secrets_are_references_and_other_variables_are_handed_on(kind, monkeypatch):
+    for name in ("WANDB_API_KEY", "HF_TOKEN", "MEGATRON_LM_PATH"):
+        monkeypatch.setenv(name, f"value-of-{name}")
+    made = plan(kind)
+    files = EXECUTOR.render(made, PLACE)
+    assert "value-of-HF_TOKEN" not in "".join(file.content for file in files)
+    assert "value-of-WANDB_API_KEY" not in "".join(file.content for file in files)
+    env = {each["name"]: each for each in pod_of(manifest(kind)[-1])["containers"][0]["env"]}
+    reference = {"name": "launch-secrets", "key": "WANDB_API_KEY", "optional": False}
+    assert env["WANDB_API_KEY"]["valueFrom"] == {"secretKeyRef": reference}, "the plan needs it"
+    assert env["HF_TOKEN"]["valueFrom"]["secretKeyRef"]["optional"], "libraries may read it"
+    assert env["MEGATRON_LM_PATH"] == {"name": "MEGATRON_LM_PATH", "value": "value-of-MEGATRON_LM_PATH"}
+
+
+def test_ascend_s_rank_table_is_the_controller_s_configmap():
+    rings, job = manifest("volcano", device="npu", rank_table=True)[1:]
+    assert rings["metadata"]["name"] == f"rings-config-{job['metadata']['name']}"
+    assert rings["metadata"]["labels"]["ring-controller.atlas"] == "ascend-910"
+    pod = pod_of(job)
+    assert pod["containers"][0]["resources"]["limits"] == {"huawei.com/Ascend910": "8"}
+    assert {"name": "RANK_TABLE_FILE", "value": "/user/serverid/devindex/config/hccl.json"} in pod["containers"][0][
+        "env"
+    ]
+
+
+def test_volcano_starts_all_again_and_the_others_end():
+    assert manifest("volcano", max_restarts=3)[-1]["spec"]["maxRetry"] == 3
+    assert manifest("volcano", max_restarts=3)[-1]["spec"]["policies"][0]["action"] == "RestartJob"
+    assert manifest("volcano")[-1]["spec"]["policies"][0]["action"] == "TerminateJob"
+    assert manifest("job")[-1]["spec"]["backoffLimit"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_size_does_not_grow_with_nodes(kind):
+    small, large = (len(EXECUTOR.render(plan(kind, nodes), PLACE)[-1].content) for nodes in (100, 1250))
+    assert large - small < 20
+
+
+def test_scripts_that_no_configmap_holds_are_refused():
+    with pytest.raises(CannotStart, match="a ConfigMap holds"):
+        EXECUTOR.render(plan("job", words=60_000), PLACE)
+
+
+def test_names_are_those_of_kubernetes_and_of_one_run():
+    names = [name_of(replace(PLACE, id=id)) for id in ("Qwen3_8b-2", "_" * 9, "7b", "x" * 200)]
+    assert all(len(name) <= 45 and name == name.lower() and name[0].isalpha() for name in names)
+    assert name_of(PLACE) != name_of(replace(PLACE, folder="/another/person"))
+
+
+# field, words, what the message says
+BAD = (
+    ("container", None, "names no image"),
+    ("volumes", ("data:/data",), "is no kind of volume"),
+    ("volumes", ("pvc:data:data",), "absolute path"),
+    ("volumes", ("pvc:My Data:/data",), "is no name in Kubernetes"),
+    ("container_mounts", ("data:/data",), "begins with /"),
+    ("tolerations", ("gpu:Never",), "effect 'Never' is unknown"),
+    ("node_selector", ("gpu",), "is not NAME=VALUE"),
+    ("labels", ("team=a b",), "is no label"),
+    ("resources", ("rdma/hca=many",), "is no quantity"),
+    ("memory", "500 GB", "is no quantity"),
+    ("shm_size", "half", "is no quantity"),
+    ("namespace", "My_Space", "is no name"),
+    ("image_pull_secrets", ("a/b",), "is no name"),
+    ("time_limit", "tomorrow", "is no time"),
+    ("work_dir", "runs", "is not an absolute folder"),
+    ("rank_table", True, "cluster.kind=volcano"),
+)
+
+
+@pytest.mark.parametrize("field, words, says", BAD, ids=[f"{field}-{says[:12]}" for field, _, says in BAD])
+def test_a_bad_field_is_named(field, words, says):
+    found = list(_findings(job_of("job", **{"container": "i:1", field: words})))
+    assert [(finding.fields[0], says in finding.message) for finding in found] == [(f"cluster.{field}", True)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_that_a_site_may_ask_for_is_no_mistake(kind):
+    assert list(_findings(job_of(kind, **SITE))) == []
+
+
+def test_a_kind_that_cannot_restart_is_refused():
+    job = job_of("job", container="i:1")
+    job = replace(job, fault_tolerance=replace(job.fault_tolerance, max_restarts=2))
+    (finding,) = _findings(job)
+    assert "cluster.kind=volcano can" in finding.message
+
+
+def test_a_hang_that_nobody_would_see_is_refused():
+    job = job_of("volcano", container="i:1")
+    job = replace(job, fault_tolerance=replace(job.fault_tolerance, hang_minutes=5.0))
+    (finding,) = _findings(job)
+    assert "hang_minutes" in finding.message
+
+
+def _findings(job: Job) -> Iterator[Any]:
+    return (finding for finding in run(Facts(job=job)) if finding.rule == "K8S-FIELD")

@@ -1,0 +1,240 @@
+"""Jobs on a cluster behind a stand-in for kubectl, whose pods are processes: from submission to the last line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.machines import PROGRAM
+from tests.conftest import ROOT, Finished
+
+STUB = Path(__file__).parent / "stub"
+
+
+def lacking() -> str:
+    """Return why pods cannot be made here; "" if they can."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return "namespaces need root and util-linux"
+    tried = subprocess.run(["unshare", "-m", "-u", "-p", "-f", "true"], capture_output=True, text=True, check=False)
+    return tried.stderr.strip()
+
+
+pytestmark = pytest.mark.skipif(bool(lacking()), reason=lacking() or "-")
+SECRET = "a-value-that-nobody-may-write"
+
+
+@dataclass
+class Cluster:
+    """A folder to launch from, and the stand-in's state."""
+
+    folder: Path
+    state: Path
+
+    def program(self, body: str) -> None:
+        """Write what `megatron` does in the pods; functions `step N` and `checkpoint N` are there."""
+        program = self.folder / "env" / "bin" / "megatron"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(PROGRAM + body + "\n")
+        program.chmod(0o755)
+
+    def words(self, kind: str = "job", nodes: int = 2) -> list[str]:
+        """Return the overrides of a job that runs the program."""
+        job = ["+recipe=qwen3_8b", "backend=megatron", "runtime=native", "data.format=messages", "data.paths=[x.jsonl]"]
+        by = ["cluster=kubernetes", f"cluster.kind={kind}", "cluster.container=example.invalid/megatron:1"]
+        size = [f"cluster.nodes={nodes}", "cluster.devices_per_node=8", "estimate.enforce=false"]
+        save = ["batch.global_batch_size=96", "checkpoint.save_interval=5", "output_dir=out"]
+        return [*job, *by, *size, *save, f"cluster.python={self.folder}/env/bin/python"]
+
+    def launch(self, *words: str, env: dict[str, str] | None = None, timeout: float = 240) -> Finished:
+        """Run `launch WORDS` to its end."""
+        (self.folder / "x.jsonl").write_text('{"messages": []}\n' * 200)
+        environ = {
+            **os.environ,
+            "PATH": f"{STUB}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "LAUNCH_HOME": f"{self.folder}.launch",
+            "KUBECTL_STUB": str(self.state),
+            "OMP_NUM_THREADS": "1",
+            **(env or {}),
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "launcher", *words],
+            cwd=self.folder,
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Finished(done)
+
+    def status(self, run: str = "qwen3_8b-1") -> Any:
+        return self.launch("status", run, "--json").json
+
+    def left(self) -> list[str]:
+        """Return the objects that are still there."""
+        return [str(path.relative_to(self.state)) for path in (self.state / "objects").rglob("*.json")]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    """A cluster without jobs."""
+    state = tmp_path / "cluster"
+    (state / "secrets" / "launch-secrets").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    return Cluster(folder=tmp_path / "here", state=state)
+
+
+def wait_until(true: Callable[[], object], seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("kind", ["job", "trainjob", "volcano"])
+def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
+    (cluster.state / "secrets/launch-secrets/HF_TOKEN").write_text(SECRET)
+    cluster.program('step 1; [ "$HF_TOKEN" = ' + SECRET + ' ] && echo "the secret is there"; echo "[rank3] of it"')
+    done = cluster.launch("run", *cluster.words(kind), "--wait", env={"HF_TOKEN": SECRET, "WANDB_API_KEY": SECRET})
+    assert done.code == 0, done
+    assert "node1: {'loss': 1.0, 'iteration': '1/10'}" in done.out
+    assert done.out.count("the secret is there") == 2
+    shown = cluster.status()
+    assert (shown["state"], shown["code"], len(shown["machines"])) == ("done", 0, 2)
+    assert [end["code"] for end in shown["exits"]] == [0, 0]
+    log = cluster.launch("logs", "qwen3_8b-1", "--rank", "11").out
+    assert log == "", "rank 11 is the fourth of node 1, whose lines are marked with its own number"
+    assert cluster.launch("logs", "qwen3_8b-1", "--rank", "3").out == "of it\n" * 1
+    assert "master " in (cluster.folder / "out/logs/node1.log").read_text()
+    written = [path for path in (cluster.folder.parent).rglob("*") if path.is_file()]
+    holding = [path for path in written if SECRET.encode() in path.read_bytes() and path.name != "megatron"]
+    assert [path.name for path in holding] == ["HF_TOKEN"], "only the cluster's own Secret holds it"
+
+
+def test_the_first_failure_is_the_exit_code(cluster: Cluster):
+    cluster.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 300')
+    done = cluster.launch("run", *cluster.words(), "--wait", "--json")
+    assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 7, "failed"), done
+    assert done.json["failure"]["reason"] == "missing-file"
+    shown = cluster.status()
+    assert {end["node"]: end["how"] for end in shown["exits"]} == {0: "stopped", 1: ""}
+    assert "BackoffLimitExceeded" in shown["why"]
+
+
+def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
+    cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
+    assert cluster.launch("run", *cluster.words()).code == 0
+    wait_until(lambda: "iteration" in cluster.launch("logs", "qwen3_8b-1", "--rank", "8").out)
+    assert cluster.status()["state"] == "running"
+    stopped = cluster.launch("stop", "qwen3_8b-1")
+    assert stopped.code == 0, stopped
+    assert "saved" in (cluster.folder / "out/logs/node0.log").read_text()
+    assert cluster.status()["state"] == "stopped"
+    assert cluster.left() == []
+    assert cluster.launch("stop", "qwen3_8b-1").code == 1
+
+
+def test_volcano_starts_all_again_from_the_last_checkpoint(cluster: Cluster):
+    cluster.program(
+        'step 1; if [ -z "$load" ]; then [ "$NODE_RANK" != 0 ] || { checkpoint 5; step 6; sleep 1; exit 3; };'
+        'sleep 60; fi; [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9; step 10'
+    )
+    done = cluster.launch("run", *cluster.words("volcano"), "fault_tolerance.max_restarts=1", "--wait", "--json")
+    assert (done.code, done.json["state"]) == (0, "done"), done
+    log = (cluster.folder / "out/logs/node1.log").read_text()
+    assert "goes on from " in log
+    assert "10/10" in log
+
+
+def test_a_job_that_waits_says_why(cluster: Cluster):
+    cluster.program("step 1")
+    words = [*cluster.words(), "backend.env.WANDB_API_KEY=x"]
+    assert cluster.launch("run", *words).code == 0
+    wait_until(lambda: cluster.status()["why"])
+    shown = cluster.status()
+    assert (shown["state"], shown["why"]) == (
+        "queued",
+        'CreateContainerConfigError: secret "launch-secrets" not found',
+    )
+    assert cluster.launch("stop", "qwen3_8b-1").code == 0
+
+
+FORBIDDEN = 'Error from server (Forbidden): jobs.batch is forbidden: User "me" cannot create resource "jobs"'
+REFUSED = "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?"
+
+
+@pytest.mark.parametrize("says", [FORBIDDEN, REFUSED])
+def test_kubectl_s_own_words_are_passed_on_and_nothing_is_left(cluster: Cluster, says: str):
+    cluster.program("step 1")
+    done = cluster.launch("run", *cluster.words(), env={"KUBECTL_STUB_SAYS": says})
+    assert done.code == 1
+    assert says in done.err
+    assert not (cluster.folder / "out").exists()
+    assert not list(cluster.folder.with_suffix(".launch").rglob("*.json"))
+
+
+def test_an_unknown_namespace_is_the_cluster_s_answer(cluster: Cluster):
+    cluster.program("step 1")
+    done = cluster.launch("run", *cluster.words(), "cluster.namespace=nowhere")
+    assert done.code == 1
+    assert 'namespaces "nowhere" not found' in done.err
+
+
+def test_no_kubectl_says_where_to_get_it(cluster: Cluster):
+    cluster.program("step 1")
+    done = cluster.launch("run", *cluster.words(), env={"PATH": str(cluster.folder)})
+    assert done.code == 1
+    assert "no kubectl on the PATH" in done.err
+
+
+def test_a_cluster_that_does_not_answer_loses_no_job(cluster: Cluster):
+    cluster.program("step 1; sleep 3; step 2")
+    assert cluster.launch("run", *cluster.words()).code == 0
+    away = cluster.launch("status", "qwen3_8b-1", "--json", env={"KUBECTL_STUB_SAYS": REFUSED}).json
+    assert away["state"] == "running"
+    assert REFUSED in away["why"]
+    refused = cluster.launch("stop", "qwen3_8b-1", env={"KUBECTL_STUB_SAYS": REFUSED})
+    assert refused.code == 1
+    assert REFUSED in refused.err
+    wait_until(lambda: cluster.status()["state"] == "done")
+
+
+def test_the_manifest_runs_without_the_launcher(cluster: Cluster):
+    cluster.program("step 1")
+    shown = cluster.launch("dry-run", *cluster.words(), "--format", "submit")
+    assert shown.code == 0, shown
+    environ = {**os.environ, "KUBECTL_STUB": str(cluster.state)}
+    applied = subprocess.run(
+        [STUB / "kubectl", "apply", "-f", "-", "-o", "name"],
+        input=shown.out,
+        text=True,
+        env=environ,
+        check=True,
+        cwd="/",
+    )
+    assert applied.returncode == 0
+    wait_until(lambda: list((cluster.state / "status").glob("*.json")) if (cluster.state / "status").is_dir() else ())
+    (status,) = (cluster.state / "status").glob("*.json")
+    assert json.loads(status.read_text())["conditions"][0]["type"] == "Complete"
+
+
+@pytest.mark.slow
+def test_the_real_megatron_core_trains_on_two_pods(cluster: Cluster):
+    pytest.importorskip("megatron.core")
+    size = ("cluster.nodes=2", "cluster.devices_per_node=1", "cluster.container=example.invalid/megatron:1")
+    batch = ("batch.global_batch_size=12", "batch.micro_batch_size=1", "batch.seq_length=64")
+    steps = ("schedule.train_iters=6", "schedule.lr_warmup_iters=2", "checkpoint.save_interval=3", "output_dir=out")
+    job = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "cluster=kubernetes")
+    done = cluster.launch("run", *job, *size, *batch, *steps, "--wait")
+    assert done.code == 0, done
+    assert "iteration 6/6" in done.out
+    assert (cluster.folder / "out/checkpoints/latest_checkpointed_iteration.txt").read_text().strip() == "6"

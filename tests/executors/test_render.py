@@ -1,0 +1,76 @@
+"""Rendered files: plain bash that says everything, of a size that does not grow with what nodes have in common."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launcher.executors.registry import EXECUTORS, get_executor
+from launcher.executors.render import Place
+from launcher.plan import LaunchPlan, NodePlan, Start, Watch
+
+PLACE = Place(id="job-1", folder="/shared/it's here/out", launch_dir="/shared/it's here")
+
+
+def plan(nodes: int, **start: object) -> LaunchPlan:
+    def node(rank: int, *more: str) -> NodePlan:
+        words = ("torchrun", "--node_rank", str(rank), "--master_addr", "${MASTER_ADDR}", "--master_port", "20001")
+        return NodePlan(rank=rank, argv=(*words, "x.py", "--pattern", "([0]*3+[1]*58)", *more))
+
+    hosts = tuple(f"node{rank}" for rank in range(nodes))
+    known = {"devices_per_node": 8, "hosts": hosts, "batch_options": (f"--nodes={nodes}",), **start}
+    resume = LaunchPlan(nodes=tuple(node(rank, "--load", "${LAUNCH_RESUME}") for rank in range(nodes)))
+    watch = Watch(checkpoints="out/checkpoints", trackers=(("", "latest"),), iteration_line="iteration +[0-9]+")
+    return LaunchPlan(
+        nodes=tuple(node(rank) for rank in range(nodes)),
+        output_dir="out",
+        start=Start(**known),  # type: ignore[arg-type]
+        resume=resume,
+        watch=watch,
+    )
+
+
+def rendered(name: str, nodes: int, **start: object) -> dict[str, str]:
+    executor = get_executor(name)
+    assert executor is not None
+    return {Path(file.path).name: file.content for file in executor.render(plan(nodes, executor=name, **start), PLACE)}
+
+
+@pytest.mark.parametrize("name", ["ssh", "slurm"])
+def test_every_file_is_bash(name):
+    for file, text in rendered(
+        name, 3, setup=('source "/opt/it is/env.sh"',), max_restarts=2, hang_seconds=60.0
+    ).items():
+        done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
+        assert done.returncode == 0, (file, done.stderr)
+
+
+def test_all_executors_are_there():
+    for name in EXECUTORS:
+        assert get_executor(name) is not None
+    assert get_executor("local") is None
+
+
+def test_the_port_is_found_at_the_start_unless_the_user_chose_it():
+    assert '--master_port "${MASTER_PORT}"' in rendered("ssh", 2)["command.sh"]
+    assert "--master_port 20001" in rendered("ssh", 2, port=20001)["command.sh"]
+
+
+def test_a_site_s_wishes_stand_in_the_batch_script():
+    options = ("--nodes=2", "--partition=a b", "--gres=npu:8", "--exclusive")
+    text = rendered("slurm", 2, batch_options=options, container="img.sqsh", container_mounts=("/data:/data",))[
+        "job.sbatch"
+    ]
+    for line in ("#SBATCH --partition='a b'", "#SBATCH --gres=npu:8", "#SBATCH --exclusive", "#SBATCH --comment=job-1"):
+        assert line in text.splitlines()
+    assert "--container-image=img.sqsh" in text
+    assert text.index("#SBATCH") < text.index("\nid=")
+
+
+@pytest.mark.parametrize("name", ["ssh", "slurm"])
+def test_size_is_linear_in_nodes_with_a_small_slope(name):
+    def size(nodes: int) -> int:
+        return sum(len(text) for text in rendered(name, nodes).values())
+
+    small, large = size(100), size(1000)
+    assert (large - small) / 900 < 20, "a node costs its name, and nothing else"
