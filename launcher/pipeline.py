@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from launcher.job import Job, Origin, with_values
 from launcher.plan import LaunchPlan
-from launcher.rules.engine import load, ordered, run
+from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.finding import Finding
 from launcher.rules.fixes import with_fixes
 from launcher.rules.native import facts_of
@@ -78,7 +78,7 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
     load(backend.rules)
     translation, findings = _judged(job, backend, version)
     if fixes:
-        findings = with_fixes(findings, lambda: variants_of(job))
+        findings = with_fixes(without_echoes(findings), lambda: variants_of(job))
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
 

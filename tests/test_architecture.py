@@ -21,6 +21,7 @@ ARROWS = {
     "observe": {"executors", "plan"},
     "pipeline": {"job", "plan", "rules", "translate"},
     "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
+    "convert": {"job", "models", "translate"},
     "rehearse": {"executors", "job", "pipeline", "plan", "rules", "translate"},
 }
 BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")

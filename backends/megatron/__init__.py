@@ -4,9 +4,12 @@ from functools import cache
 from pathlib import Path
 
 from backends.megatron.effective import effective
+from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch import argv, launch
 from backends.megatron.mapping import table
 from backends.megatron.mapping_merge import prepare
+from backends.megatron.mapping_model import converted_folder
+from backends.megatron.support import SUPPORT
 from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
 from launcher.translate.catalogue import Catalogue, load
@@ -62,6 +65,7 @@ BACKEND = Backend(
     launch=launch,
     native_cpu="backends.megatron.rehearse",
     checkpoint_format="launcher.convert.formats.torch_dist",
+    converted_folder=converted_folder,
     argv=argv,
     prepare=prepare,
     rules=tuple(f"backends.megatron.rules{name}" for name in ("", "_core", "_rlhf", "_seed", "_changes")),
@@ -70,6 +74,8 @@ BACKEND = Backend(
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",
     aliases={"4.6": "4.6.0", "4.0": "4.0.0", "3.12": "3.12.6", "3.6": "3.6.4", "3.5": "3.5.3", "seed": "3.5-dev"},
     entry=ENTRY,
+    environment=ENVIRONMENT,
+    support=SUPPORT,
     started_by=Path(__file__).parent / "catalogue" / "launchers",
     watch=Watch(
         # swift/megatron/callbacks/print.py, on_log; trainers/base.py, save_checkpoint @4.6.0; before 4.0 Megatron-LM's own

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 
+from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch_model import model_files, prepare_model
 from backends.megatron.mapping_model import (
     BRIDGED,
@@ -16,15 +17,10 @@ from launcher.job import Job, Value, output_dir
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import master_addr, master_port
 from launcher.translate.native import NativeArgs
+from launcher.translate.variables import environment
 from launcher.translate.versions import in_range
 
 _COMMANDS = {"pretrain": "pt", "sft": "sft"}
-# Set by 76 of the 112 Megatron scripts of ms-swift's examples (main, 2026-08); swift itself does not set it.
-_CUDA_ENV = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-# Set by 7 and 8 of its 15 Ascend scripts.
-_NPU_ENV = {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True", "TASK_QUEUE_ENABLE": "2"}
-# Megatron-FSDP refuses 1, which swift sets by default (swift/megatron/arguments/megatron_args.py:967 @4.6.0).
-_FSDP_ENV = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 
 
 def command(job: Job) -> str:
@@ -90,13 +86,7 @@ def _environment(job: Job, native: NativeArgs, rank: int) -> dict[str, str]:
     env = {"NPROC_PER_NODE": str(job.cluster.devices_per_node), "MASTER_PORT": str(master_port(job))}
     if job.cluster.nodes > 1:
         env |= {"NNODES": str(job.cluster.nodes), "NODE_RANK": str(rank), "MASTER_ADDR": master_addr(job)}
-    if job.hardware.device == "npu":
-        env |= _NPU_ENV
-    if job.hardware.device == "cuda":
-        env |= _CUDA_ENV
-    if native.get("use_megatron_fsdp"):
-        env |= _FSDP_ENV
-    return {**env, **job.backend.env}
+    return env | environment(ENVIRONMENT, job, native)
 
 
 def _notes(job: Job, native: NativeArgs) -> Iterator[str]:

@@ -112,6 +112,11 @@ def mcore_directory(job: Job) -> str | None:
     return f"{named.rstrip('/').rsplit('/', 1)[-1]}-mcore" if named and from_pretrained(job) else None
 
 
+def converted_folder(job: Job, version: str) -> str | None:
+    """Return the folder that `--load` names without being told; None since 3.10, which reads safetensors."""
+    return None if in_range(version, BRIDGED, None) else mcore_directory(job)
+
+
 def model_rows(version: str) -> tuple[Row, ...]:
     """Return the rows that tell swift which model it trains and from which weights."""
     return (

@@ -1,5 +1,7 @@
 """Rows for how the job is spread over devices and memory: parallelism, recompute, experts, overlap, kernels."""
 
+import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping_rows import (
@@ -175,17 +177,32 @@ def moe_rows(version: str) -> tuple[Row, ...]:
     )
 
 
+# Names of models whose configuration balances by sequence, and of dense ones that are distilled from them.
+_SEQUENCE_BALANCED = re.compile(r"deepseek-(v[23]|r1|moe)|kimi-k2|moonlight", re.IGNORECASE)
+_DENSE = re.compile(r"distill|qwen|llama", re.IGNORECASE)
+
+
 def _load_balancing(version: str) -> Row:
     names = ["aux_loss", "seq_aux_loss", "sinkhorn", "none"]
     if in_range(version, "3.7", None):
         names.insert(2, "global_aux_loss")
-    return one_of(
-        "moe.load_balancing_type",
-        "moe_router_load_balancing_type",
+    path, flag = "moe.load_balancing_type", "moe_router_load_balancing_type"
+    row = one_of(
+        path,
+        flag,
         tuple(names),
-        when=may_be_moe("moe.load_balancing_type"),
+        when=may_be_moe(path),
         note="without it DeepSeek models take seq_aux_loss (mcore_bridge/config/parser.py @1.6.5)",
     )
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        named = str(view.peek("model")).rpartition("/")[2]
+        if view.peek(flag) is None and _SEQUENCE_BALANCED.match(named) and not _DENSE.search(named):
+            return {path: "seq_aux_loss"}
+        return row.read(view) if row.read is not None else {}
+
+    # From 3.6 on the default is the model's (swift/megatron/model/gpt/config.py:25 @3.6.4); before, it is aux_loss.
+    return dataclasses.replace(row, read=read) if in_range(version, "3.6", None) else row
 
 
 def _moe_loss() -> Row:

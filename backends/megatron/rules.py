@@ -76,6 +76,20 @@ DATA = (
         since="4.6",
     ),
     SwiftRule(
+        id="SW-UNEVEN-PP",
+        doc="With one stage the size of the first or last one cannot be given, even where it is all layers.",
+        source=f"{_ARGS}:885; megatron-core 0.12.1 transformer_config.py:824 divides by zero",
+        flags=("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "pipeline_model_parallel_size"),
+        when=lambda v: (
+            # Other sizes are refused everywhere (PAR-UNEVEN-PP).
+            v.job.parallel.pp == 1
+            and v.job.model.num_hidden_layers is not None
+            and v.job.model.num_hidden_layers
+            in (v.decoder_first_pipeline_num_layers, v.decoder_last_pipeline_num_layers)
+        ),
+        say="decoder_first_pipeline_num_layers and decoder_last_pipeline_num_layers need several stages",
+    ),
+    SwiftRule(
         id="SW-SOURCE",
         doc="Something must say what is trained: a model, or a checkpoint that remembers one.",
         source="ms-swift 4.6.0 model_args.py:220, megatron/arguments/sft_args.py:51",

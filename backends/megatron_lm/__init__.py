@@ -5,6 +5,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backends.megatron_lm.environment import ENVIRONMENT
+from backends.megatron_lm.support import SUPPORT
 from launcher.job import Job
 from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
@@ -50,11 +52,21 @@ def _effective(values: "Mapping[str, Any]") -> "dict[str, Any]":
 
 
 _OTHERS = ("pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vlm.py", "pretrain_retro.py")
+# Names of TransformerConfig in `--yaml-cfg` files (yaml_arguments.py:407 core_transformer_config_from_yaml @0.16.1).
+_STORED = {
+    "num_moe_experts": "num_experts",
+    "activation_func=swiglu": "swiglu",
+    "activation_func=squaredrelu": "squared_relu",
+    "activation_func=gelu": "",
+}
+
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": ""},
     others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
     effective=_effective,
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
+    stored_config="yaml-cfg",
+    stored=_STORED,
     renames=_HERE / "renames.json",
     signs=("NCCL_", "NVTE_", "CUDA_VISIBLE_DEVICES", "/workspace/megatron", "GPUS_PER_NODE"),
 )
@@ -63,6 +75,13 @@ RULES = tuple(
     f"backends.megatron_lm.rules_{part}"
     for part in ("arguments", "state", "plain", "config", "config_16", "sizes", "defaults")
 )
+
+
+def _converted_folder(job: Job, version: str) -> str | None:
+    from backends.megatron_lm.mapping_surroundings import starts_from_weights
+
+    return "" if starts_from_weights(job) else None
+
 
 BACKEND = Backend(
     name="megatron_lm",
@@ -74,6 +93,7 @@ BACKEND = Backend(
     launch=_launch,
     native_cpu="backends.megatron_lm.rehearse",
     checkpoint_format="launcher.convert.formats.torch_dist",
+    converted_folder=_converted_folder,
     argv=_argv,
     rules=RULES,
     requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),
@@ -83,6 +103,8 @@ BACKEND = Backend(
     ),
     aliases={"0.16": "0.16.1", "0.12": "0.12.1", "core_v0.16.1": "0.16.1", "core_v0.12.1": "0.12.1"},
     entry=ENTRY,
+    environment=ENVIRONMENT,
+    support=SUPPORT,
     started_by=_HERE / "catalogue" / "launchers",
     watch=Watch(
         # megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1

@@ -1,40 +1,14 @@
 """How Megatron-LM is started: torchrun, once per node, with the script of a checkout that the environment names."""
 
-from dataclasses import dataclass
-
+from backends.megatron_lm.environment import ENVIRONMENT
 from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 from launcher.translate.native import NativeArgs
+from launcher.translate.variables import environment
 
 # A reference: the script and the executors fill it in from the environment, or refuse to start.
 SCRIPT = "${MEGATRON_LM_PATH}/pretrain_gpt.py"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """An environment variable that the backend needs, and where that is said."""
-
-    name: str
-    value: str
-    source: str
-
-
-ENVIRONMENT = (
-    Variable(
-        name="CUDA_DEVICE_MAX_CONNECTIONS",
-        value="1",
-        source="validate_args refuses tp or cp > 1 without it before Blackwell; every example sets it",
-    ),
-)
-_DETERMINISTIC = (
-    Variable(name="NCCL_ALGO", value="Ring", source="validate_args: --deterministic-mode needs a fixed algorithm"),
-    Variable(name="NVTE_ALLOW_NONDETERMINISTIC_ALGO", value="0", source="docs of Transformer Engine"),
-    Variable(name="CUBLAS_WORKSPACE_CONFIG", value=":4096:8", source="torch.use_deterministic_algorithms"),
-)
-_OFFLOADING = (
-    Variable(name="NVTE_CPU_OFFLOAD_V1", value="1", source="validate_args: fine-grained offloading with TE >= 2.10"),
-)
 
 
 def argv(native: NativeArgs) -> list[str]:
@@ -49,13 +23,6 @@ def argv(native: NativeArgs) -> list[str]:
     return words
 
 
-def environment(job: Job, native: NativeArgs) -> dict[str, str]:
-    """Return the environment of every node; what the user sets wins."""
-    variables = ENVIRONMENT + (_DETERMINISTIC if native.has("deterministic-mode") else ())
-    variables += _OFFLOADING if native.has("fine-grained-activation-offloading") else ()
-    return {variable.name: variable.value for variable in variables} | dict(job.backend.env)
-
-
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     """Return the plan: `torchrun … pretrain_gpt.py …` on every node.
 
@@ -63,7 +30,7 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     """
     command = (SCRIPT, *argv(native))
     nodes = tuple(
-        NodePlan(rank=rank, argv=torchrun(job, rank, command), env=environment(job, native))
+        NodePlan(rank=rank, argv=torchrun(job, rank, command), env=environment(ENVIRONMENT, job, native))
         for rank in range(job.cluster.nodes)
     )
     kind = "supervised fine-tuning" if native.has("sft") else "pre-training"

@@ -33,7 +33,7 @@ def virtual_stages() -> Row:
     """Return the row of the interleaved schedule, in chunks per stage."""
     return computed(
         ("parallel.vpp", "parallel.layout"),
-        ("num-virtual-stages-per-pipeline-rank",),
+        ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"),
         _write_chunks,
         _read_chunks,
         note="Of this, --num-layers-per-virtual-pipeline-stage and a layout at most one may be given (validate_args).",

@@ -1,7 +1,16 @@
 """What only plain Megatron-LM refuses: its dialects lift these checks, or stand on an older version."""
 
-from backends.megatron_lm.rules_versions import ONLY_12, ONLY_16, PLAIN, arguments, says
+from collections.abc import Iterator
+
+from backends.megatron_lm.rules_versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, arguments, config, says
+from launcher.job import Value
+from launcher.rules.registry import Facts, Fault, rule
 from launcher.rules.table import declare
+
+_TP, _PP, _CP = "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"
+_ENCODER_TP, _ENCODER_PP = "encoder-tensor-model-parallel-size", "encoder-pipeline-model-parallel-size"
+_SPLIT = "pipeline-model-parallel-split-rank"
+_CHUNKED = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 
 declare(
     (
@@ -183,3 +192,111 @@ declare(
     backends=PLAIN,
     since=ONLY_16[0],
 )
+declare(
+    (
+        says(
+            "MLM-SHARDING-DISTRIBUTED",
+            "data-parallel-sharding-strategy=optim_grads_params",
+            "use-distributed-optimizer",
+            "The strategy gathers weights behind computation, which only the distributed optimizer does.",
+            arguments("495, 503"),
+        ),
+        says(
+            "MLM-SHARDING-LEGACY",
+            "data-parallel-sharding-strategy=optim_grads_params & use-legacy-models",
+            "",
+            "The strategy gathers weights behind computation, which legacy models cannot.",
+            arguments("495, 507"),
+        ),
+    ),
+    backends=BACKENDS,
+    versions=ONLY_12,
+)
+
+
+@rule("MLM-ENCODER", source=arguments("303-317, 346-349"), backends=BACKENDS, versions=ONLY_12)
+def encoder_has_room(facts: Facts) -> Iterator[Fault]:
+    """An encoder of its own takes devices beside the decoder's, at most as many per stage as that has."""
+    tp, encoder_tp, encoder_pp = facts.number(_TP, 1), facts.number(_ENCODER_TP), facts.number(_ENCODER_PP)
+    if encoder_tp > 0 and (facts.number("num-attention-heads") % encoder_tp or encoder_tp > tp):
+        message = f"--{_ENCODER_TP} {encoder_tp} must divide the heads and be at most tp {tp}"
+        yield Fault(message=message, flags=(_ENCODER_TP, _TP))
+    if encoder_pp > 0:
+        per_stage, cp, world = encoder_tp or tp, facts.number(_CP, 1), facts.job.cluster.world_size
+        total = per_stage * encoder_pp * cp + tp * facts.number(_PP, 1) * cp
+        if world % total:
+            message = f"world size {world} is not divisible by encoder and decoder together, {total} devices"
+            yield Fault(message=message, flags=(_ENCODER_PP, _ENCODER_TP, _TP, _PP, _CP))
+    if facts.given(_SPLIT):
+        left = facts.number(_PP, 1) - facts.number(_SPLIT)
+        needed = 2 if any(facts.flag(flag) is not None for flag in _CHUNKED) else 1
+        if left < needed:
+            message = f"--{_SPLIT} {facts.flag(_SPLIT)} leaves {left} stages to the decoder, which needs {needed}"
+            yield Fault(message=message, flags=(_SPLIT, _PP, *_CHUNKED))
+
+
+def _graphs(facts: Facts) -> tuple[str, set[str]]:
+    """Return how CUDA graphs are captured, and the parts that are; no parts mean whole layers."""
+    implied = "local" if facts.flag("enable-cuda-graph") else "transformer_engine"
+    old = facts.flag("enable-cuda-graph") or facts.flag("external-cuda-graph")
+    return implied if old else str(facts.flag("cuda-graph-impl", "none")), set(_words("cuda-graph-scope", facts)) - {
+        "full"
+    }
+
+
+def _words(flag: str, facts: Facts) -> list[str]:
+    value: Value = facts.flag(flag) or ()
+    return [str(item) for item in (value if isinstance(value, (list, tuple)) else str(value).split(","))]
+
+
+def _all_experts(facts: Facts) -> bool:
+    frequency = str(facts.flag("moe-layer-freq", 1))
+    return frequency == "1" or (frequency.startswith(("[", "(")) and "0" not in frequency)
+
+
+@rule("MLM-CUDA-GRAPH-RANDOM", source=config("", "1797-1825"), backends=PLAIN, since=ONLY_16[0])
+def graphs_recompute_nothing_random(facts: Facts) -> Iterator[Fault]:
+    """Inside a CUDA graph nothing that draws random numbers is recomputed: it would draw others."""
+    impl, scope = _graphs(facts)
+    selective = facts.flag("recompute-activations") or facts.flag("recompute-granularity") == "selective"
+    if impl == "none" or not selective:
+        return
+    modules = set(_words("recompute-modules", facts) or ["core_attn"])
+    whole = not scope or "full_iteration" in scope
+    random = (
+        ("attention-dropout", 0.1, {"core_attn"}, {"attn"}),
+        ("hidden-dropout", 0.1, {"mlp"}, {"mlp"}),
+        ("hidden-dropout", 0.1, {"moe"}, {"moe"}),
+        ("moe-input-jitter-eps", 0, {"moe"}, {"moe"}),
+    )
+    for flag, default, recomputed, captured in random:
+        if facts.flag(flag, default) and modules & recomputed and (whole or scope & captured):
+            yield Fault(
+                message=f"--{flag} {facts.flag(flag, default)} in {', '.join(recomputed)}, which is recomputed inside a "
+                f"CUDA graph ({impl}): set --{flag} 0, or do not recompute it",
+                flags=(flag, "recompute-modules", "recompute-granularity", "cuda-graph-impl", "enable-cuda-graph"),
+            )
+
+
+@rule("MLM-CUDA-GRAPH-SCOPE", source=config("", "1736-1778"), backends=PLAIN, since=ONLY_16[0])
+def graphs_cover_parts_that_exist(facts: Facts) -> Iterator[Fault]:
+    """CUDA graphs of parts of a layer need these parts, once, with sizes that are known beforehand."""
+    impl, scope = _graphs(facts)
+    if impl == "none" or not scope:
+        return
+    if impl == "local" and scope & {"moe_router", "moe_preprocess"}:
+        scope |= {"moe_router", "moe_preprocess"}
+    experts = facts.number("num-experts")
+    padded = facts.flag("moe-expert-capacity-factor") and facts.flag("moe-pad-expert-input-to-capacity")
+    faults = {
+        "full_iteration is for the local implementation": impl != "local" and "full_iteration" in scope,
+        "moe contains moe_router already": {"moe", "moe_router"} <= scope,
+        "moe_preprocess goes with moe_router": "moe_preprocess" in scope and "moe_router" not in scope,
+        "a dense model has no experts": experts <= 1 and bool(scope & {"moe", "moe_router"}),
+        "no layer has an mlp besides its experts": "mlp" in scope and experts > 1 and _all_experts(facts),
+        "experts' inputs must be padded to a capacity": "moe" in scope and not padded,
+    }
+    for message, is_fault in faults.items():
+        if is_fault:
+            flags = ("cuda-graph-scope", "cuda-graph-impl", "enable-cuda-graph", "external-cuda-graph")
+            yield Fault(message=f"--cuda-graph-scope {' '.join(sorted(scope))}: {message}", flags=flags)

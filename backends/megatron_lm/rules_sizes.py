@@ -251,7 +251,7 @@ def connections_are_one(facts: Facts) -> Iterator[Fault]:
     given = facts.job.backend.env.get(_CONNECTIONS)
     if wanted and not own and not facts.flag("overlap-moe-expert-parallel-comm") and given not in (None, "1", 1):
         yield Fault(
-            message=f"tp or cp above 1 needs {_CONNECTIONS}=1 in the environment, not {given}",
+            message=f"tp or cp above 1 needs {_CONNECTIONS}=1 in the environment, not {given}: leave it out, or say 1",
             fields=(f"backend.env.{_CONNECTIONS}",),
         )
 

@@ -6,10 +6,15 @@ from launcher.job import field_paths
 from launcher.translate.rows import Gap
 
 _NO_GRAPH = "PyTorch runs operators as they come: there is no graph to compile"
+_NO_TEXT = "training generates no text"
 
 
 def _unaffected(why: str, *neutral: object, works: tuple[str, ...] = ()) -> Gap:
     return Gap(why=why, neutral=neutral, severity="warning", works=works)
+
+
+def _evaluated(why: str, *works: str) -> Gap:
+    return Gap(why=why, severity="warning", works=works, matters=lambda job: job.evaluation.iters != 0)
 
 
 GAPS: Mapping[str, Gap] = {
@@ -30,6 +35,11 @@ GAPS: Mapping[str, Gap] = {
     "checkpoint.prefix": _unaffected("checkpoints are named by their step"),
     "checkpoint.merge_shards": _unaffected("each rank writes its own part", False),
     "checkpoint.remove_redundancy": _unaffected("every weight is written once", True),
+    "data.ignore_token_id": Gap(why="labels that the loss leaves out are -100", neutral=(-100,)),
+    "schedule.layerwise": Gap(why="all layers share one learning rate", neutral=(False,)),
+    "schedule.scale_by_batch": Gap(why="optimizer.lr is taken as it stands", neutral=(False,)),
+    "evaluation.epochs": _evaluated("it evaluates after steps", "evaluation.interval=100"),
+    "evaluation.metric": _evaluated("it evaluates the loss"),
     "checkpoint.remote": _unaffected("outputs stay where they are written"),
 }
 
@@ -52,6 +62,12 @@ _THEIRS = {
     "tokenizer.bos_token_id": "the tokenizer says it",
     "tokenizer.eos_token_id": "the tokenizer says it",
     "tokenizer.pad_token_id": "the tokenizer says it",
+    "tokenizer.bos_token": "the tokenizer says it",
+    "tokenizer.eos_token": "the tokenizer says it",
+    "tokenizer.pad_token": "the tokenizer says it",
+    "tokenizer.unk_token": "the tokenizer says it",
+    "schedule.layer_decay": "only with schedule.layerwise, which it cannot express",
+    "schedule.reference_batch_size": "only with schedule.scale_by_batch, which it cannot express",
     "profiler.memory": "part of its traces",
     "profiler.communication": "part of its traces",
     "profiler.from_start": "only steps are traced",
@@ -61,4 +77,5 @@ _THEIRS = {
 def irrelevant() -> dict[str, str]:
     """Return the fields of a static graph that do not concern a PyTorch backend, with the reason."""
     graph = dict.fromkeys((path for path in field_paths() if path.startswith("graph.")), _NO_GRAPH)
-    return {**graph, **_THEIRS}
+    generation = dict.fromkeys((path for path in field_paths() if path.startswith("generation.")), _NO_TEXT)
+    return {**graph, **generation, **_THEIRS}

@@ -5,8 +5,10 @@ from functools import cache
 from pathlib import Path
 
 from backends.mindformers.effective import effective
+from backends.mindformers.environment import ENVIRONMENT
 from backends.mindformers.launch import argv, launch
 from backends.mindformers.mapping import table
+from backends.mindformers.support import SUPPORT
 from backends.mindformers.yaml_file import flatten
 from launcher.job import Job
 from launcher.plan.start import Watch
@@ -78,6 +80,8 @@ BACKEND = Backend(
     aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
     entry=ENTRY,
     other_entries=("2.1.0-pynative",),
+    environment=ENVIRONMENT,
+    support=SUPPORT,
     started_by=_FOLDER / "launchers",
     watch=Watch(
         # core/callback/callback.py, MFLossMonitor and CheckpointMonitor @1.6.0; checkpoint/utils.py @2.1.0

@@ -2,21 +2,19 @@
 
 from pathlib import PurePosixPath
 
+from backends.mindformers.environment import ENVIRONMENT
 from backends.mindformers.mapping_graph import options_path
 from backends.mindformers.yaml_file import render
 from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.rendezvous import master_addr, master_port
 from launcher.translate.native import NativeArgs
+from launcher.translate.variables import environment
 
 # run_mindformer.py is in the source repository only: the wheel does not ship it.
 ENTRY = "${MINDFORMERS_PATH}/run_mindformer.py"
 CONFIG = "mindformers.yaml"
 _CLUSTER_TIMEOUT = 7200  # seconds; scripts/msrun_launcher.sh
-# Time for all nodes to meet; the default of 120 s is too short for a large graph (docs: environment variables).
-_MANY_NODES = {"HCCL_CONNECT_TIMEOUT": "7200"}
-# Swapped optimizer states need it (core/optim/adamw.py:140 @2.1.0).
-_SWAPPED_OPTIMIZER = {"MS_DEV_RUNTIME_CONF": "switch_inline:False"}
 
 
 def argv(native: NativeArgs) -> list[str]:
@@ -33,17 +31,6 @@ def _config_argument(job: Job) -> str:
     # run_mindformer.py looks for a relative path beside itself, so it gets an absolute one.
     path = config_path(job)
     return path if PurePosixPath(path).is_absolute() else f"${{LAUNCH_DIR}}/{path}"
-
-
-def _environment(job: Job, native: NativeArgs) -> dict[str, str]:
-    env: dict[str, str] = {}
-    if job.cluster.nodes > 1:
-        env |= _MANY_NODES
-    if native.get("optimizer.swap"):
-        env |= _SWAPPED_OPTIMIZER
-    if job.fault_tolerance.timeout_minutes is not None:
-        env["HCCL_EXEC_TIMEOUT"] = str(job.fault_tolerance.timeout_minutes * 60)
-    return {**env, **job.backend.env}
 
 
 def _msrun(job: Job, node_rank: int) -> tuple[str, ...]:
@@ -98,7 +85,7 @@ def _options(job: Job, native: NativeArgs) -> tuple[PlanFile, ...]:
 
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     """Return the plan: the YAML file, and one msrun command for each node."""
-    env = _environment(job, native)
+    env = environment(ENVIRONMENT, job, native)
     cluster = job.cluster
     nodes = tuple(NodePlan(rank=rank, argv=_msrun(job, rank), env=env) for rank in range(cluster.nodes))
     notes = (

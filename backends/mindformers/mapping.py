@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from backends.mindformers.mapping_beside import beside_rows
 from backends.mindformers.mapping_data import data_rows, length_rows
 from backends.mindformers.mapping_gaps import IRRELEVANT, UNSUPPORTED
 from backends.mindformers.mapping_graph import context_rows, expert_exchange_row, sink_row
@@ -77,6 +78,7 @@ def table(version: str) -> Table:
         *callback_rows(),
         modern(bias_callback()),
         *output_rows(),
+        *beside_rows(),
         usual_row(),
     )
     return Table(rows=rows, unsupported=UNSUPPORTED, irrelevant=IRRELEVANT)

@@ -81,7 +81,7 @@ def _switches(v: View) -> Any:
 
 def _world(v: View) -> Any:
     made, world = v.size(DP) * v.size(TP) * v.size(CP) * v.size(PP), v.job.cluster.world_size
-    return v.automatic and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
+    return v.counted and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
 
 
 def _servers(v: View) -> Any:
@@ -98,7 +98,7 @@ def _shards(v: View) -> Any:
 
 
 def _strategy(v: View) -> Any:
-    if not v.automatic or v[FULL_BATCH] is not False:
+    if not v.counted or v[FULL_BATCH] is not False:
         return None
     strategy = v[STRATEGY]
     if not isinstance(strategy, (list, tuple)) or not strategy or not isinstance(strategy[0], (list, tuple)):
@@ -225,7 +225,7 @@ def _micro(v: View) -> Any:
     pp, count = v.size(PP), v.size(MICRO)
     if v[SCHEDULER] == "zero_bubble_v":
         return count < 2 * pp and f"zero_bubble_v: {count} micro-batches are fewer than 2 × pp {pp}"
-    return v.automatic and pp > 1 and count < pp and f"{count} micro-batches are fewer than pp {pp}"
+    return v.counted and pp > 1 and count < pp and f"{count} micro-batches are fewer than pp {pp}"
 
 
 def _scheduler(v: View) -> Any:

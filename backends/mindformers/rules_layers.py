@@ -360,4 +360,16 @@ def _bad_swap(value: Any) -> bool:
     return len(good) != len(value)
 
 
-declare(*LAYERS, *RESETS, *MEMORY)
+OLDER = (
+    MindRule(
+        id="MF-MASK-LENGTH",
+        doc="A compressed mask of the older models is for sequences of at least 2048 tokens.",
+        source="mindformers 1.6.0 modules/transformer/transformer.py:1262",
+        keys=(MODEL + "use_attn_mask_compression", MODEL + "seq_length"),
+        fields=("batch.seq_length",),
+        when=lambda v: v.flash and v.model("use_attn_mask_compression") and (v.model("seq_length") or 2048) < 2048,
+        say="use_attn_mask_compression needs sequences of at least 2048 tokens",
+        dialects=("legacy",),
+    ),
+)
+declare(*LAYERS, *RESETS, *MEMORY, *OLDER)

@@ -221,7 +221,7 @@ PARALLEL = (
 def _expert_ranks(v: View) -> Any:
     ep, ranks = v.size(EP), v.size(DP) * v.size(TP) * (v.size(CP) if v.version == OLD else 1)
     by = "dp·tp·cp" if v.version == OLD else "dp·tp"
-    return v.automatic and ep > 1 and ranks % ep and f"ep {ep} does not divide {by} = {ranks}"
+    return v.counted and ep > 1 and ranks % ep and f"ep {ep} does not divide {by} = {ranks}"
 
 
 def _dense_layers(v: View) -> Any:

@@ -111,8 +111,13 @@ class View:
 
     @property
     def automatic(self) -> bool:
-        """Tell whether MindSpore splits the graph, as parallel_mode asks for, over as many devices as there are."""
-        return self[MODE] in _AUTOMATIC and not self.unsized
+        """Tell whether MindSpore splits the graph, as parallel_mode asks for."""
+        return self[MODE] in _AUTOMATIC
+
+    @property
+    def counted(self) -> bool:
+        """Tell whether MindSpore splits the graph, and data-parallel ranks can be counted."""
+        return self.automatic and not self.unsized
 
     @property
     def flash(self) -> bool:

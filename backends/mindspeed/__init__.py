@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
+from backends.mindspeed.environment import ENVIRONMENT
+from backends.mindspeed.support import SUPPORT
 from launcher.job import Job
 from launcher.plan.start import Watch
 from launcher.translate.backend import Backend, Entry
@@ -63,6 +65,13 @@ ENTRY = Entry(
     },
     effective=_effective,
     renames=_HERE.parent / "megatron_lm" / "renames.json",
+    substitutes={
+        "seq-aux": "moe.load_balancing_type=seq_aux_loss",
+        "moe-alltoall-overlap-comm": "moe.shared_expert_overlap=true",
+        "moe-zero-memory": "recompute.modules=[moe]",
+        "mla-zero-memory": "recompute.modules=[mla_up_proj]",
+        "reuse-fp32-param": "optimizer.precision_aware=true",
+    },
     signs=("ASCEND_", "HCCL_", "PYTORCH_NPU_", "NPUS_PER_NODE", "TASK_QUEUE_ENABLE", "/usr/local/Ascend"),
 )
 
@@ -75,6 +84,14 @@ RULES = (
     *MEGATRON_RULES,
 )
 
+
+def _converted_folder(job: Job, version: str) -> str | None:
+    """Hugging Face weights are converted at start since 26.1.0; 2.1.0 has no such switch."""
+    from backends.megatron_lm.mapping_surroundings import starts_from_weights
+
+    return "" if version == "2.1.0" and starts_from_weights(job) else None
+
+
 BACKEND = Backend(
     name="mindspeed",
     title="MindSpeed-LLM",
@@ -85,6 +102,7 @@ BACKEND = Backend(
     launch=_launch,
     native_cpu="backends.mindspeed.rehearse",
     checkpoint_format="backends.mindspeed.checkpoint",
+    converted_folder=_converted_folder,
     argv=_argv,
     rules=RULES,
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
@@ -96,6 +114,8 @@ BACKEND = Backend(
     aliases={"26.1": "26.1.0", "2.1": "2.1.0"},
     entry=ENTRY,
     other_entries=("master-fsdp2",),
+    environment=ENVIRONMENT,
+    support=SUPPORT,
     started_by=_HERE / "catalogue" / "launchers",
     watch=Watch(
         # megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1

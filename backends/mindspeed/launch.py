@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
-from backends.megatron_lm.launch import Variable, argv
+from backends.megatron_lm.launch import argv
+from backends.mindspeed.environment import ENVIRONMENT
 from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
 from launcher.translate.native import NativeArg, NativeArgs
+from launcher.translate.variables import environment
 
 # References: the script and the executors fill them in from the environment, or refuse to start.
 CHECKOUT = "${MINDSPEED_LLM_PATH}"
-PYTHON_PATH = "${MINDSPEED_LLM_PATH}:${MINDSPEED_PATH}:${MEGATRON_LM_PATH}:${PYTHONPATH}"
 
 # Arguments that name files. The scripts run in the checkout, whose preprocess_data.py is looked for in the working
 # directory (core/datasets/dataset_preprocess.py:74 @26.1.0), so paths relative to the user's folder are anchored there.
@@ -29,31 +30,6 @@ _FILES = frozenset(
         "profile-save-path",
     }
 )
-
-ENVIRONMENT = (
-    Variable(
-        name="CUDA_DEVICE_MAX_CONNECTIONS",
-        value="1",
-        source="validate_args refuses tp or cp > 1 without it; 361 of 366 upstream scripts set it",
-    ),
-    Variable(
-        name="PYTORCH_NPU_ALLOC_CONF",
-        value="expandable_segments:True",
-        source="docs/zh/pytorch/features/mcore/environment_variable.md; 281 upstream scripts",
-    ),
-    Variable(name="HCCL_CONNECT_TIMEOUT", value="3600", source="examples/mcore/qwen3/tune_qwen3_8b_4K_full_ptd.sh"),
-    Variable(name="HCCL_EXEC_TIMEOUT", value="3600", source="examples/mcore/qwen3/tune_qwen3_8b_4K_full_ptd.sh"),
-    Variable(
-        name="PYTHONPATH",
-        value=PYTHON_PATH,
-        source="MindSpeed and Megatron-LM are imported from their checkouts; CANN's own entries stay behind them",
-    ),
-)
-
-
-def environment(job: Job) -> dict[str, str]:
-    """Return the environment of every node; what the user sets wins."""
-    return {variable.name: variable.value for variable in ENVIRONMENT} | dict(job.backend.env)
 
 
 def script(native: NativeArgs) -> str:
@@ -84,8 +60,9 @@ def _below_launch_dir(path: str) -> str:
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     """Return the plan: `torchrun … pretrain_gpt.py|posttrain_gpt.py …` on every node, in the checkout."""
     command = (script(native), *argv(anchored(job, native)))
+    env = environment(ENVIRONMENT, job, native)
     nodes = tuple(
-        NodePlan(rank=rank, argv=torchrun(job, rank, command), env=environment(job), workdir=CHECKOUT)
+        NodePlan(rank=rank, argv=torchrun(job, rank, command), env=env, workdir=CHECKOUT)
         for rank in range(job.cluster.nodes)
     )
     kind = f"post-training ({native.get('stage')})" if native.has("stage") else "pre-training"

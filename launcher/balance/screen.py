@@ -8,7 +8,6 @@ from launcher.balance.from_job import UNEVEN, short_layout
 from launcher.estimate.memory import GIB
 from launcher.job import Value, value_at
 
-
 # What a split holds for. A file with it stands alone, whatever strategy the job had before.
 _HOLDS_FOR = (
     *(f"parallel.{name}" for name in ("tp", "pp", "vpp", "cp", "ep", "etp")),
@@ -82,7 +81,8 @@ def _backend(answer: Answer) -> list[str]:
         return [f"warning: {name} cannot express this split:", *(f"  {how}: {why}" for how, why in expressed.refused)]
     outcome = expressed.outcome
     lines = [f"in {outcome.backend.title} {outcome.version}, through {expressed.how}:"]
-    return lines + [f"  {arg.flag} = {_plain(arg.value)}" for arg in expressed.native]
+    native = [f"  {arg.flag} = {_plain(arg.value)}" for arg in expressed.native]
+    return lines + (native or ["  as the job has it"])
 
 
 def _plain(value: Value) -> str:

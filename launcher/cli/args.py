@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from launcher.cli.explain_variables import VARIABLES
 from launcher.cli.options import guarded, parse, parser, print_json
 from launcher.translate.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.catalogue import Argument, Catalogue
@@ -31,7 +32,11 @@ def main(words: list[str]) -> int:
     made.add_argument("backend", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`")
     made.add_argument("names", nargs="*", metavar="TEXT", help="only arguments whose name contains one of these")
     made.add_argument("--backend-version", metavar="V", help="none: the newest known")
-    made.add_argument("--environment", action="store_true", help="the variables that the backend's code reads")
+    made.add_argument(
+        "--environment",
+        action="store_true",
+        help="variables that launch sets, or the backend's code reads",
+    )
     options = parse(made, words)
 
     def body() -> int:
@@ -45,12 +50,16 @@ def main(words: list[str]) -> int:
             print(f"launch args: {error}", file=sys.stderr)
             return 2
         chosen = [(each, argument) for each in listed for argument in _chosen(each.catalogue, options.names)]
-        if not chosen:
+        ours = _set(options.backend, options.names) if options.environment else []
+        if not chosen and not ours:
             print(_nothing(listed, options.names), file=sys.stderr)
             return 1
         if options.json:
-            print_json(_tree(options.backend, listed, chosen))
+            print_json({**_tree(options.backend, listed, chosen), **({"set": ours} if options.environment else {})})
         else:
+            for row in ours:
+                when = f" {row['when']}" if row["when"] else ""
+                print(f"{row['name']}={row['value']}  set by launch{when}  {row['meaning']}  [{row['source']}]")
             for each, argument in chosen:
                 print(_line(each, argument, named=len(listed) > 1))
         return 0
@@ -94,6 +103,21 @@ def _chosen(catalogue: Catalogue, names: Sequence[str]) -> list[Argument]:
     ]
 
 
+def _set(name: str, names: Sequence[str]) -> list[dict[str, str]]:
+    """Return the variables that jobs of a backend get; `backend.env` overrides them."""
+    return [
+        {
+            "name": row.name,
+            "value": row.text,
+            "when": row.when,
+            "meaning": row.meaning or (VARIABLES[row.name].meaning if row.name in VARIABLES else ""),
+            "source": row.source,
+        }
+        for row in get_backend(name).environment
+        if not names or any(text.lower() in row.name.lower() for text in names)
+    ]
+
+
 def _nothing(listed: Sequence[_Listed], names: Sequence[str]) -> str:
     near = dict.fromkeys(near for each in listed for name in names for near in each.catalogue.suggest(name))
     hint = f"; did you mean {' · '.join(list(near)[:3])}?" if near else ""
@@ -103,10 +127,9 @@ def _nothing(listed: Sequence[_Listed], names: Sequence[str]) -> str:
 
 def _tree(name: str, listed: Sequence[_Listed], chosen: Sequence[tuple[_Listed, Argument]]) -> dict[str, object]:
     several = len(listed) > 1
-    catalogue = listed[0].catalogue
     return {
         "backend": name,
-        "version": None if several else catalogue.version,
+        "version": None if several or not listed else listed[0].catalogue.version,
         "source": [dict(each.catalogue.source) for each in listed],
         "arguments": [
             {**_argument_tree(argument, each.catalogue), **({"read_by": each.catalogue.backend} if several else {})}

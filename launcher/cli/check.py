@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.cli.options import composed, guarded, parse, parser, print_json
@@ -63,7 +64,16 @@ def _existing(options: argparse.Namespace) -> int:
         return 1
     backend = get_backend(imported.backend)
     label = f"{path} for {backend.title} {imported.version}"
-    return _show(options, judge_existing(imported), imported.job, label, imported.job if options.fix else None)
+    findings = _with_fixes(judge_existing(imported), imported.job)
+    return _show(options, findings, imported.job, label, imported.job if options.fix else None)
+
+
+def _with_fixes(findings: list[Finding], job: Job) -> list[Finding]:
+    """Return the findings about a file with the fixes that the same errors have in a job that says the same."""
+    if all(finding.severity != "error" for finding in findings):
+        return findings
+    fixes = {(finding.rule, finding.fields): finding.fixes for finding in judge(job).findings}
+    return [replace(finding, fixes=fixes.get((finding.rule, finding.fields), finding.fixes)) for finding in findings]
 
 
 def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> int:

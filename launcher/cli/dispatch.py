@@ -1,5 +1,6 @@
 """Which verb runs: one table of verbs, looked up without importing any of them."""
 
+import gc
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -32,6 +33,7 @@ VERBS = {
     "run": Verb(module="launcher.cli.run", doc="start the job (-m: one after another for each combination of values)"),
     "dry-run": Verb(module="launcher.cli.dry_run", doc="show exactly what would run"),
     "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
+    "doctor": Verb(module="launcher.cli.doctor", doc="is everything there that a job, or this machine, needs"),
     "estimate": Verb(module="launcher.cli.estimate", doc="will it fit, how fast will it be"),
     "search": Verb(module="launcher.cli.search", doc="the parallel strategy with the least step time"),
     "balance": Verb(module="launcher.cli.balance", doc="layers and recomputation over pipeline stages"),
@@ -60,6 +62,8 @@ def dispatch(words: list[str]) -> int:
     name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
     if name == "run" and words[0] not in VERBS and _is_bare_word(words[0]):
         return _unknown_verb(words[0])
+    # What is imported and read at the start stays: looking for garbage among it is a tenth of a short command's time.
+    gc.set_threshold(50_000, 20, 20)
     code = import_module(VERBS[name].module).main(rest)
     assert isinstance(code, int)
     return code

@@ -16,6 +16,7 @@ from launcher.translate.engine import active_rows
 from launcher.translate.rows import Row
 from launcher.translate.shape import arity, boolean_style, default_text, kind
 from launcher.translate.started_by import ENVIRONMENT, starters
+from launcher.translate.variables import Variable
 
 Tree = dict[str, Any]
 _PASSED = ("backend.args.", "backend.env.")
@@ -287,17 +288,23 @@ def _started(name: str, backends: Sequence[Backend]) -> Tree | None:
         for argument in _spelled(name, starter.catalogue, is_variable=starter.name == ENVIRONMENT)
     ]
     known = VARIABLES.get(name) or VARIABLES.get(name.upper())
-    if not found and known is None:
+    own = [_set_by(backend, row) for backend in backends for row in backend.environment if row.name == name.upper()]
+    if not found and known is None and not own:
         return None
-    if known is None and not any(each["by"].startswith(ENVIRONMENT) for each in found):
+    if known is None and not own and not any(each["by"].startswith(ENVIRONMENT) for each in found):
         return {"launcher argument": name, "found": found}
     return {
         "environment variable": name.upper(),
         "meaning": known.meaning if known is not None else "",
+        "set by": own,
         "found": found,
         "set": f"backend.env.{name.upper()}=VALUE",
         "source": known.source if known is not None else "",
     }
+
+
+def _set_by(backend: Backend, row: Variable) -> Tree:
+    return {"backend": backend.name, "value": row.text, "when": row.when, "meaning": row.meaning, "source": row.source}
 
 
 def _spelled(name: str, catalogue: Catalogue, *, is_variable: bool) -> list[Argument]:

@@ -1,21 +1,16 @@
 """Environment variables that plans set or refer to, and that libraries below the backends read: meaning, as data."""
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """What a variable does, and who reads it."""
-
-    meaning: str
-    source: str
-
+from launcher.translate.variables import Variable
 
 _LAUNCH, _TORCH, _HUB = "launch", "torch.distributed elastic", "huggingface_hub"
 _NCCL = "NCCL, environment variables"
+_HCCL = "CANN, HCCL environment variables"
+_TORCH_NPU = "Ascend Extension for PyTorch, environment variables"
+_NVTE = "Transformer Engine, environment variables"
+_MINDSPORE = "MindSpore, environment variables"
 
 VARIABLES = {
-    name: Known(meaning=meaning, source=source)
+    name: Variable(name=name, meaning=meaning, source=source)
     for name, meaning, source in (
         ("MODEL_PATH", "Directory of the model; a plan refers to it where model.path is not set.", _LAUNCH),
         ("DATA_PATH", "Training data; a plan refers to it where data.paths is not set.", _LAUNCH),
@@ -61,7 +56,45 @@ VARIABLES = {
         ("NCCL_IB_TIMEOUT", "How long NCCL waits on InfiniBand, as a power of two.", _NCCL),
         ("NCCL_P2P_DISABLE", "1: no direct copies between GPUs.", _NCCL),
         ("NCCL_SOCKET_IFNAME", "Network interface over which NCCL's processes meet.", _NCCL),
-        ("HCCL_IF_IP", "Address of this node for HCCL.", "CANN, HCCL environment variables"),
+        ("NCCL_IB_QPS_PER_CONNECTION", "Queue pairs of one InfiniBand connection; more spread load over paths.", _NCCL),
+        ("NCCL_CUMEM_ENABLE", "1: NCCL allocates by CUDA's virtual memory functions; 0 saves memory on some.", _NCCL),
+        ("NCCL_NVLS_ENABLE", "1: collectives inside NVSwitch; takes memory of its own.", _NCCL),
+        ("NCCL_TIMEOUT", "Seconds that a collective may take; torch reads TORCH_NCCL_* instead.", _NCCL),
+        ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1: a rank whose collective fails or hangs is ended.", "torch.distributed"),
+        ("TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC", "Seconds without a sign of life after which a rank ends.", _TORCH),
+        ("GLOO_SOCKET_IFNAME", "Network interface over which gloo's processes meet.", "torch.distributed gloo"),
+        ("NVTE_FLASH_ATTN", "0: Transformer Engine does not use FlashAttention.", _NVTE),
+        ("NVTE_FUSED_ATTN", "0: Transformer Engine does not use cuDNN's fused attention.", _NVTE),
+        ("NVTE_UNFUSED_ATTN", "0: Transformer Engine does not use its own unfused attention.", _NVTE),
+        ("NVTE_CPU_OFFLOAD_V1", "1: activations go to the host in Transformer Engine's first way.", _NVTE),
+        ("NVTE_FWD_LAYERNORM_SM_MARGIN", "Processors that forward norms leave to communication.", _NVTE),
+        ("NVTE_BWD_LAYERNORM_SM_MARGIN", "Processors that backward norms leave to communication.", _NVTE),
+        ("HCCL_IF_IP", "Address of this node for HCCL.", _HCCL),
+        ("HCCL_CONNECT_TIMEOUT", "Seconds that ranks wait for each other to connect; 120 if not set.", _HCCL),
+        ("HCCL_EXEC_TIMEOUT", "Seconds that a collective may take before it counts as hanging.", _HCCL),
+        ("HCCL_SOCKET_IFNAME", "Network interface over which HCCL's processes meet.", _HCCL),
+        ("HCCL_IF_BASE_PORT", "First of the ports that HCCL uses on this node.", _HCCL),
+        ("HCCL_BUFFSIZE", "Megabytes that two devices share for communication; more costs memory.", _HCCL),
+        ("HCCL_ALGO", "Algorithm of HCCL's collectives, by level.", _HCCL),
+        ("HCCL_DETERMINISTIC", "true: HCCL adds in a fixed order, so that results repeat.", _HCCL),
+        ("HCCL_WHITELIST_DISABLE", "1: HCCL does not check who connects.", _HCCL),
+        ("HCCL_ASYNC_ERROR_HANDLING", "1: a rank whose collective fails is ended.", _TORCH_NPU),
+        ("RANK_TABLE_FILE", "File that tells HCCL all devices; cluster.rank_table has a cluster write it.", _HCCL),
+        ("ASCEND_RT_VISIBLE_DEVICES", "Devices that a process may use, by number.", "CANN"),
+        ("ASCEND_LAUNCH_BLOCKING", "1: kernels run one by one, for finding errors; slow.", _TORCH_NPU),
+        ("ASCEND_SLOG_PRINT_TO_STDOUT", "1: CANN's log goes to the screen instead of files.", "CANN"),
+        ("TASK_QUEUE_ENABLE", "How far kernels are handed to the device ahead: 0 off, 1, 2 most.", _TORCH_NPU),
+        ("CPU_AFFINITY_CONF", "1 or 2: processes stay on processors near their device.", _TORCH_NPU),
+        ("COMBINED_ENABLE", "1: operators that are not neighbours may be combined.", _TORCH_NPU),
+        ("STREAMS_PER_DEVICE", "Streams that one device may have.", _TORCH_NPU),
+        ("MULTI_STREAM_MEMORY_REUSE", "How memory of one stream serves another: 0 off, 1, 2.", _TORCH_NPU),
+        ("NPU_ASD_ENABLE", "How silent errors in gradients are watched for: 0 off, up to 3.", _TORCH_NPU),
+        ("MS_DEV_RUNTIME_CONF", "Switches of MindSpore's runtime, NAME:VALUE.", _MINDSPORE),
+        ("MS_ALLOC_CONF", "Memory pool of MindSpore, NAME:VALUE.", _MINDSPORE),
+        ("MS_ENABLE_LCCL", "on: small collectives inside a node by shared memory.", _MINDSPORE),
+        ("MS_COMPILER_CACHE_ENABLE", "1: compiled graphs are kept for the next start.", _MINDSPORE),
+        ("MS_COMPILER_CACHE_PATH", "Folder of compiled graphs.", _MINDSPORE),
+        ("MS_DEV_JIT_SYNTAX_LEVEL", "How much of Python's syntax graphs may hold.", _MINDSPORE),
         ("HF_HOME", "Where Hugging Face libraries keep downloads.", _HUB),
         ("HF_HUB_OFFLINE", "1: nothing is downloaded from the Hugging Face hub.", _HUB),
         ("HF_TOKEN", "Secret for the Hugging Face hub; taken from the environment, never written.", _HUB),

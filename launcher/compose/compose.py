@@ -135,10 +135,11 @@ def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[s
     # Whole jobs are merged after sections, whatever the order of the defaults list says.
     for group, path in sorted(files, key=lambda item: merged_at(item[0])):
         prefix = f"{group}." if group in SECTION_GROUPS else ""
+        file = shown(path)
         for key, line in key_lines(path).items():
             if group == "job" and f"{key}.".startswith(chosen):
                 continue
-            origins[f"{prefix}{key}"] = Origin(kind="recipe", where=f"{shown(path)}:{line}")
+            origins[f"{prefix}{key}"] = Origin(kind="recipe", where=f"{file}:{line}")
     for override in overrides:
         if not override.is_group:
             origins[override.key] = Origin(kind="override", where=override.raw)

@@ -12,7 +12,7 @@ from launcher.compose.hosts import with_hosts
 from launcher.compose.lines import shown
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
-from launcher.job.secret import is_secret
+from launcher.job.secret import HIDDEN, is_secret, is_secret_argument
 from launcher.models import determined_fields
 
 # Fields that hold paths of this machine's file system.
@@ -61,14 +61,18 @@ def _at_home(job: Job) -> Job:
 
 
 def _without_secrets(job: Job) -> Job:
-    """Replace secrets in `backend.env` by references to the environment, so that no plan, file or screen shows them."""
-    env = dict(job.backend.env)
+    """Replace secrets of `backend` by references to the environment, so that no plan, file or screen shows them."""
+    env, args = dict(job.backend.env), dict(job.backend.args)
     origins = dict(job.origins)
     for name in env:
         if is_secret(name):
             env[name] = f"${{{name}}}"
-            origins[f"backend.env.{name}"] = Origin(kind="override", where=f"backend.env.{name}=…")
-    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=env), origins=origins)
+            origins[f"backend.env.{name}"] = Origin(kind="override", where=f"backend.env.{name}={HIDDEN}")
+    for name in args:
+        if is_secret_argument(name):
+            args[name] = f"${{{name.replace('-', '_').upper()}}}"
+            origins[f"backend.args.{name}"] = Origin(kind="override", where=f"backend.args.{name}={HIDDEN}")
+    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=env, args=args), origins=origins)
 
 
 def _named(job: Job, name: str | None) -> Job:

@@ -94,6 +94,7 @@ def _recompute(job: Job) -> Iterator[dict[str, Value]]:
         "recompute.method": "uniform",
         "recompute.num_layers": 1,
         "recompute.modules": (),
+        **({"recompute.layers_per_chunk": ()} if recompute.layers_per_chunk else {}),
     }
 
 

@@ -9,8 +9,9 @@ from typing import Any
 from launcher.importing.argv import Parsed, parse_argv
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import Note, refuse
-from launcher.importing.reading import parse_mapping, read_text, with_base
+from launcher.importing.reading import parse_mapping, read_text, repeated_keys, with_base
 from launcher.importing.shell.placeholders import shown
+from launcher.importing.stored import words_of_stored
 from launcher.job import Value
 from launcher.translate.backend import Entry, get_backend
 from launcher.translate.catalogue import Catalogue
@@ -53,13 +54,24 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
     """
     entry = get_backend(invocation.backends[0]).entry
     argv = invocation.argv
+    warnings: list[Note] = []
     if entry.flatten is not None:
         return _nested(invocation, entry, folder, files)
     if entry.positional_config and argv and shown(argv[0]).endswith(_ENDINGS):
-        tree = _load(argv[0], invocation.where, folder, files)
+        tree = _load(argv[0], invocation.where, folder, files, warnings)
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
-        return Configuration(argv=(*words_of(tree), *argv[1:]), env=variables)
+        return Configuration(argv=(*words_of(tree), *argv[1:]), env=variables, warnings=warnings)
+    option = f"--{entry.stored_config}"
+    if entry.stored_config and option in argv[:-1]:
+        at = argv.index(option)
+        ignored = " ".join(shown(word) for word in (*argv[:at], *argv[at + 2 :]) if word.startswith("--"))
+        tree = _load(argv[at + 1], invocation.where, folder, files, warnings)
+        words, notes = words_of_stored(tree, get_backend(invocation.backends[0]), shown(argv[at + 1]))
+        if ignored:
+            message = f"{ignored} beside {option}: the file replaces all arguments, they are left out"
+            notes.append(Note(message=message, where=invocation.where))
+        return Configuration(argv=words, warnings=[*warnings, *notes])
     return _with_options(argv, entry, invocation.where, folder, files)
 
 
@@ -90,7 +102,7 @@ def _with_options(
             if "$" in shown(argv[at + 1]):
                 warnings.append(Note(message=f"--{name} {shown(argv[at + 1])} cannot be read", where=where))
             else:
-                words += words_of(_load(argv[at + 1], where, folder, files))
+                words += words_of(_load(argv[at + 1], where, folder, files, warnings))
             at += 2
             continue
         words.append(argv[at])
@@ -98,16 +110,22 @@ def _with_options(
     return Configuration(argv=tuple(words), warnings=warnings)
 
 
-def _load(word: str, where: str, folder: str | None, files: Mapping[str, str]) -> dict[str, Any]:
+def _load(word: str, where: str, folder: str | None, files: Mapping[str, str], warnings: list[Note]) -> dict[str, Any]:
     name = shown(word)
     if name in files:
-        return dict(with_base(parse_mapping(files[name], name), name))
+        return _parsed(files[name], name, warnings)
     path = next((path for path in _candidates(name, folder) if path.is_file()), None)
     if path is None:
         raise refuse(
             f"the configuration {name} does not exist", where, "run it where the file is", "--set VARIABLE=VALUE"
         )
-    return with_base(parse_mapping(read_text(path), str(path)), str(path))
+    return _parsed(read_text(path), str(path), warnings)
+
+
+def _parsed(text: str, file: str, warnings: list[Note]) -> dict[str, Any]:
+    tree = parse_mapping(text, file)
+    warnings += repeated_keys(text, file)
+    return with_base(tree, file)
 
 
 def _candidates(name: str, folder: str | None) -> list[Path]:
@@ -123,22 +141,22 @@ def _candidates(name: str, folder: str | None) -> list[Path]:
 
 def _nested(invocation: Invocation, entry: Entry, folder: str | None, files: Mapping[str, str]) -> Configuration:
     rest: list[str] = []
+    warnings: list[Note] = []
     tree: Mapping[str, Any] | None = None
     argv = invocation.argv
     at = 0
     while at < len(argv):
         name, equals, value = argv[at].lstrip("-").partition("=")
         if name in entry.config and argv[at].startswith("-"):
-            tree = _load(
-                value if equals else argv[at + 1] if at + 1 < len(argv) else "", invocation.where, folder, files
-            )
+            name = value if equals else argv[at + 1] if at + 1 < len(argv) else ""
+            tree = _load(name, invocation.where, folder, files, warnings)
             at += 1 if equals else 2
             continue
         rest.append(argv[at])
         at += 1
     if tree is None and invocation.program:
         raise refuse(f"{invocation.program} needs --{entry.config[0]} FILE", invocation.where)
-    return Configuration(argv=tuple(rest), tree=tree)
+    return Configuration(argv=tuple(rest), tree=tree, warnings=warnings)
 
 
 def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalogue: Catalogue) -> Parsed:

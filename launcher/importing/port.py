@@ -101,8 +101,8 @@ def _split(
             continue  # it says what the source does anyway
         argument = catalogue.get(flag) or catalogue.get(flag.replace("_", "-")) or catalogue.get(flag.replace("-", "_"))
         problem = None if argument is None else catalogue.check(argument.name, value)
-        if argument is not None and problem is None:
-            kept[argument.name] = value
+        if argument is not None and (problem is None or "$" in str(value)):
+            kept[argument.name] = value  # a blank stays one: whoever fills it in is told what fits
             continue
         if backend.name == source.name and argument is None:
             known = elsewhere(flag, backend, version)
@@ -112,7 +112,9 @@ def _split(
             problem = known.message or None
         if problem is None:
             problem = f"{backend.title} {version} has no such argument"
-        missing.append(Missing(flag=flag, value=value, why=problem, works=tuple(catalogue.suggest(flag))))
+        near = tuple(name for name in catalogue.suggest(flag) if name != flag)
+        nearest = source.entry.substitutes.get(flag) if backend.name != source.name else None
+        missing.append(Missing(flag=flag, value=value, why=problem, works=near if nearest is None else (nearest,)))
     return kept, missing
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launcher.importing.argv import Parsed, typed_value
@@ -39,6 +39,7 @@ class Wanted:
         sources: text of the input by file, to find the line of an argument.
         signs: text in which signs of a backend are looked for.
         files: content of files that the script itself writes.
+        warnings: remarks on the input that are known already.
     """
 
     backend: str | None = None
@@ -49,6 +50,7 @@ class Wanted:
     sources: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
+    warnings: Sequence[Note] = ()
 
 
 def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration | None = None) -> Imported:
@@ -65,7 +67,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     places = Places(wanted.sources, invocation.where)
     values, problems, warnings = _values(match, places)
     _refuse_other_uses(values, match, places)
-    warnings += settings.warnings
+    warnings = [*wanted.warnings, *warnings, *settings.warnings]
     if problems and not wanted.partial:
         raise ImportRefused(problems, partial=True)
     backend = match.backend

@@ -13,10 +13,11 @@ from launcher.importing.invocation import Invocation, Other, find
 from launcher.importing.launchers import batch_header
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.read_command import Wanted, read_command
-from launcher.importing.reading import parse_mapping, read_text, with_base
+from launcher.importing.reading import parse_mapping, read_text, repeated_keys, with_base
 from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
+from launcher.importing.stored import likely_backends, words_of_stored
 from launcher.translate.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
@@ -194,15 +195,20 @@ def _structured(text: str, path: Path, wanted: Wanted) -> Imported:
     tree = parse_mapping(text, str(path))
     if not tree:
         raise refuse("holds no settings", str(path))
-    wanted = dataclasses.replace(wanted, sources={str(path): text})
+    repeated = repeated_keys(text, str(path))
+    wanted = dataclasses.replace(wanted, sources={str(path): text}, warnings=repeated)
     sections = _argument_sections()
     for (arguments, environment), backends in sections.items():
         if isinstance(tree.get(arguments), dict):
             return _flag_mapping(tree[arguments], tree.get(environment), backends, path, wanted)
     names = _likely(tree, path, wanted)
-    entry = get_backend(names[0]).entry
+    backend = get_backend(names[0])
+    entry = backend.entry
     tree = with_base(tree, str(path))
-    if entry.flatten is None:
+    if backend.catalogue(backend.versions[0]).style == "argparse":
+        words, notes = words_of_stored(tree, backend, str(path))
+        settings = Configuration(argv=words, warnings=notes)
+    elif entry.flatten is None:
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
         settings = Configuration(argv=words_of(tree), env=variables)
@@ -267,13 +273,26 @@ def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted) -> tuple[str, .
         if backend.entry.flatten is None and not backend.entry.positional_config:
             continue
         catalogues = (*backend.versions, *backend.other_entries)
-        known[name] = max(_share(tree, backend.catalogue(version).names()) for version in catalogues)
+        flat = {key: value for key, value in tree.items() if backend.entry.flatten or not isinstance(value, dict)}
+        share = max(_share(flat, backend.catalogue(version).names()) for version in catalogues) if flat else 0.0
+        known[name] = share * len(flat) / len(tree)
     best = max(known, key=lambda name: known[name])
     if _is_job(tree, known[best]):
         raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
+    stored = likely_backends(tree, known[best])
+    if stored:
+        return stored
     if known[best] < 0.5:
+        if isinstance(tree.get("defaults"), list):
+            raise refuse(
+                f"is composed of other files, which its `defaults` name: {_names(tree['defaults'])}", str(path)
+            )
         raise refuse("its keys are those of no backend here", str(path), *(f"--backend {name}" for name in known))
     return (best,)
+
+
+def _names(defaults: Sequence[Any]) -> str:
+    return ", ".join(str(each) for each in defaults)[:200]
 
 
 def _is_job(tree: Mapping[str, Any], rival: float) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.importing.notes import ImportRefused, refuse
+from launcher.importing.notes import ImportRefused, Note, refuse
 
 LARGEST = 8 * 2**20
 _MOST_NODES = 500_000
@@ -65,6 +65,36 @@ def parse_yaml(text: str, file: str) -> Any:
     except (RecursionError, ValueError) as error:
         why = "is nested too deeply" if isinstance(error, RecursionError) else f"is not YAML: {error}"
         raise refuse(why, file) from None
+
+
+def repeated_keys(text: str, file: str) -> list[Note]:
+    """Return a remark for each key that a YAML mapping holds twice; the last one counts, as for upstream's readers.
+
+    Args:
+        text: what `parse_yaml` has accepted; JSON is YAML here.
+    """
+    import yaml
+
+    notes: list[Note] = []
+    nodes: list[Any] = [yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))]
+    seen: set[int] = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or id(node) in seen or not isinstance(node.value, list):
+            continue
+        seen.add(id(node))
+        keys: set[str] = set()
+        for child in node.value:
+            if isinstance(child, tuple) and isinstance(child[0].value, str):
+                name = child[0].value
+                if name in keys and name != "<<":
+                    place = f"{file}:{child[0].start_mark.line + 1}"
+                    notes.append(
+                        Note(message=f"{name} is given twice in its section: the last one counts", where=place)
+                    )
+                keys.add(name)
+            nodes += child if isinstance(child, tuple) else (child,)
+    return notes
 
 
 def _expanded(node: Any, sizes: dict[int, int], above: set[int]) -> int:

@@ -27,12 +27,21 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
 def _replaced(node: Any, values: Mapping[tuple[str, ...], Value]) -> Any:
     """Return the section with other values, each section in it copied once; arguments passed through have any name."""
     if isinstance(node, Mapping):
-        return {**node, **{".".join(path): value for path, value in values.items()}}
+        for path, value in values.items():
+            node = _passed(node, path, value)
+        return node
     here = {path[0]: value for path, value in values.items() if len(path) == 1}
     for name in dict.fromkeys(path[0] for path in values if len(path) > 1):
         below = {path[1:]: value for path, value in values.items() if path[0] == name and len(path) > 1}
         here[name] = _replaced(getattr(node, name), below)
     return dataclasses.replace(node, **here)
+
+
+def _passed(tree: Mapping[str, Any], path: tuple[str, ...], value: Value) -> Mapping[str, Any]:
+    first, *rest = path
+    if rest and isinstance(tree.get(first), Mapping):
+        return {**tree, first: _passed(tree[first], tuple(rest), value)}
+    return {**tree, ".".join(path): value}
 
 
 def output_dir(job: Job) -> str:

@@ -153,6 +153,12 @@ def unclear(job: Job) -> Iterator[Unclear]:
             message=f"{cluster.kind!r} cannot start all pods again together (fault_tolerance.max_restarts="
             f"{job.fault_tolerance.max_restarts}): cluster.kind=volcano can, or fault_tolerance.max_restarts=0",
         )
+    if job.fault_tolerance.hang_minutes is not None:
+        yield Unclear(
+            field="executor",
+            message="'kubernetes' has nobody who watches for hangs: fault_tolerance.hang_minutes=null, and "
+            "fault_tolerance.timeout_minutes for collectives",
+        )
 
 
 def _words(cluster: Cluster) -> Iterator[Unclear]:

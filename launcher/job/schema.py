@@ -12,7 +12,16 @@ from launcher.job.graph import Graph
 from launcher.job.machine import BackendChoice, EstimateOptions, Hardware, Rehearse, Rules, SearchOptions
 from launcher.job.model import Model
 from launcher.job.option import Meta, meta_of, option
-from launcher.job.surroundings import Checkpoint, Data, Evaluation, FaultTolerance, Logging, Profiler, Tokenizer
+from launcher.job.surroundings import (
+    Checkpoint,
+    Data,
+    Evaluation,
+    FaultTolerance,
+    Generation,
+    Logging,
+    Profiler,
+    Tokenizer,
+)
 from launcher.job.training import Batch, Lora, Optimizer, Precision, Schedule, Task
 
 Scalar: TypeAlias = bool | int | float | str
@@ -67,6 +76,7 @@ class Job:
     checkpoint: Checkpoint = Checkpoint()
     logging: Logging = Logging()
     evaluation: Evaluation = Evaluation()
+    generation: Generation = Generation()
     profiler: Profiler = Profiler()
     fault_tolerance: FaultTolerance = FaultTolerance()
     hardware: Hardware = Hardware()

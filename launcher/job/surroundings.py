@@ -6,6 +6,8 @@ from launcher.job.option import option
 
 _MEGATRON = "Megatron-LM arguments.py"
 _HF = "Hugging Face PretrainedConfig"
+_HF_TOKENS = "Hugging Face SpecialTokensMixin"
+_HF_GENERATION = "Hugging Face GenerationConfig"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,9 @@ class Data:
         None, "Token that ends a document; none: the loader knows it.", source="MindFormers GPTDataset eod", trains=True
     )
     pad_token_id: int | None = option(None, "Token that fills a sequence.", source="MindFormers GPTDataset pad")
+    ignore_token_id: int | None = option(
+        None, "Label that the loss leaves out; none: -100.", source="MindFormers LlamaConfig", trains=True
+    )
     max_documents: int | None = option(
         None, "Most documents in one sequence.", source="MindFormers eod_pad_length", minimum=1, trains=True
     )
@@ -91,6 +96,12 @@ class Tokenizer:
         None, "Merges of a byte-pair tokenizer that is made of files.", source=f"{_MEGATRON} --merge-file", trains=True
     )
     trust_remote_code: bool | None = option(None, "Run tokenizer code from the model directory.")
+    bos_token: str | None = option(None, "Text of the token that begins a text; none: the tokenizer's.", source=_HF_TOKENS)
+    eos_token: str | None = option(None, "Text of the token that ends a text; none: the tokenizer's.", source=_HF_TOKENS)
+    pad_token: str | None = option(
+        None, "Text of the token that fills a sequence; none: the tokenizer's.", source=_HF_TOKENS
+    )
+    unk_token: str | None = option(None, "Text of the token of unknown text; none: the tokenizer's.", source=_HF_TOKENS)
     bos_token_id: int | None = option(None, "Token that begins a text; none: the tokenizer's.", source=_HF)
     eos_token_id: tuple[int, ...] = option((), "Tokens that end a text; none: the tokenizer's.", source=_HF)
     pad_token_id: int | None = option(None, "Token that fills a sequence; none: the tokenizer's.", source=_HF)
@@ -213,6 +224,27 @@ class Evaluation:
     iters: int | None = option(
         None, "Batches per evaluation; 0: none.", unit="iterations", source=f"{_MEGATRON} --eval-iters", minimum=0
     )
+    epochs: int | None = option(
+        None, "Passes between evaluations.", unit="epochs", source="MindFormers eval_epoch_interval", minimum=1
+    )
+    metric: str | None = option(None, "What is measured; none: the loss.", source="MindFormers metric.type")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """How text is generated with the model, for backends whose files hold it beside training; no training reads it."""
+
+    do_sample: bool | None = option(None, "Draw tokens instead of the likeliest.", source=_HF_GENERATION)
+    top_k: int | None = option(None, "Tokens drawn from; 0: all.", source=_HF_GENERATION, minimum=0)
+    top_p: float | None = option(None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0)
+    repetition_penalty: float | None = option(
+        None, "Divisor of the logits of tokens that are there; 1: none.", source=_HF_GENERATION, minimum=0
+    )
+    max_length: int | None = option(
+        None, "Longest text, prompt included.", unit="tokens", source=_HF_GENERATION, minimum=1
+    )
+    use_cache: bool | None = option(None, "Keep keys and values of earlier tokens.", source=_HF_GENERATION)
+    batch_size: int | None = option(None, "Prompts at once.", source="MindFormers LlamaConfig", minimum=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,7 +47,8 @@ def _kept_apart(job: Job) -> Iterator[tuple[str, Value]]:
         if smaller or job.origin(path).kind != "override":
             yield path, str(folder / name)
     load = job.checkpoint.load
-    if load is not None and load != f"${{{RESUME}}}" and (smaller or job.checkpoint.finetune):
+    named = job.origin("checkpoint.load").kind == "override"
+    if load is not None and load != f"${{{RESUME}}}" and (smaller or (job.checkpoint.finetune and not named)):
         yield "checkpoint.load", None
 
 

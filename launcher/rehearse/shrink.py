@@ -141,6 +141,7 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
     yield "model.num_nextn_predict_layers", min(model.num_nextn_predict_layers, 1)
     if job.recompute.num_layers is not None:
         yield "recompute.num_layers", 1
+        yield "recompute.layers_per_chunk", ()
 
 
 def _experts(job: Job) -> Iterator[tuple[str, Value]]:

@@ -5,6 +5,7 @@ from importlib import import_module
 
 from launcher.rules.finding import SEVERITIES, Finding
 from launcher.rules.registry import LIFTED, LOWERED, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
+from launcher.translate.native import NativeArg
 
 _COMMON = (
     "launcher.rules.required",
@@ -15,6 +16,14 @@ _COMMON = (
     "launcher.rules.common_sense",
     "launcher.rules.common_sense_run",
 )
+
+# What cannot be translated because of arithmetic that a rule states: the rule has the better words and fixes.
+_ECHOES = {
+    "parallel.dp": "PAR-WORLD",
+    "parallel.pp": "PAR-PP-LAYERS",
+    "parallel.vpp": "PAR-PP-LAYERS",
+    "model.max_position_embeddings": "SEQ-POSITIONS",
+}
 
 
 def load(modules: Iterable[str] = ()) -> None:
@@ -57,6 +66,17 @@ def findings_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
         yield _finding(rule, fault, facts)
 
 
+def without_echoes(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings without those of the translation that repeat, in other words, what a rule says."""
+    found = list(findings)
+    errors = {finding.rule for finding in found if finding.severity == "error"}
+    return [
+        finding
+        for finding in found
+        if finding.rule != "MAP-UNSUPPORTED" or not any(_ECHOES.get(path) in errors for path in finding.fields)
+    ]
+
+
 def ordered(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings in the order of their severity, then rule id, then fields."""
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule, finding.fields))
@@ -76,7 +96,18 @@ def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
         rule=rule.id,
         severity=severity,
         message=message,
-        fields=fault.fields or facts.fields_of(fault.flags),
+        fields=_fields(fault, facts),
         flags=fault.flags,
         source=rule.source,
     )
+
+
+def _fields(fault: Fault, facts: Facts) -> tuple[str, ...]:
+    """Return the canonical fields of a fault, and the paths of the arguments of it that are passed through."""
+    named = fault.fields or facts.fields_of(fault.flags)
+    passed = [f"backend.args.{name}" for name in fault.flags if _is_passed(facts.written.get(name))]
+    return tuple(dict.fromkeys((*named, *passed)))
+
+
+def _is_passed(argument: NativeArg | None) -> bool:
+    return argument is not None and argument.origin == "pass-through"

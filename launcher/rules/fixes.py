@@ -5,7 +5,7 @@ import itertools
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import yaml
 
@@ -16,16 +16,20 @@ from launcher.rules.variants import Variants
 Change = tuple[str, Value]
 
 _MOST = 3
-_BUDGET = 600
+# Jobs that are tried for all errors of a job together, and at least for each of them.
+_BUDGET, _SHARE = 600, 60
 _TYPED = 2.0
 _SIZES = tuple(sorted({*range(1, 17), *(2**power for power in range(5, 11)), 24, 48, 96}))
 # Sizes of the model are what the user wants to train: no fix changes them.
 _FIXED = ("model.", "hardware.", "data.", "cluster.master_addr", "optimizer.", "backend.")
 _OPEN = ("optimizer.min_lr",)
 # What a backend's table proposes may change the model only in where its weights come from.
-_PROPOSED = ("model.pretrained", "model.path")
+_PROPOSED = ("model.pretrained", "model.path", "model.max_position_embeddings")
 # Passed through: the only change that is sure to be understood is not to say it.
-_PASSED = ("backend.args.", "backend.env.")
+_PASSED = "backend.args."
+# What rules say about the environment is one variable, of which one value is right and others may be.
+_ENVIRONMENT = "backend.env."
+_OF_ENVIRONMENT = ("1", "8")
 # How long to train is for the user to say: no number is near to none.
 _UNGUESSED = ("schedule.",)
 
@@ -59,12 +63,15 @@ class _Search:
         self.several = len({(error.rule, error.message) for error in errors}) > 1
         self.rules_before = {error.rule for error in errors}
         self.paths = list(dict.fromkeys(path for error in errors for path in error.fields if self._changeable(path)))
-        self.budget = _BUDGET
+        self.share = max(_SHARE, _BUDGET // len(errors))
+        self.budget = self.share
         self.known: dict[tuple[Change, ...], bool] = {}
         self.leaves: dict[Change, frozenset[str]] = {}
+        self.left: dict[Change, frozenset[str]] = {}
 
     def fixes(self, finding: Finding) -> tuple[Fix, ...]:
         """Return up to three fixes of one error, nearest first."""
+        self.budget = self.share
         proposed = self._proposed(finding)
         if proposed:
             return proposed
@@ -91,12 +98,13 @@ class _Search:
             once = {frozenset(pair): pair for pair in reversed(pairs) if enough.isdisjoint(pair)}
             whole += itertools.islice(filter(self._passes, reversed(once.values())), _MOST - len(whole))
         if not whole:
+            self.budget = self.share
             whole = [
                 (change,)
                 for change in itertools.islice((each for each in changes if self._helps(each, finding)), _MOST)
             ]
         found = tuple(Fix(overrides=tuple(_override(*change) for change in each)) for each in whole)
-        return found or tuple(fix for fix in finding.fixes if self._is_open(fix)) or finding.fixes
+        return found or tuple(fix for fix in finding.fixes if self._is_open(fix))
 
     def _proposed(self, finding: Finding) -> tuple[Fix, ...]:
         """Return what the finding proposes itself, as far as it works: for the whole job, else for this finding."""
@@ -119,6 +127,8 @@ class _Search:
     def _changeable(self, path: str) -> bool:
         if path.startswith(_PASSED):
             return path in passed_through(self.job)
+        if path.startswith(_ENVIRONMENT):
+            return True
         return path in fields() and (path in _OPEN or not path.startswith(_FIXED)) and path != "parallel.dp"
 
     def _passes(self, changes: tuple[Change, ...]) -> bool:
@@ -138,9 +148,11 @@ class _Search:
         return self.leaves[change]
 
     def _helps(self, change: Change, finding: Finding) -> bool:
-        self.budget -= 1
-        rules = {error.rule for error in self.variants.errors(dict((change,)))} if self.budget >= 0 else {finding.rule}
-        return finding.rule not in rules and rules <= self.rules_before
+        if change not in self.left:
+            self.budget -= 1
+            errors = self.variants.errors(dict((change,))) if self.budget >= 0 else [finding]
+            self.left[change] = frozenset(error.rule for error in errors)
+        return finding.rule not in self.left[change] and self.left[change] <= self.rules_before
 
     def _distance(self, path: str, value: Value) -> float:
         # What was typed on the command line is what the user wants: other changes come first.
@@ -148,7 +160,7 @@ class _Search:
         return wanted + self._change(path, value)
 
     def _change(self, path: str, value: Value) -> float:
-        now = None if path.startswith(_PASSED) else value_at(self.job, path)
+        now = None if path.startswith((_PASSED, _ENVIRONMENT)) else value_at(self.job, path)
         if isinstance(now, bool) or isinstance(value, bool) or not isinstance(value, (int, float)) or not now:
             return 0.5 if value is not None else 1.0
         return abs(math.log2(value / now)) + (0.01 if value > now else 0) if value > 0 else 8.0
@@ -162,8 +174,12 @@ def changes_of(fix: Fix) -> dict[str, Value] | None:
         try:
             if path.startswith(_PASSED):
                 found[path] = yaml.safe_load(text)
+            elif path.startswith(_ENVIRONMENT):
+                found[path] = text
             elif path in fields():
-                found[path] = convert(yaml.safe_load(text), field_at(path).type, field_at(path).meta)
+                # YAML takes 1e-06 for text, Hydra for a number.
+                value = float(text) if path in _OPEN else yaml.safe_load(text)
+                found[path] = convert(value, field_at(path).type, field_at(path).meta)
             else:
                 return None
         except (ValueError, yaml.YAMLError):
@@ -172,8 +188,15 @@ def changes_of(fix: Fix) -> dict[str, Value] | None:
 
 
 def passed_through(job: Job) -> set[str]:
-    """Return the paths of the arguments and environment variables that the job passes through."""
-    return {f"backend.args.{name}" for name in job.backend.args} | {f"backend.env.{name}" for name in job.backend.env}
+    """Return the paths of the arguments that the job passes through; sections of a file have a path for each key."""
+    return set(_leaves("backend.args", job.backend.args))
+
+
+def _leaves(prefix: str, tree: Mapping[str, Value]) -> Iterator[str]:
+    for name, value in tree.items():
+        yield f"{prefix}.{name}"
+        if isinstance(value, Mapping):
+            yield from _leaves(f"{prefix}.{name}", value)
 
 
 def _path_of(override: str) -> str:
@@ -184,6 +207,9 @@ def _candidates(job: Job, path: str) -> Iterator[Value]:
     if path.startswith(_PASSED):
         yield None
         return
+    if path.startswith(_ENVIRONMENT):
+        yield from _OF_ENVIRONMENT
+        return
     info, now = fields()[path], value_at(job, path)
     kinds = typing.get_args(info.type) if isinstance(info.type, types.UnionType) else (info.type,)
     values: list[Value] = []
@@ -192,7 +218,7 @@ def _candidates(job: Job, path: str) -> Iterator[Value]:
     elif int in kinds:
         values = list(_numbers(job, info, now))
     elif path == "optimizer.min_lr":
-        values = [0.1 * job.optimizer.lr, 0.0] if job.optimizer.lr else []
+        values = [float(f"{0.1 * job.optimizer.lr:.6g}")] if job.optimizer.lr else []
     elif str in kinds:
         values = list(info.meta.choices)
     if type(None) in kinds and now is not True:

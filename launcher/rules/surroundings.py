@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from launcher.job.secret import is_secret_argument
 from launcher.rules.registry import Facts, Fault, rule
 
 
@@ -43,6 +44,12 @@ def secrets_are_references(facts: Facts) -> Iterator[Fault]:
             yield Fault(
                 message=f"{name} is taken from the environment when the job starts: export it there",
                 fields=(f"backend.env.{name}",),
+            )
+    for name, value in facts.job.backend.args.items():
+        if is_secret_argument(name) and value != "":
+            yield Fault(
+                message=f"{name} is taken from the environment when the job starts: export {str(value)[2:-1]} there",
+                fields=(f"backend.args.{name}",),
             )
 
 

@@ -11,6 +11,7 @@ from launcher.balance.problem import Kind, Mode, Problem
 from launcher.job import Job, Value
 
 RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
+_PER_CHUNK = "recompute.layers_per_chunk"
 
 
 def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[str, Value]]:
@@ -46,7 +47,7 @@ def _at(job: Job, path: str) -> Value:
 
 def kept(job: Job) -> dict[str, Value]:
     """Return the job's own recomputation."""
-    return {path: _at(job, path) for path in RECOMPUTE}
+    return {path: _at(job, path) for path in (*RECOMPUTE, _PER_CHUNK)}
 
 
 def nothing_recomputed() -> dict[str, Value]:
@@ -70,7 +71,7 @@ def everything() -> dict[str, Value]:
 
 
 def _recompute(granularity: str | None, method: str | None, layers: int | None) -> dict[str, Value]:
-    return dict(zip(RECOMPUTE, (granularity, method, layers, ()), strict=True))
+    return {**dict(zip(RECOMPUTE, (granularity, method, layers, ()), strict=True)), _PER_CHUNK: ()}
 
 
 def changed(job: Job, values: Mapping[str, Value]) -> dict[str, Value]:

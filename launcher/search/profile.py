@@ -99,6 +99,7 @@ def _layers(job: Job, layers: int) -> dict[str, Value]:
         # A single stage begins with its dense layer: the first layer with experts is recomputed as well.
         "recompute.num_layers": 2 if pp == 1 and dense and layers > 2 else 1,
         "recompute.modules": (),
+        "recompute.layers_per_chunk": (),
     }
 
 

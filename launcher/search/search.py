@@ -128,8 +128,17 @@ class Search:
             self.found.settled = number * weight
             self._account()
             yield number
+        if not self.found.best:
+            self._tighten()
         self.found.complete = True
         self._account()
+
+    def _tighten(self) -> None:
+        """Recompute everything in the closest candidates: what is missing then is what is really missing."""
+        if self.space.recompute:
+            for candidate in list(self.found.nearest):
+                self._also({**candidate.point, **points.everything()})
+        self.found.nearest.sort(key=lambda each: (each.peak, each.order))
 
     def _account(self) -> None:
         self.found.seconds = self._before + time.monotonic() - self._begun
@@ -172,12 +181,14 @@ class Search:
         """Return the first way of writing this point that all rules accept, if it can still be among the best."""
         for split in splits:
             whole = {**point, **split}
-            if self.law.knows(whole, self._depths()):
+            # A point counts as refused once, whichever ways there are to write it.
+            weight = self._depths() if split is splits[-1] else 0
+            if self.law.knows(whole, weight):
                 continue
             if self.floor(whole) >= self._slowest():
                 self.found.too_slow += self._depths()
                 return None
-            if self.law.accepts(whole, self._depths()):
+            if self.law.accepts(whole, weight):
                 return whole
         return None
 
@@ -193,6 +204,10 @@ class Search:
             return True
         some = self._also({**point, **points.selectively()})
         if some is not None and some.fits:
+            # A few layers in full may cost less than a part of every layer.
+            few = self._also({**point, **points.in_block(1)})
+            if few is not None and few.step_s < some.step_s and not few.fits:
+                self._depth(point)
             return True
         most = self._also({**point, **points.everything()})
         if most is None:
@@ -246,9 +261,7 @@ class Search:
         if candidate.fits:
             self._keep(candidate)
         elif not self.found.best:
-            self.found.nearest = heapq.nsmallest(
-                _NEAREST, [*self.found.nearest, candidate], key=lambda each: (each.peak, each.order)
-            )
+            self.found.nearest = _closest([*self.found.nearest, candidate])
         return candidate
 
     def _candidate(self, point: dict[str, Value], answer: Estimate) -> Candidate:
@@ -276,6 +289,15 @@ class Search:
             if problems(with_values(self.job, candidate.point)):
                 return
             found.best = sorted([*found.best, candidate], key=lambda each: each.order)[: self.top]
+
+
+def _closest(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the few layouts that need least, each with the recomputation that needs least of those tried."""
+    each: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda item: item.peak):
+        plain = {path: value for path, value in candidate.point.items() if not path.startswith("recompute.")}
+        each.setdefault(str(plain), candidate)
+    return heapq.nsmallest(_NEAREST, each.values(), key=lambda item: (item.standing, item.peak, item.order))
 
 
 def _promise(layout: Mapping[str, Value]) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ from launcher.plan.start import Watch
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArgs
 from launcher.translate.rows import Table
+from launcher.translate.support import Needed
+from launcher.translate.variables import Variable
 
 ENTRY_POINTS = "launch.backends"
 
@@ -44,7 +46,12 @@ class Entry:
         only: arguments whose value tells training from other uses of the same program, with the values that train.
         environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
         arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
+        stored_config: option that names a YAML file of arguments by the names under which the parser stores them; it
+            replaces all other arguments.
+        stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("": nowhere),
+            it is the default.
         signs: beginnings of variable names and paths that are found only where this backend runs.
+        substitutes: arguments without a field, and the override that comes nearest to each on other backends.
         renames: file that says what became of arguments between versions.
         effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
             ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
@@ -63,7 +70,10 @@ class Entry:
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     environment_cluster: bool = False
     arguments_section: tuple[str, str] | None = None
+    stored_config: str = ""
+    stored: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
+    substitutes: Mapping[str, str] = field(default_factory=dict)
     renames: Path | None = None
     effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
@@ -87,12 +97,17 @@ class Backend:
         install_hint: how to get it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
         native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU; None: it cannot.
-        checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: unknown.
+        converted_folder: job and version to the folder with converted weights from which it starts, where that version
+            cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
+            must be converted.
+        checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: none.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
         started_by: folder with the catalogues of what starts it: launchers by name, and `environment`.
         entry: how its commands look, for `launch import`.
         watch: its log line of an iteration and the files that tell of complete checkpoints.
+        environment: variables that its jobs get, with when and why.
+        support: what it runs with, and which versions of that work.
     """
 
     name: str
@@ -110,11 +125,14 @@ class Backend:
     reads_hub: bool = False
     native_cpu: str | None = None
     checkpoint_format: str | None = None
+    converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)
     other_entries: tuple[str, ...] = ()
     started_by: Path | None = None
     entry: Entry = Entry()
     watch: Watch = Watch()
+    environment: tuple[Variable, ...] = ()
+    support: tuple[Needed, ...] = ()
 
     def version(self, wanted: str | None) -> str:
         """Return the version to write for; None: the newest.

@@ -246,7 +246,8 @@ def _takes(kind: str, kinds: set[str]) -> bool:
 
 def _check_item(argument: Argument, value: Value, name: str) -> str | None:
     if argument.choices is not None:
-        known = {str(choice) for choice in argument.choices}
+        # None among the choices of a text can only be a default: a parser makes no None of the word.
+        known = {str(choice) for choice in argument.choices if choice is not None or argument.type != "str"}
         if str(value) not in known:
             near = suggest(str(value), sorted(known), 1)
             hint = f"; did you mean {near[0]}?" if near else ""

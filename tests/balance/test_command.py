@@ -63,6 +63,31 @@ def test_layers_are_recomputed_where_memory_forces_it(capsys: pytest.CaptureFixt
     assert max(after["peak_reserved"]) < int(tree["capacity"])  # type: ignore[call-overload]
 
 
+def test_a_backend_that_counts_every_chunk_recomputes_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """MindFormers takes a number for every stage, Megatron one for all: the first needs less time."""
+    words = [
+        "+recipe=deepseek_v3",
+        "hardware=ascend_910b",
+        "hardware.memory_gib=52",
+        "model.pretrained=false",
+        "--quick",
+    ]
+    file = tmp_path / "balanced.yaml"
+    each = answer_of(capsys, *words, "backend=mindformers", "-o", str(file))
+    one = answer_of(capsys, *words, "backend=megatron")
+    assert isinstance(each["after"], dict)
+    assert isinstance(one["after"], dict)
+    assert each["after"]["step_s"] < 0.95 * one["after"]["step_s"]
+    job = compose([*words[:-1], "backend=mindformers", f"+strategy={file}"])
+    recomputed = each["recomputed"]
+    assert isinstance(recomputed, list)
+    assert job.recompute.layers_per_chunk == tuple(recomputed[0])
+    assert len(set(recomputed[0])) > 1
+    time = estimate(job).time
+    assert time is not None
+    assert time.step_s == pytest.approx(each["after"]["step_s"], rel=1e-6)
+
+
 def test_measured_ratios_move_layers_away_from_a_heavy_head(capsys: pytest.CaptureFixture[str]) -> None:
     light = answer_of(capsys, *DEEPSEEK, "--head-loss", "0.1")["layers"]
     heavy = answer_of(capsys, *DEEPSEEK, "--head-loss", "5")["layers"]

@@ -97,12 +97,20 @@ def _splits(problem: Problem) -> Iterator[Split]:
             )
 
 
+def _skips(split: Split) -> bool:
+    """Tell whether a chunk recomputes layers of the second kind while it keeps some of the first."""
+    kept, again = split.counts[0][0], split.counts[1][1]
+    return any(first and second for first, second in zip(kept, again, strict=True))
+
+
 def _best(problem: Problem) -> float | None:
     """Return the least time over every split of a problem whose schedule is laid out in full."""
     steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
     times = []
     for split in _splits(problem):
         memory = split.memory(problem, steps.in_flight)
+        if problem.in_order and _skips(split):
+            continue
         if all(used <= limit + 1e-9 for used, limit in zip(memory, problem.limits, strict=True)):
             forward, backward = split.durations(problem)
             times.append(simulate(problem, steps, [*forward, *backward]))
@@ -133,6 +141,7 @@ def small_problems(draw: st.DrawFn) -> Problem:
         fixed={stages * chunks - 1: Fixed(forward=draw(times), backward=draw(times), keeps=1.0)},
         transfer=draw(st.sampled_from([0.0, 0.5])),
         fewest=draw(st.sampled_from([0, 1])),
+        in_order=draw(st.booleans()),
     )
 
 

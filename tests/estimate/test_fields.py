@@ -140,3 +140,12 @@ def test_packing_of_instruction_data() -> None:
     assert set(loose) - set(packed) == {
         "batch.seq_length: every sequence is counted at full length; shorter samples need less"
     }
+
+
+def test_the_same_number_for_every_chunk_is_num_layers() -> None:
+    job = JOBS["dense"]
+    assert outcome(with_values(job, {"recompute.layers_per_chunk": (2, 2, 2, 2)})) == BEFORE["dense"]
+    less = estimate(with_values(job, {"recompute.layers_per_chunk": (2, 0, 2, 0)}), changes=False)
+    more = estimate(job, changes=False)
+    assert less.stages[0].activations == more.stages[0].activations
+    assert less.stages[1].activations > more.stages[1].activations

@@ -9,10 +9,11 @@ import pytest
 from launcher.api import Imported, ImportRefused, import_argv, import_file
 from launcher.compose import compose
 from launcher.importing.job_file import job_yaml
+from launcher.importing.port import ported
 from launcher.importing.roundtrip import compare, differences
 from launcher.job import value_at
 from launcher.pipeline import judge
-from launcher.translate.backend import get_backend
+from launcher.translate.backend import backend_names, get_backend
 
 DATA = Path(__file__).parent / "data"
 
@@ -134,8 +135,6 @@ def test_version_can_be_given() -> None:
 
 
 def test_old_options_come_out_in_the_version_asked_for() -> None:
-    from launcher.importing.port import ported
-
     found = ported(import_file(DATA / "swift_3_5_moe.sh"), "megatron", "4.6.0")
     flags = {arg.flag for arg in judge(found.job, fixes=False).native}
     assert {"save_steps", "output_dir", "dataloader_num_workers"} <= flags
@@ -344,3 +343,60 @@ def test_lists_in_brackets_of_a_model_config(tmp_path: Path) -> None:
     assert [int(part) for part in native.get("rampup-batch-size")] == [384, 384, 97656250]
     assert native.get("hierarchical-context-parallel-sizes") == (2, 2)
     assert native.get("moe-layer-freq") == "[0,1]"
+
+
+@pytest.mark.parametrize("program", ["pretrain_gpt.py", "posttrain_gpt.py --stage sft"])
+def test_the_other_spelling_of_selective_recomputation(tmp_path: Path, program: str) -> None:
+    (tmp_path / "x.sh").write_text(f"torchrun {program} --lr 1 --recompute-activations\n")
+    found = import_file(tmp_path / "x.sh")
+    assert found.job.recompute.granularity == "selective"
+    assert differences(found) == []
+
+
+def test_full_recomputation_beside_it_is_kept(tmp_path: Path) -> None:
+    """The parser lets the switch win; both stay, so that rules can say so."""
+    (tmp_path / "x.sh").write_text(
+        "torchrun pretrain_gpt.py --lr 1 --recompute-activations --recompute-granularity full\n"
+    )
+    found = import_file(tmp_path / "x.sh")
+    assert "recompute-activations" in found.job.backend.args
+    assert differences(found) == []
+
+
+def test_a_port_names_the_nearest_substitute(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --lr 1 --use-fused-rmsnorm --num-experts 8 --seq-aux\n")
+    missing = ported(import_file(tmp_path / "x.sh"), "megatron_lm").missing
+    assert [(each.flag, each.works) for each in missing] == [("seq-aux", ("moe.load_balancing_type=seq_aux_loss",))]
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_substitutes_are_values_of_fields(name: str) -> None:
+    backend = get_backend(name)
+    for flag, override in backend.entry.substitutes.items():
+        assert any(backend.catalogue(version).get(flag) for version in backend.versions), flag
+        compose(["backend=megatron_lm", override])
+
+
+def test_a_blank_survives_a_port(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --lr 1 --lr-warmup-iters $WARMUP\n")
+    found = ported(import_file(tmp_path / "x.sh"), "mindspeed")
+    assert found.missing == ()
+    assert found.job.backend.args["lr-warmup-iters"] == "$WARMUP"
+    assert not found.ok
+
+
+@pytest.mark.parametrize(
+    ("model", "balancing"),
+    [("deepseek-ai/DeepSeek-V3", "seq_aux_loss"), ("Qwen/Qwen3-30B-A3B", "aux_loss")],
+)
+def test_the_balancing_that_a_model_brings_along_survives_the_job_file(
+    tmp_path: Path, model: str, balancing: str
+) -> None:
+    """ms-swift takes it from the model where the script says nothing; the job file knows the model by its preset."""
+    (tmp_path / "x.sh").write_text(f"megatron sft --model {model} --dataset d --moe_aux_loss_coeff 0.001\n")
+    found = import_file(tmp_path / "x.sh")
+    (tmp_path / "job.yaml").write_text(job_yaml(found, "x.sh", with_version=False))
+    native = judge(compose([f"+job={tmp_path / 'job.yaml'}"]), fixes=False).native
+    written = {arg.flag: arg.value for arg in native}
+    assert found.job.moe.load_balancing_type == balancing
+    assert written.get("moe_router_load_balancing_type", balancing) == balancing

@@ -120,6 +120,16 @@ def test_converted_weights_of_the_full_model_are_not_loaded_into_a_shrunken_one(
     assert any("task.type=sft" in note for note in plan.notes)
 
 
+@pytest.mark.parametrize("finetune", ["true", "false"])
+def test_a_checkpoint_that_the_command_line_names_is_loaded(finetune):
+    """Left out, the run would start from other weights without a word."""
+    words = (*TINY, "runtime=rehearsal", "checkpoint.load=converted", f"checkpoint.finetune={finetune}")
+    (node,) = plan_of(*words).nodes
+    argv = list(node.argv)
+    assert argv[argv.index("--load") + 1] == "converted"
+    assert ("--finetune" in argv) == (finetune == "true")
+
+
 def test_data_switches_that_the_trainer_honours_reach_it():
     switches = ("data.eod_mask_loss=true", "data.reset_attention_mask=true", "data.reset_position_ids=true")
     words = plan_of("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", *switches).nodes[0].argv

@@ -13,6 +13,10 @@ load()
 
 # id: (broken, passing) as changes of a small legal job; `moe` marks changes of the MoE variant.
 PAIRS = {
+    "K8S-FIELD": (
+        {"cluster": {"executor": "kubernetes", "container": "trainer:1", "namespace": "My Team"}},
+        {"cluster": {"executor": "kubernetes", "container": "trainer:1", "namespace": "my-team"}},
+    ),
     "REQ-MODEL": ({"model": {"hidden_size": None}}, {}),
     "REQ-BATCH": ({"batch": {"seq_length": None}}, {}),
     "REQ-LR": ({"optimizer": {"lr": None}}, {}),

@@ -3,9 +3,10 @@
 import pytest
 
 from launcher.job import Job, convert, fields, with_values
+from launcher.pipeline import judge as judge_for_backend
 from launcher.rules.engine import load, run
 from launcher.rules.finding import Finding
-from launcher.rules.fixes import with_fixes
+from launcher.rules.fixes import changes_of, with_fixes
 from launcher.rules.registry import Facts
 from launcher.rules.variants import Variants
 from tests.conftest import make_job
@@ -82,3 +83,48 @@ def test_two_faults_that_one_change_cannot_mend_get_a_pair():
         for override in fix.overrides:
             changed = apply(changed, override)
         assert not [finding for finding in judge(changed) if finding.severity == "error"]
+
+
+def test_a_fix_that_is_enough_is_not_shown_with_another_change():
+    _, findings = fixed({"parallel": {"tp": 2, "ep": 16}}, moe=True)
+    for finding in findings:
+        alone = {fix.overrides[0] for fix in finding.fixes if len(fix.overrides) == 1}
+        assert not [fix for fix in finding.fixes if len(fix.overrides) > 1 and alone & set(fix.overrides)]
+
+
+def test_how_long_to_train_is_not_guessed():
+    _, findings = fixed({"schedule": {"train_iters": None}})
+    assert [finding.fixes for finding in findings if finding.rule == "REQ-LENGTH"] == [()]
+
+
+def test_a_learning_rate_below_the_last_one_lowers_the_last_one():
+    job, findings = fixed({"optimizer": {"min_lr": 1.0}})
+    (error,) = (finding for finding in findings if finding.rule == "LR-ORDER")
+    assert [changes_of(fix) for fix in error.fixes] == [{"optimizer.min_lr": job.optimizer.lr * 0.1}]
+
+
+def passed(backend: str, args):
+    job = make_job({"backend": {"name": backend, "args": args}, "data": {"format": "mock"}})
+    return {finding.rule: [str(fix) for fix in finding.fixes] for finding in judge_for_backend(job).findings}
+
+
+def test_an_argument_that_is_passed_through_can_be_left_out():
+    assert passed("megatron", {"group_by_length": True})["SW-GROUP-BY-LENGTH"] == ["backend.args.group_by_length=null"]
+    assert passed("mindformers", {"context": {"mode": 7}})["MF-CONTEXT-MODE"] == ["backend.args.context.mode=null"]
+
+
+def test_what_a_table_proposes_is_checked_like_any_fix():
+    job = make_job({"backend": {"name": "mindspeed"}, "parallel": {"cp": 2, "cp_algorithm": "adaptive"}})
+    proposed = [fix for f in judge_for_backend(job).findings if f.rule == "MAP-UNSUPPORTED" for fix in f.fixes]
+    assert proposed
+    for fix in proposed:
+        changed = with_values(job, changes_of(fix) or {})
+        assert judge_for_backend(changed, fixes=False).ok, str(fix)
+
+
+def test_arithmetic_is_told_once():
+    job = make_job({"backend": {"name": "mindformers"}, "parallel": {"tp": 3}})
+    rules = [finding.rule for finding in judge_for_backend(job).findings if finding.severity == "error"]
+    assert "PAR-WORLD" in rules
+    assert "MF-WORLD" not in rules
+    assert "parallel.dp" not in {path for f in judge_for_backend(job).findings for path in f.fields}

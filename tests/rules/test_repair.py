@@ -29,8 +29,8 @@ def test_a_passing_job_needs_nothing():
 
 
 def test_what_no_change_removes_is_left_and_told():
-    found = repair(make_job({"optimizer": {"min_lr": 1.0}}), findings)
-    assert [finding.rule for finding in found.left] == ["LR-ORDER"]
+    found = repair(make_job({"optimizer": {"lr": None}}), findings)
+    assert [finding.rule for finding in found.left] == ["REQ-LR"]
 
 
 def test_the_changes_are_a_nested_tree_of_plain_data():

@@ -14,6 +14,8 @@ from launcher.api import compose
 from launcher.cli import main
 from launcher.estimate.estimate import estimate
 from launcher.pipeline import judge
+from launcher.search.begin import begin
+from launcher.search.state import load, save
 from tests.conftest import ROOT
 
 # A small search of a few thousand points: seconds even on a busy machine.
@@ -102,34 +104,49 @@ def test_where_nothing_fits_the_closest_three_and_what_they_lack(capsys: pytest.
     assert lacks[0] > 0
 
 
-def test_what_is_interrupted_keeps_what_was_found_and_goes_on_to_the_same_answer(tmp_path: Path) -> None:
-    words = [*SMALL, "cluster.nodes=4", "--resume", "state.json", "--json"]
-    command = [sys.executable, "-m", "launcher", "search", *words]
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
-
-    def start(folder: Path) -> "subprocess.Popen[str]":
-        folder.mkdir(exist_ok=True)
-        return subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    first = start(tmp_path / "stopped")
-    state = tmp_path / "stopped" / "state.json"
-    while first.poll() is None and not state.exists():
+def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
+    words = ["+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=128"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "launcher", "search", *words, "--resume", "state.json", "--json"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    state = tmp_path / "state.json"
+    while process.poll() is None and not state.exists():
         time.sleep(0.05)
-    first.send_signal(signal.SIGINT)
-    out, err = first.communicate(timeout=120)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
     assert "Traceback" not in err
-    if first.returncode == 130:
-        stopped = json.loads(out)
-        assert not stopped["complete"]
-        assert stopped["settled"] < stopped["points"]
-        assert stopped["candidates"]
-    done, whole = start(tmp_path / "stopped"), start(tmp_path / "whole")
-    answers = [json.loads(process.communicate(timeout=240)[0]) for process in (done, whole)]
-    assert answers[0]["complete"]
-    for key in ("candidates", "points"):
-        assert answers[0][key] == answers[1][key], key
+    stopped = json.loads(out)
+    assert not stopped["complete"]
+    assert 0 < stopped["settled"] < stopped["points"]
+    assert stopped["candidates"]
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6])
+def test_what_goes_on_finds_what_an_uninterrupted_search_finds(share: float, tmp_path: Path) -> None:
+    job, file = compose([*SMALL, "cluster.nodes=2"]), tmp_path / "state.json"
+    whole = begin(job)
+    for _ in whole.run():
+        pass
+    first = begin(job)
+    run = first.run()
+    for _ in range(int(share * len(first.layouts))):
+        done = next(run)
+    save(file, "mark", done, first.found)
+    state = load(file, "mark")
+    assert state is not None
+    second = begin(job)
+    for _ in second.run(*state):
+        pass
+    assert second.found.complete
+    assert second.found.best == whole.found.best
+    assert second.found.points == whole.found.points
+    assert second.found.settled == whole.found.settled
 
 
 def test_the_state_of_another_search_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,3 +185,13 @@ def test_bad_input(words: list[str], code: int, text: str, capsys: pytest.Captur
     assert got == code
     assert text in said.err + said.out
     assert "Traceback" not in said.err
+
+
+def test_a_balanced_job_can_be_searched_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Layers recomputed per chunk are of the job's own chunks: the search starts from none."""
+    words = ["+recipe=qwen3_8b", "backend=mindformers", "hardware=ascend_910b", "cluster.nodes=1", "parallel.pp=2"]
+    again = ["recompute.granularity=full", "recompute.method=block", "recompute.num_layers=3"]
+    best = best_of(found_by(capsys, *words, *again, "recompute.layers_per_chunk=[3,1]", AXES, "batch.seq_length=4096"))
+    overrides = best["overrides"]
+    assert isinstance(overrides, dict)
+    assert overrides["recompute.layers_per_chunk"] == []

@@ -3,8 +3,8 @@
     python -m tools.bench.search [-n RUNS]
 
 Each search runs in a process of its own, caches cold, from the composed job to the ranking. Rates are compared with
-SimuMax's strategy search, which estimates 6 to 14 candidates a second, over tensor, expert and pipeline parallelism
-only (measured once on two cores; it is not run here). Points settled are those of the full
+the 6 to 14 candidates a second that this project's requirements give for SimuMax's strategy search, over tensor, expert
+and pipeline parallelism only; it is not run here. Points settled are those of the full
 space, most of them by a rule's refusal or a bound that holds for many at once; points estimated went through memory and
 time one by one, as SimuMax's do.
 """

@@ -28,7 +28,12 @@ def page() -> str:
         Path(folder, _SCRIPT.name).write_text(_SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
         text = _TEXT.read_text(encoding="utf-8").replace("{script}", _without_source(_SCRIPT))
         text = text.replace("{figures}", _FIGURES.read_text(encoding="utf-8").strip())
-        return _COMMAND.sub(lambda match: _block(match, folder), text)
+        return filled(text, folder)
+
+
+def filled(text: str, folder: str) -> str:
+    """Return a text whose commands are followed by what they print in this folder."""
+    return _COMMAND.sub(lambda match: _block(match, folder), text)
 
 
 def _without_source(path: Path) -> str:

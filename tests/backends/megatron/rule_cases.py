@@ -67,6 +67,10 @@ ARGUMENTS: Mapping[str, Pair] = {
     "SW-GROUP-BY-LENGTH": Pair(
         args(group_by_length=True), {"batch": {"padding_free": False}, **args(group_by_length=True)}
     ),
+    "SW-UNEVEN-PP": Pair(
+        {"model": {"num_hidden_layers": 4}, "parallel": {"first_stage_layers": 4}},
+        {"model": {"num_hidden_layers": 4}, "parallel": {"first_stage_layers": 2, "pp": 2}},
+    ),
     "SW-SOURCE": Pair({"model": dict.fromkeys(("path", "hidden_size"))}, {"model": {"hidden_size": None}}),
     "SW-TP-OVERLAP-SP": Pair(
         {"overlap": {"tp_comm": True}, "parallel": {"tp": 2}}, {"overlap": {"tp_comm": True}, "parallel": _SP_TP}

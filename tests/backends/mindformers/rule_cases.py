@@ -237,6 +237,10 @@ MODEL: Mapping[str, Pair] = {
             "model": {**QWEN3, "num_attention_heads": 8, "num_key_value_heads": 8},
         },
     ),
+    "MF-MASK-LENGTH": Pair(
+        {"keys": {"use_legacy": True, _MODEL + "use_attn_mask_compression": True, _MODEL + "seq_length": 1024}},
+        {"keys": {"use_legacy": True, _MODEL + "use_attn_mask_compression": True, _MODEL + "seq_length": 2048}},
+    ),
     "MF-MASK-FLASH": Pair(
         {"keys": {**_NO_FLASH, _MODEL + "use_attn_mask_compression": True}},
         {"keys": {_MODEL + "use_attn_mask_compression": True}},

@@ -1,0 +1,34 @@
+"""Versions that Megatron-LM runs with, as its own package names them."""
+
+from launcher.translate.support import Needed
+
+_PROJECT = "Megatron-LM pyproject.toml @core_v0.16.1"
+CHECKOUT = Needed(
+    name="MEGATRON_LM_PATH",
+    kind="checkout",
+    is_backend=True,
+    file="megatron/core/package_info.py",
+    pattern=r"MAJOR = (\d+)\s+MINOR = (\d+)\s+PATCH = (\d+)",
+    install="git clone --branch core_v{version} https://github.com/NVIDIA/Megatron-LM; export MEGATRON_LM_PATH=…",
+    source="megatron/core/package_info.py",
+)
+
+SUPPORT = (
+    CHECKOUT,
+    Needed(name="python", kind="python", wanted=">=3.10", source=_PROJECT),
+    Needed(name="torch", wanted=">=2.6.0", since="0.16", install="pip install 'torch>=2.6'", source=_PROJECT),
+    Needed(name="torch", install="pip install torch", until="0.15.99", source="megatron/core/requirements.txt"),
+    Needed(
+        name="transformer_engine",
+        wanted=">=2.9.0a0,<2.12.0",
+        since="0.16",
+        install="pip install --no-build-isolation 'transformer-engine[pytorch]<2.12'",
+        source=_PROJECT,
+    ),
+    Needed(
+        name="transformer_engine",
+        until="0.15.99",
+        install="pip install --no-build-isolation transformer-engine[pytorch]",
+        source="Megatron-LM README.md @core_v0.12.1",
+    ),
+)

@@ -1,0 +1,94 @@
+"""`launch doctor`: is everything there that a job, or this machine, needs; a table, and how to get what is missing."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.executors.failure import CannotStart
+from launcher.pipeline import judge
+from launcher.report.findings import print_findings
+from launcher.runtime import planned
+from launcher.translate.backend import backend_names, get_backend
+
+if TYPE_CHECKING:
+    from launcher.doctor.check import Check
+
+_EXAMPLES = """\
+launch doctor                                             what this machine has of every backend
+  launch doctor backend=mindspeed                           of one
+  launch doctor +recipe=qwen3_8b backend=megatron           what a job needs here"""
+_MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
+
+
+def main(words: list[str]) -> int:
+    """Show what is there; exit 1 if a job cannot run natively, or no backend can."""
+    made = parser("doctor", "Look for everything that a job needs before it starts.", _EXAMPLES)
+    made.add_argument("--no-hosts", action="store_true", help="ssh: do not compare software on all hosts")
+    options = parse(made, words)
+    names = _backends(options.overrides)
+
+    def body() -> int:
+        from launcher.doctor.check import errors
+
+        if names is not None:
+            return _machine(names, as_json=options.json)
+        from launcher.doctor.examine import of_hosts, of_job
+
+        outcome = judge(composed(options))
+        if not outcome.ok:
+            print_findings(outcome.findings, outcome.job)
+        try:
+            plan = planned(outcome) if outcome.ok else None
+        except CannotStart:
+            plan = None
+        checks = of_job(outcome)
+        if plan is not None and not options.no_hosts:
+            checks += of_hosts(outcome, plan)
+        ok = outcome.ok and not errors(checks)
+        if options.json:
+            findings = [finding.as_tree() for finding in outcome.findings]
+            print_json({"ok": ok, "checks": [check.as_tree() for check in checks], "findings": findings})
+        else:
+            _show(f"{outcome.job.name or 'job'} on {outcome.backend.title} {outcome.version}", checks)
+        return 0 if ok else 1
+
+    return guarded(body, as_json=options.json)
+
+
+def _backends(overrides: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the backends that are asked for where there is no job; None where there is one."""
+    if not overrides:
+        return backend_names()
+    chosen = [word.partition("=")[2] for word in overrides if word.startswith("backend=")]
+    return tuple(chosen) if len(chosen) == len(overrides) and set(chosen) <= set(backend_names()) else None
+
+
+def _machine(names: Sequence[str], *, as_json: bool) -> int:
+    from launcher.doctor.check import errors
+    from launcher.doctor.examine import of_machine
+
+    found: Mapping[str, list[Check]] = {name: of_machine(get_backend(name)) for name in names}
+    able = [name for name, checks in found.items() if not errors(checks)]
+    if as_json:
+        trees = {name: [check.as_tree() for check in checks] for name, checks in found.items()}
+        print_json({"ok": bool(able), "can_run": able, "backends": trees})
+        return 0 if able else 1
+    for name, checks in found.items():
+        backend = get_backend(name)
+        _show(f"{backend.title} {backend.versions[0]} (backend={name})", checks)
+        print()
+    print(f"runs here natively: {', '.join(able) or 'none; runtime=rehearsal needs torch and megatron-core only'}")
+    return 0 if able else 1
+
+
+def _show(title: str, checks: Sequence["Check"]) -> None:
+    print(f"# {title}")
+    if not checks:
+        return
+    width = max(len(check.what) for check in checks)
+    for check in checks:
+        print(f"{_MARKS[check.verdict]:8} {check.what:{width}}  {check.found}")
+        if check.works and check.verdict != "ok":
+            print(f"{'':8} {'':{width}}    works: {check.works}" + (f"  [{check.source}]" if check.source else ""))
+    sys.stdout.flush()

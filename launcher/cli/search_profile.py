@@ -1,0 +1,84 @@
+"""The profile loop of `launch search`: jobs to measure written, measurements read, candidates ranked again."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.job import Job, Value, with_values
+
+if TYPE_CHECKING:
+    from launcher.balance.profile import Table
+    from launcher.search.rerank import Ranking
+    from launcher.search.search import Found
+
+
+def add_options(made: argparse.ArgumentParser) -> None:
+    """Add the options of the profile loop."""
+    made.add_argument("--emit-profile", metavar="DIR", help="write short jobs that measure the candidates' layers")
+    made.add_argument(
+        "--profile-devices", type=int, default=64, metavar="N", help="devices at hand to measure on (default 64)"
+    )
+    made.add_argument("--profile-result", metavar="FILE.csv", help="rank the candidates by these measured times")
+
+
+def wrong(options: argparse.Namespace) -> str | None:
+    """Return what is wrong with the options of the profile loop."""
+    if options.profile_devices < 1:
+        return f"--profile-devices {options.profile_devices}: at least 1"
+    folder = options.emit_profile
+    if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
+        return f"--emit-profile {folder}: is no folder"
+    if options.emit_profile and options.profile_result:
+        return "--emit-profile and --profile-result: first measure, then rank"
+    return None
+
+
+def read(job: Job, options: argparse.Namespace) -> "Table | None":
+    """Read the measurements before anything is searched; None: none are given, or they are no use (`mistakes`).
+
+    Raises:
+        BadTable: the file cannot be used.
+    """
+    from launcher.balance.profile import read_table, two_kinds
+
+    return read_table(Path(options.profile_result), dense=two_kinds(job)) if options.profile_result else None
+
+
+def ranking(job: Job, found: "Found", table: "Table | None") -> "Ranking | None":
+    """Return the candidates ranked by what was measured; None: nothing was."""
+    if table is None or not found.best:
+        return None
+    from launcher.search.rerank import rerank
+
+    return rerank(job, found, table)
+
+
+def best_values(found: "Found", ranked: "Ranking | None") -> dict[str, Value] | None:
+    """Return the values to write for the best candidate; None: none fits."""
+    from launcher.search.rerank import strategy_of
+    from launcher.search.screen import strategy
+
+    if ranked is None:
+        return strategy(found.best[0]) if found.best else None
+    first = ranked.ranked[0]
+    return strategy_of(first, strategy(first.candidate)) if first.fits else None
+
+
+def emit(job: Job, found: "Found", options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Write the jobs that measure the best candidates; return one entry for each."""
+    if not options.emit_profile or not found.best:
+        return []
+    from launcher.search import profile
+
+    jobs = [with_values(job, candidate.point) for candidate in found.best]
+    profiles = profile.emit(jobs, Path(options.emit_profile), options.profile_devices)
+    if not options.json:
+        print(f"\nto measure on {options.profile_devices} devices, in {options.emit_profile}:")
+        for each in profiles:
+            print(f"  {each.file.name if each.file else each.name}: {'' if each.file else 'none, it '}{each.what}")
+        written = Path(options.emit_profile, "profile.csv")
+        print(f"fill in {written}, then: launch search … --profile-result {written}")
+    if not any(each.file for each in profiles):
+        print("launch search: no candidate can be measured on so few devices", file=sys.stderr)
+    return [{**each.sizes, "file": str(each.file) if each.file else None, "what": each.what} for each in profiles]

@@ -1,0 +1,39 @@
+"""One line of the table: what was looked at, what was found, and what to do."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+OK, WARNING, ERROR, SKIPPED = "ok", "warning", "error", "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What was found of one thing.
+
+    Attributes:
+        what: the thing.
+        verdict: ok, warning (shown), error (nothing is started), or skipped (it could not be looked at, and why).
+        found: what is there, in words.
+        works: what would be right, or how to get it; "" where all is well.
+        source: who says so.
+    """
+
+    what: str
+    verdict: str
+    found: str
+    works: str = ""
+    source: str = ""
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the check as plain data."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Return the check in one line, for messages."""
+        works = f"; works: {self.works}" if self.works else ""
+        return f"{self.what}: {self.found}{works}"
+
+
+def errors(checks: list[Check]) -> list[Check]:
+    """Return the checks that keep a job from starting."""
+    return [check for check in checks if check.verdict == ERROR]

@@ -1,0 +1,56 @@
+"""Everything that is looked at, for a job or for a machine."""
+
+import os
+from collections.abc import Iterator, Mapping
+
+from launcher.doctor.check import ERROR, OK, Check
+from launcher.doctor.data import global_batch, paths
+from launcher.doctor.hosts import same_everywhere
+from launcher.doctor.machine import devices, devices_seen, disk, rendezvous
+from launcher.doctor.software import software
+from launcher.pipeline import Outcome
+from launcher.plan import LaunchPlan
+from launcher.translate.backend import Backend
+
+# The job's processes run on the machine that looks.
+_HERE = ("local", "environment")
+
+
+def of_job(outcome: Outcome, environ: Mapping[str, str] = os.environ, *, forced: bool = False) -> list[Check]:
+    """Return what keeps a job's own stack from running, or may, as far as this machine can tell.
+
+    Args:
+        forced: the user knows that it runs natively here, so that devices nobody sees are no reason to refuse.
+    """
+    return list(_of_job(outcome, environ, forced))
+
+
+def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Iterator[Check]:
+    job, backend = outcome.job, outcome.backend
+    here = job.cluster.executor in _HERE
+    if job.cluster.container is None:
+        device, python = job.hardware.device, job.cluster.python
+        yield from software(backend, outcome.version, device=device, python=python, environ=environ)
+    if here:
+        yield devices(job, forced=forced)
+        yield from rendezvous(job)
+    yield from disk(job, here=here)
+    yield from paths(job, here=here)
+    yield from global_batch(job, here=here)
+
+
+def of_hosts(outcome: Outcome, plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> list[Check]:
+    """Return what differs between the hosts that a plan names; nothing where it names none."""
+    if outcome.job.cluster.executor != "ssh":
+        return []
+    return list(same_everywhere(plan, outcome.backend, outcome.version, environ))
+
+
+def of_machine(backend: Backend, environ: Mapping[str, str] = os.environ) -> list[Check]:
+    """Return what this machine has of a backend: its software, and devices that it runs on."""
+    seen = {kind: devices_seen(kind, environ) for kind in backend.devices}
+    here = [kind for kind, count in seen.items() if count]
+    found = ", ".join(f"{count} {kind}" for kind, count in seen.items())
+    checks = software(backend, backend.versions[0], device=here[0] if here else None, environ=environ)
+    works = "" if here else f"a machine with {' or '.join(backend.devices)} devices and their driver"
+    return [*checks, Check(what="devices", verdict=OK if here else ERROR, found=found, works=works)]

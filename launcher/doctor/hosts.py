@@ -1,0 +1,70 @@
+"""The same software on every host that ssh reaches: nodes that differ fail late, or train something else."""
+
+import json
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from launcher.doctor.check import ERROR, OK, WARNING, Check
+from launcher.executors.failure import CannotStart
+from launcher.executors.ssh import ask_all
+from launcher.plan import LaunchPlan
+from launcher.translate.backend import Backend
+
+_ASK = """import json, platform, subprocess, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {"python": platform.python_version()}
+for word in sys.argv[1:]:
+    kind, _, name = word.partition(":")
+    try:
+        if kind == "package": found[name] = version(name)
+        else:
+            git = ["git", "-C", name, "rev-parse", "HEAD"]
+            found[name] = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "not a checkout"
+    except (PackageNotFoundError, OSError): found[name] = "not there"
+print(json.dumps(found))"""
+
+
+def same_everywhere(
+    plan: LaunchPlan, backend: Backend, backend_version: str, environ: Mapping[str, str]
+) -> Iterator[Check]:
+    """Yield what differs between the hosts of a plan: Python, the backend's packages and checkouts."""
+    needed = [each for each in backend.support if each.holds(backend_version, None)]
+    words = [f"package:{each.name}" for each in needed if each.kind == "package"]
+    words += [f"checkout:{environ[each.name]}" for each in needed if each.kind == "checkout" and each.name in environ]
+    python = plan.start.python or sys.executable
+    script = " ".join(shlex.quote(word) for word in (python, "-c", _ASK, *words))
+    try:
+        answers = ask_all(plan, script)
+    except CannotStart as error:
+        yield Check(what="hosts", verdict=ERROR, found=str(error))
+        return
+    told: dict[str, dict[str, str]] = {}
+    for host, done in answers:
+        try:
+            told[host] = json.loads(done.stdout.splitlines()[-1])
+        except (ValueError, IndexError):
+            said = [line for line in done.stderr.splitlines() if line.strip()]
+            reason = said[-1] if said else f"exit code {done.returncode}"
+            yield Check(what=host, verdict=WARNING, found=f"cannot be asked: {reason}", works=f"ssh {host} {python} -V")
+    differ = list(_different(told))
+    yield from differ
+    if told and not differ:
+        yield Check(what="hosts", verdict=OK, found=f"the same software on {len(told)} hosts")
+
+
+def _different(told: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
+    """Yield each name whose version is not the same on all hosts, with those that differ from most."""
+    for name in dict.fromkeys(name for found in told.values() for name in found):
+        count = Counter(found.get(name, "not there") for found in told.values())
+        if len(count) < 2:
+            continue
+        usual = count.most_common(1)[0][0]
+        others = [f"{host} {found.get(name, 'not there')}" for host, found in told.items() if found.get(name) != usual]
+        yield Check(
+            what=f"{name} on all hosts",
+            verdict=WARNING if name == "python" else ERROR,
+            found=f"{usual} on most, {', '.join(others)}",
+            works=f"the same {name} on every host",
+        )

@@ -1,0 +1,139 @@
+"""Devices, ports, addresses and disk of this machine, against what a job asks for."""
+
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
+from launcher.job import Job
+
+_FILES = {"cuda": re.compile(r"nvidia\d+"), "npu": re.compile(r"davinci\d+")}
+_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
+_LOOPBACK = ("localhost", "127.0.0.1", "127.0.1.1", "::1")
+
+
+def devices_seen(kind: str, environ: Mapping[str, str] = os.environ, folder: Path = Path("/dev")) -> int:
+    """Return how many devices of a kind a process here may use, by the driver's device files."""
+    pattern = _FILES.get(kind)
+    try:
+        count = sum(1 for name in os.listdir(folder) if pattern is not None and pattern.fullmatch(name))
+    except OSError:
+        count = 0
+    visible = environ.get(_VISIBLE.get(kind, ""))
+    return count if visible is None else min(count, len([word for word in visible.split(",") if word.strip()]))
+
+
+def devices(job: Job, *, forced: bool = False) -> Check:
+    """Return whether this machine has the devices of one node.
+
+    Args:
+        forced: none at all is a warning: the driver's files may be hidden here.
+    """
+    kind, wanted = job.hardware.device, job.cluster.devices_per_node
+    if kind not in _FILES:
+        return Check(what="devices", verdict=SKIPPED, found=f"{kind}: nothing to count")
+    seen = devices_seen(kind)
+    if seen >= wanted:
+        return Check(what="devices", verdict=OK, found=f"{seen} {kind}")
+    limited = f" ({_VISIBLE[kind]} is set)" if kind in _VISIBLE and _VISIBLE[kind] in os.environ else ""
+    return Check(
+        what="devices",
+        verdict=WARNING if forced and not seen else ERROR,
+        found=f"{seen} {kind} devices{limited}, the job starts {wanted} processes on a node",
+        works=f"cluster.devices_per_node={seen}" if seen else f"a machine with {kind} devices and their driver",
+    )
+
+
+def rendezvous(job: Job) -> Iterator[Check]:
+    """Yield whether nodes can meet: an address that others reach, and a port that is free."""
+    cluster = job.cluster
+    if cluster.nodes > 1 and cluster.master_addr in _LOOPBACK:
+        yield Check(
+            what="master address",
+            verdict=ERROR,
+            found=f"{cluster.master_addr} is this machine only, and there are {cluster.nodes} nodes",
+            works="cluster.master_addr=NAME of node 0, as the others reach it",
+            source="ms-swift#4897: nodes that each train alone",
+        )
+    port = cluster.master_port
+    if port is None or cluster.executor != "local" or cluster.nodes > 1:
+        return
+    if port_is_free(port):
+        yield Check(what="port", verdict=OK, found=f"{port} is free")
+    else:
+        yield Check(
+            what="port",
+            verdict=WARNING,
+            found=f"{port} is taken",
+            works="another is taken at the start; or another port",
+        )
+
+
+def port_is_free(port: int) -> bool:
+    """Tell whether nothing on this machine listens on a port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except (OSError, OverflowError):
+            return False
+    return True
+
+
+def disk(job: Job, *, here: bool) -> Iterator[Check]:
+    """Yield whether the folder of checkpoints has room for those that are kept.
+
+    Args:
+        here: the job writes on this machine's disks.
+    """
+    save = job.checkpoint.save
+    if save is None or "${" in save:
+        return
+    if not here:
+        yield Check(what="disk", verdict=SKIPPED, found=f"{save} is written by other machines")
+        return
+    if job.lora.rank is not None:
+        yield Check(what="disk", verdict=SKIPPED, found="adapters are small")
+        return
+    size = checkpoint_bytes(job)
+    if size is None:
+        yield Check(
+            what="disk", verdict=SKIPPED, found="the size of a checkpoint is not known: the model's sizes are not"
+        )
+        return
+    place = Path(save).absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    kept = job.checkpoint.save_total_limit
+    needed = size * (kept or 1)
+    said = f"{_gib(free)} free on {place}, a checkpoint takes {_gib(size)}"
+    if free < size:
+        works = "checkpoint.save=FOLDER of a larger disk · checkpoint.no_save_optim=true · estimate.enforce=false"
+        yield Check(what="disk", verdict=ERROR if job.estimate.enforce else WARNING, found=said, works=works)
+    elif free < needed:
+        works = f"checkpoint.save_total_limit={free // size}"
+        yield Check(what="disk", verdict=WARNING, found=f"{said}, {kept} are kept", works=works)
+    else:
+        yield Check(what="disk", verdict=OK, found=said)
+
+
+def checkpoint_bytes(job: Job) -> int | None:
+    """Return the bytes of one checkpoint: weights of 2 bytes, with the optimizer 12 more; None where sizes are unknown.
+
+    Source: Megatron-LM's distributed optimizer: fp32 weights and two moments of 4 bytes each.
+    """
+    from launcher.estimate import CannotEstimate, estimate
+
+    try:
+        parameters = estimate(job, changes=False).parameters
+    except CannotEstimate:
+        return None
+    return int(parameters["total"]) * (2 if job.checkpoint.no_save_optim else 14)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:,.1f} GiB"
