@@ -21,7 +21,10 @@ ARROWS = {
     "observe": {"executors", "plan"},
     "pipeline": {"job", "plan", "rules", "translate"},
     "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
-    "convert": {"job", "models", "translate"},
+    "balance": {"estimate", "job", "pipeline", "rules", "translate"},
+    "search": {"balance", "estimate", "job", "pipeline", "plan", "report", "rules", "runtime"},
+    "doctor": {"estimate", "executors", "job", "pipeline", "plan", "runtime", "translate"},
+    "convert": {"estimate", "job", "models", "translate"},
     "rehearse": {"executors", "job", "pipeline", "plan", "rules", "translate"},
 }
 BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")

@@ -78,7 +78,7 @@ BACKEND = Backend(
     support=SUPPORT,
     started_by=Path(__file__).parent / "catalogue" / "launchers",
     watch=Watch(
-        # swift/megatron/callbacks/print.py, on_log; trainers/base.py, save_checkpoint @4.6.0; before 4.0 Megatron-LM's own
+        # swift/megatron/callbacks/print.py, on_log; trainers/base.py, save_checkpoint @4.6.0; before 4.0 as Megatron-LM
         iteration_line=r"iteration('?: '| +)[0-9]+/ *[0-9]+",
         trackers=(
             ("*/checkpoint-*[0-9]", "latest_checkpointed_iteration.txt"),

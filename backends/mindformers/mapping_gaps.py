@@ -2,14 +2,20 @@
 
 from collections.abc import Mapping
 
-from launcher.job import field_paths
+from backends.mindformers.mapping_support import is_legacy
+from launcher.job import Job, field_paths
 from launcher.translate.rows import Gap
 
+_TOKENIZER = "it loads Hugging Face tokenizers"
 _GRAPH = "the graph compiler places it; it has no key of its own"
 
 
 def _speed(why: str, *neutral: object) -> Gap:
     return Gap(why=why, neutral=neutral, severity="warning")
+
+
+def _is_modern(job: Job) -> bool:
+    return not is_legacy(job)
 
 
 def _preference(name: str) -> Gap:
@@ -118,6 +124,11 @@ _DATA = {
         severity="warning",
         matters=lambda job: job.evaluation.iters != 0,
     ),
+    "evaluation.epochs": Gap(
+        why="training does not evaluate: MindFormers needs a whole eval_dataset for that",
+        severity="warning",
+        matters=lambda job: job.evaluation.iters != 0,
+    ),
     "evaluation.iters": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that", 0),
     "data.num_preprocess": _speed("it tokenizes in one process"),
     "data.streaming": Gap(why="streaming needs a size and a state directory (hf_dataloader.py)", neutral=(False,)),
@@ -127,8 +138,12 @@ _DATA = {
     "data.self_cognition_author": Gap(why="it does not fill in self-cognition data"),
     "data.self_cognition_name": Gap(why="it does not fill in self-cognition data"),
     "tokenizer.type": Gap(why="it loads Hugging Face tokenizers", neutral=("HuggingFaceTokenizer",)),
-    "tokenizer.vocab_file": Gap(why="it loads Hugging Face tokenizers, from their directory (tokenizer.path)"),
-    "tokenizer.merge_file": Gap(why="it loads Hugging Face tokenizers, from their directory (tokenizer.path)"),
+    "tokenizer.vocab_file": Gap(why=f"{_TOKENIZER}, from their directory (tokenizer.path)", matters=_is_modern),
+    "tokenizer.merge_file": Gap(why=f"{_TOKENIZER}, from their directory (tokenizer.path)", matters=_is_modern),
+    **{
+        f"tokenizer.{name}_token": Gap(why=f"{_TOKENIZER}, which know it", severity="warning", matters=_is_modern)
+        for name in ("bos", "eos", "pad", "unk")
+    },
 }
 
 _FIGURES = ("params_norm", "zero_gradients", "timers", "memory", "perplexity")

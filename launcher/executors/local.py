@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -126,7 +127,7 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
         ranks = str((folder / "logs" / "ranks" / f"node{kept.node}").absolute())
         environ |= rank_log_environment(plan.start.devices_per_node, ranks)
     written = Written()
-    with Stop() as stop, Guard(kept.id, enabled=kept.own) as guard:
+    with Stop() as stop, Guard(_mark(kept, folder), enabled=kept.own) as guard:
         try:
             if kept.shared:
                 written.folder(folder)
@@ -142,6 +143,11 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
             written.undo()
             rest = "; what its preparation wrote is kept" if plan.prepare and written.remains(folder) else ""
             raise CannotStart(f"{error}{rest}") from None
+
+
+def _mark(kept: Kept, folder: Path) -> str:
+    """Return how this run's processes are told from others: ids repeat where states lie in several places."""
+    return f"{kept.id}.{zlib.crc32(str(folder.absolute()).encode()):08x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +218,7 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
     """Prepare and run once; also tell whether the command was ended because it hung."""
     plan, environ = run.plan, dict(run.environ)
     if run.kept.own:
-        environ["LAUNCH_RUN"] = f"{run.kept.id}/{run.kept.node}/{attempt}"
+        environ["LAUNCH_RUN"] = f"{_mark(run.kept, Path(plan.output_dir))}/{run.kept.node}/{attempt}"
     again = plan.resume is not None and (attempt > 0 or run.kept.again)
     found = last_checkpoint(plan.watch, environ[LAUNCH_DIR]) if again else None
     if found is not None and plan.resume is not None:

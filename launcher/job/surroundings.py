@@ -96,8 +96,12 @@ class Tokenizer:
         None, "Merges of a byte-pair tokenizer that is made of files.", source=f"{_MEGATRON} --merge-file", trains=True
     )
     trust_remote_code: bool | None = option(None, "Run tokenizer code from the model directory.")
-    bos_token: str | None = option(None, "Text of the token that begins a text; none: the tokenizer's.", source=_HF_TOKENS)
-    eos_token: str | None = option(None, "Text of the token that ends a text; none: the tokenizer's.", source=_HF_TOKENS)
+    bos_token: str | None = option(
+        None, "Text of the token that begins a text; none: the tokenizer's.", source=_HF_TOKENS
+    )
+    eos_token: str | None = option(
+        None, "Text of the token that ends a text; none: the tokenizer's.", source=_HF_TOKENS
+    )
     pad_token: str | None = option(
         None, "Text of the token that fills a sequence; none: the tokenizer's.", source=_HF_TOKENS
     )

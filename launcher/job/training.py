@@ -152,6 +152,22 @@ class Schedule:
         minimum=1,
         trains=True,
     )
+    layerwise: bool | None = option(
+        None, "Lower layers learn more slowly, by layer_decay each.", source="MindFormers layer_scale", trains=True
+    )
+    layer_decay: float | None = option(
+        None, "layerwise: learning rate of a layer over that of the next.", source="MindFormers layer_decay", minimum=0
+    )
+    scale_by_batch: bool | None = option(
+        None, "Multiply optimizer.lr by batch / reference_batch_size.", source="MindFormers lr_scale", trains=True
+    )
+    reference_batch_size: int | None = option(
+        None,
+        "scale_by_batch: the batch that optimizer.lr is for.",
+        unit="sequences",
+        source="MindFormers lr_scale_factor",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,6 +152,13 @@ for _id, _severity, _doc, _works in (
         "more stages, more recomputation, a smaller micro batch; hardware=NAME where figures are missing",
     ),
     (
+        "SEARCH-PROFILE",
+        "error",
+        "A file of measured times cannot be used as it is: a column is missing, a figure is no number or below zero, or "
+        "no row is of a layout that the search found.",
+        "mend the cell that the finding names (file:line and column); --emit-profile writes an empty file",
+    ),
+    (
         "SEARCH-NEEDS",
         "error",
         "launch search cannot rank anything without this value: model, hardware, global batch and sequence length are "

@@ -40,3 +40,17 @@ def test_a_script_that_exists_is_judged_as_it_is_written(launch, tmp_path):
 def test_explain_lists_the_rules_of_a_field(launch):
     result = launch("explain", "checkpoint.save_total_limit", "--json")
     assert "SW-SAVE-LIMIT" in {rule["rule"] for rule in result.json["rules"]}
+
+
+def test_faults_of_a_script_come_with_what_would_work(launch, tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 256 --num-attention-heads 8 "
+        "--seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 --global-batch-size 12 --train-iters 10 "
+        "--lr 1e-5 --min-lr 1e-3 --bf16 --tokenizer-type NullTokenizer --vocab-size 511 --mock-data --eval-iters 0\n",
+        encoding="utf-8",
+    )
+    result = launch("check", str(script))
+    assert result.code == 1
+    assert "works: optimizer.min_lr=1e-06" in result.out
+    assert "batch.global_batch_size=16" in result.out

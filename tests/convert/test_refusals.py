@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import shutil
@@ -50,7 +51,7 @@ def _missing_shard(model: Path, folder: Path) -> Path:
     folder.mkdir()
     shutil.copy(model / "config.json", folder)
     specs = [TensorSpec(name=name, shape=array.shape, dtype="F32") for name, array in _arrays(model).items()]
-    safetensors.create(folder, specs, shard_bytes=sum(4 * numpy.prod(spec.shape) for spec in specs) // 3 + 1)
+    safetensors.create(folder, specs, shard_bytes=sum(4 * math.prod(spec.shape) for spec in specs) // 3 + 1)
     next(folder.glob("model-00002-of-*")).unlink()
     return folder
 

@@ -5,7 +5,8 @@ if [ "${1:-}" = port ]; then free_port "$2"; exit; fi
 : "${NODE_RANK:?the rank of this node, 0..$((nodes - 1))}"
 : "${ATTEMPT:=0}"
 export NODE_RANK ATTEMPT
-mark="$id/$NODE_RANK/$ATTEMPT"
+# Ids repeat where states lie in several places: the folder tells runs apart.
+mark="$id.$(printf '%s' "$run" | cksum | cut -d' ' -f1)/$NODE_RANK/$ATTEMPT"
 child='' monitor='' stopping=''
 
 # Processes that this node's command started, also those that left its session.

@@ -1,0 +1,121 @@
+"""docs/convert.md from the formats, the families' tables and what each format can lay out.
+
+python -m tools.docs.convert_page          write it
+python -m tools.docs.convert_page --check  exit 1 if the file is not what they say
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from backends import BUILT_IN
+from launcher.compose import compose
+from launcher.convert.errors import ConvertError
+from launcher.convert.families import FAMILIES
+from launcher.convert.formats import MODULES, format_named, format_of_backend
+from launcher.convert.formats.format import Format, Layout, Target
+from launcher.convert.logical import logical_model
+from launcher.job.model import Model
+from launcher.translate.backend import get_backend
+
+_HERE = Path(__file__).resolve().parent
+PAGE = _HERE.parents[1] / "docs" / "convert.md"
+TEXT = _HERE / "convert_page.md"
+MARK = "<!-- table: {} -->"
+# A preset of each family, with few layers: names and shapes are all that a layout needs.
+_PRESETS = {
+    "llama": "llama3_8b",
+    "qwen2": "qwen2_5_7b",
+    "qwen3": "qwen3_8b",
+    "qwen2_moe": "qwen1_5_moe_a2_7b",
+    "qwen3_moe": "qwen3_30b_a3b",
+    "mixtral": "mixtral_8x7b",
+    "deepseek_v2": "deepseek_v2_lite",
+    "deepseek_v3": "deepseek_v3",
+}
+LAYOUTS: Mapping[str, Layout] = {
+    "tp": Layout(tp=2),
+    "pp": Layout(pp=2),
+    "vpp": Layout(pp=2, vpp=2),
+    "uneven": Layout(pp=2, first_stage_layers=3),
+    "ep": Layout(ep=2),
+    "tp·pp·ep": Layout(tp=2, pp=2, ep=2),
+}
+
+
+def formats() -> dict[str, tuple[Format, list[str]]]:
+    """Return the formats that are written, by title, with the backends that load each."""
+    found: dict[str, tuple[Format, list[str]]] = {}
+    for name in MODULES:
+        form = format_named(name)
+        found[form.title] = (form, [])
+    for name in BUILT_IN:
+        own = format_of_backend(name)
+        if own is not None:
+            found.setdefault(own.title, (own, []))[1].append(get_backend(name).title)
+    return found
+
+
+def _model(family: str) -> Model:
+    return compose([f"model={_PRESETS[family]}", "model.num_hidden_layers=4"]).model
+
+
+def laid_out(form: Format, model: Model) -> list[str]:
+    """Return the names of the layouts that a format can write for a model."""
+    logical = logical_model(model)
+    dtypes = dict.fromkeys(logical.tensors, "BF16")
+    found = []
+    for name, layout in LAYOUTS.items():
+        if layout.ep > 1 and not model.is_moe:
+            continue
+        try:
+            form.draft(Target(logical=logical, dtypes=dtypes, layout=layout, donor=None))
+        except (ConvertError, ValueError):
+            continue
+        found.append(name)
+    return found
+
+
+def _formats() -> list[str]:
+    lines = ["| format | `--format` | loaded by |", "|---|---|---|"]
+    for title, (form, backends) in formats().items():
+        loaded = ", ".join(backends) or ("transformers" if form.kind == "hf" else "older Megatron-LM")
+        named = f"`{form.name}`" if form.name in MODULES else f"`--backend {form.name}`"
+        lines.append(f"| {title} | {named} | {loaded} |")
+    return lines
+
+
+def _layouts() -> list[str]:
+    written = {title: form for title, (form, _) in formats().items() if form.kind != "hf"}
+    lines = ["| family | " + " | ".join(written) + " |", "|---|" + "---|" * len(written)]
+    for family in FAMILIES:
+        model = _model(family)
+        cells = [", ".join(laid_out(form, model)) or "no" for form in written.values()]
+        lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def page() -> str:
+    """Return the whole page."""
+    text = TEXT.read_text(encoding="utf-8")
+    for name, lines in (("formats", _formats()), ("layouts", _layouts())):
+        text = text.replace(MARK.format(name), "\n".join(lines))
+    return text
+
+
+def main() -> int:
+    """Write or check the page."""
+    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--check", action="store_true")
+    if made.parse_args().check:
+        if PAGE.read_text(encoding="utf-8") == page():
+            return 0
+        print(f"{PAGE} is not current: python -m tools.docs.convert_page", file=sys.stderr)
+        return 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
