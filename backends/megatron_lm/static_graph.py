@@ -40,6 +40,9 @@ GAPS: Mapping[str, Gap] = {
     "schedule.scale_by_batch": Gap(why="optimizer.lr is taken as it stands", neutral=(False,)),
     "evaluation.epochs": _evaluated("it evaluates after steps", "evaluation.interval=100"),
     "evaluation.metric": _evaluated("it evaluates the loss"),
+    "evaluation.shuffle": _evaluated("samples of the evaluation come as its data set orders them"),
+    "evaluation.drop_last": _evaluated("every step of the evaluation has the full batch", "evaluation.drop_last=true"),
+    "evaluation.columns": _evaluated("evaluation reads the columns that training reads"),
     "checkpoint.remote": _unaffected("outputs stay where they are written"),
 }
 

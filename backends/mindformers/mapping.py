@@ -4,6 +4,7 @@ from functools import cache
 
 from backends.mindformers.mapping_beside import beside_rows
 from backends.mindformers.mapping_data import data_rows, length_rows
+from backends.mindformers.mapping_evaluation import evaluation_rows
 from backends.mindformers.mapping_gaps import IRRELEVANT, UNSUPPORTED
 from backends.mindformers.mapping_graph import context_rows, expert_exchange_row, sink_row
 from backends.mindformers.mapping_legacy import legacy_rows, modern
@@ -78,6 +79,7 @@ def table(version: str) -> Table:
         *callback_rows(),
         modern(bias_callback()),
         *output_rows(),
+        *evaluation_rows(),
         *beside_rows(),
         usual_row(),
     )

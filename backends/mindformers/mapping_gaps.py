@@ -1,11 +1,12 @@
 """Canonical fields that MindFormers cannot express, and those that do not concern it, each with its reason."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from backends.mindformers.mapping_support import is_legacy
 from launcher.job import Job, field_paths
 from launcher.translate.rows import Gap
 
+_NO_EVALUATION = "training does not evaluate: MindFormers needs a whole eval_dataset for that"
 _TOKENIZER = "it loads Hugging Face tokenizers"
 _GRAPH = "the graph compiler places it; it has no key of its own"
 
@@ -16,6 +17,10 @@ def _speed(why: str, *neutral: object) -> Gap:
 
 def _is_modern(job: Job) -> bool:
     return not is_legacy(job)
+
+
+def _evaluates(matters: Callable[[Job], bool]) -> Gap:
+    return Gap(why=_NO_EVALUATION, severity="warning", matters=matters)
 
 
 def _preference(name: str) -> Gap:
@@ -117,19 +122,13 @@ _MOE = {
 }
 
 _DATA = {
-    "data.validation_paths": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that"),
-    "data.validation_ratio": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that", 0.0),
-    "evaluation.interval": Gap(
-        why="training does not evaluate: MindFormers needs a whole eval_dataset for that",
-        severity="warning",
-        matters=lambda job: job.evaluation.iters != 0,
-    ),
-    "evaluation.epochs": Gap(
-        why="training does not evaluate: MindFormers needs a whole eval_dataset for that",
-        severity="warning",
-        matters=lambda job: job.evaluation.iters != 0,
-    ),
-    "evaluation.iters": _speed("training does not evaluate: MindFormers needs a whole eval_dataset for that", 0),
+    "data.validation_paths": _evaluates(lambda job: not (is_legacy(job) and job.evaluation.iters == 0)),
+    "data.validation_ratio": _speed(_NO_EVALUATION, 0.0),
+    **{
+        f"evaluation.{name}": _evaluates(lambda job: job.evaluation.iters != 0)
+        for name in ("interval", "epochs", "shuffle", "drop_last", "columns")
+    },
+    "evaluation.iters": _speed(_NO_EVALUATION, 0),
     "data.num_preprocess": _speed("it tokenizes in one process"),
     "data.streaming": Gap(why="streaming needs a size and a state directory (hf_dataloader.py)", neutral=(False,)),
     "data.lazy_tokenize": _speed("it tokenizes before training", False),

@@ -232,6 +232,13 @@ class Evaluation:
         None, "Passes between evaluations.", unit="epochs", source="MindFormers eval_epoch_interval", minimum=1
     )
     metric: str | None = option(None, "What is measured; none: the loss.", source="MindFormers metric.type")
+    shuffle: bool | None = option(None, "Shuffle the evaluation's samples.", source="MindFormers eval_dataset")
+    drop_last: bool | None = option(
+        None, "Leave out the evaluation's last, incomplete batch.", source="MindFormers eval_dataset"
+    )
+    columns: tuple[str, ...] = option(
+        (), "Columns that the evaluation's samples have; none: those of training.", source="MindFormers eval_dataset"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,8 +48,8 @@ class Entry:
         arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
         stored_config: option that names a YAML file of arguments by the names under which the parser stores them; it
             replaces all other arguments.
-        stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("": nowhere),
-            it is the default.
+        stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
+            nowhere), it is the default.
         signs: beginnings of variable names and paths that are found only where this backend runs.
         substitutes: arguments without a field, and the override that comes nearest to each on other backends.
         renames: file that says what became of arguments between versions.

@@ -67,9 +67,9 @@ def test_a_file_is_read_in_canonical_words() -> None:
     assert found == MEANT
 
 
-def test_what_has_no_field_is_passed_through_and_nothing_is_repaired() -> None:
+def test_everything_has_a_field_and_nothing_is_repaired() -> None:
     found = imported()
-    assert set(found.job.backend.args) == {"recompute_config.recompute"}
+    assert not found.job.backend.args
     assert not found.exact
 
 
@@ -112,3 +112,85 @@ def test_another_backend_gets_the_architecture() -> None:
     args, findings = written(imported().job, "mindspeed", "26.1.0")
     assert (args["num-layers"], args["hidden-size"], args["num-query-groups"]) == (48, 5120, 8)
     assert not [finding for finding in findings if finding.fields[0].startswith(("graph.", "model."))]
+
+
+BESIDE = """
+do_eval: False
+eval_step_interval: -1
+eval_epoch_interval: 50
+layer_scale: False
+layer_decay: 0.65
+metric: {type: PerplexityMetric}
+eval_dataset: &evaluation
+  data_loader: {type: MindDataset, dataset_dir: "/data/held_out", shuffle: False}
+  input_columns: ["input_ids", "labels"]
+  drop_remainder: False
+  num_parallel_workers: 3
+eval_dataset_task: {type: CausalLanguageModelDataset, dataset_config: *evaluation}
+processor:
+  tokenizer: {type: Qwen2Tokenizer, vocab_file: path/vocab.json, merges_file: path/merges.txt, eos_token: "<|end|>"}
+"""
+GENERATION = "use_past: False, top_k: 3, top_p: 0.8, do_sample: True, repetition_penalty: 1.05, max_decode_length: 512"
+BESIDE_MEANS: dict[str, Any] = {
+    "evaluation.iters": 0,
+    "evaluation.interval": None,
+    "evaluation.epochs": 50,
+    "evaluation.metric": "PerplexityMetric",
+    "evaluation.shuffle": False,
+    "evaluation.drop_last": False,
+    "evaluation.columns": ("input_ids", "labels"),
+    "data.validation_paths": ("/data/held_out",),
+    "schedule.layerwise": False,
+    "schedule.layer_decay": 0.65,
+    "tokenizer.vocab_file": "path/vocab.json",
+    "tokenizer.merge_file": "path/merges.txt",
+    "tokenizer.eos_token": "<|end|>",
+    "generation.use_cache": False,
+    "generation.do_sample": True,
+    "generation.top_k": 3,
+    "generation.top_p": 0.8,
+    "generation.repetition_penalty": 1.05,
+    "generation.max_length": 512,
+}
+
+
+def beside(tmp_path: Path, text: str = BESIDE) -> Imported:
+    """Return the job of a file that describes evaluation and generation, too."""
+    path = tmp_path / "beside.yaml"
+    changed = (
+        FILE.read_text()
+        .replace("model_config: {", f"model_config: {{{GENERATION}, ")
+        .replace("model_config:\n", "model_config:\n" + "".join(f"    {item}\n" for item in GENERATION.split(", ")))
+    )
+    path.write_text(changed + text)
+    return imported(path)
+
+
+def test_evaluation_and_generation_are_kept_though_training_reads_neither(tmp_path: Path) -> None:
+    found = beside(tmp_path)
+    assert {path: value_at(found.job, path) for path in BESIDE_MEANS} == BESIDE_MEANS
+    args, findings = written(found.job, "mindformers", found.version)
+    before = {arg.flag: arg.value for arg in found.native}
+    kept = {each.flag for each in found.became if each.fields} - {"callbacks.MFLossMonitor.type"}
+    same = {flag for flag in kept if args.get(flag) == before[flag]}
+    sections = ("eval_", "layer_", "metric", "processor", "do_eval", "model.model_config.top")
+    assert not [flag for flag in kept - same if flag.startswith(sections)]
+    assert args["eval_dataset_task.dataset_config.data_loader.dataset_dir"] == "/data/held_out"
+    assert not [finding.message for finding in findings if "evaluat" in finding.message]
+
+
+def test_a_worker_count_of_the_evaluation_alone_is_no_field(tmp_path: Path) -> None:
+    became = {each.flag: each.fields for each in beside(tmp_path).became}
+    assert became["eval_dataset.num_parallel_workers"] == ()
+
+
+def test_an_evaluation_that_happens_is_passed_through(tmp_path: Path) -> None:
+    found = beside(tmp_path, BESIDE.replace("do_eval: False", "do_eval: True"))
+    assert found.job.evaluation.iters is None
+    assert {"do_eval", "eval_dataset.drop_remainder", "eval_epoch_interval"} <= set(found.job.backend.args)
+
+
+def test_another_backend_does_not_hear_of_an_evaluation_that_does_not_happen(tmp_path: Path) -> None:
+    args, findings = written(beside(tmp_path).job, "mindspeed", "26.1.0")
+    assert args["eval-iters"] == 0
+    assert not [finding for finding in findings if finding.fields[0].startswith(("evaluation.", "generation."))]
