@@ -272,7 +272,7 @@ def graphs_recompute_nothing_random(facts: Facts) -> Iterator[Fault]:
     for flag, default, recomputed, captured in random:
         if facts.flag(flag, default) and modules & recomputed and (whole or scope & captured):
             yield Fault(
-                message=f"--{flag} {facts.flag(flag, default)} in {', '.join(recomputed)}, which is recomputed inside a "
+                message=f"--{flag} {facts.flag(flag, default)} in {', '.join(recomputed)}, recomputed inside a "
                 f"CUDA graph ({impl}): set --{flag} 0, or do not recompute it",
                 flags=(flag, "recompute-modules", "recompute-granularity", "cuda-graph-impl", "enable-cuda-graph"),
             )

@@ -154,8 +154,8 @@ for _id, _severity, _doc, _works in (
     (
         "SEARCH-PROFILE",
         "error",
-        "A file of measured times cannot be used as it is: a column is missing, a figure is no number or below zero, or "
-        "no row is of a layout that the search found.",
+        "A file of measured times cannot be used as it is: a column is missing, a figure is no number or below zero, "
+        "or no row is of a layout that the search found.",
         "mend the cell that the finding names (file:line and column); --emit-profile writes an empty file",
     ),
     (
