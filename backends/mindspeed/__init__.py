@@ -102,6 +102,7 @@ BACKEND = Backend(
     launch=_launch,
     native_cpu="backends.mindspeed.rehearse",
     checkpoint_format="backends.mindspeed.checkpoint",
+    stored_classes=("mindspeed.", "mindspeed_llm."),
     converted_folder=_converted_folder,
     argv=_argv,
     rules=RULES,

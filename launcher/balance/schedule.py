@@ -1,4 +1,4 @@
-"""The order in which stages run micro-batches, as Megatron and MindFormers interleave them, and what follows what.
+"""The order in which stages run micro-batches, interleaved or not, and what follows what.
 
 A long step is periodic in its middle. Beyond six rounds of `stages` micro-batches only five are laid out; the others
 cost one period each (Taylor, mindspore/toolkits e8d3573 math_model.py:51-57; measured there: at most 0.19 % off).

@@ -70,7 +70,7 @@ def min_lr_is_below_lr(facts: Facts) -> Iterator[Fault]:
 
 @rule("LR-WARMUP-TWICE", source="Megatron-LM core_v0.12.1 arguments.py:634")
 def warm_up_is_said_once(facts: Facts) -> Iterator[Fault]:
-    """Warm-up is given in iterations or as a share, not both; ms-swift 4.6 would silently take the share."""
+    """Warm-up is given in iterations or as a share, not both; a backend would silently take the share."""
     schedule = facts.job.schedule
     if schedule.lr_warmup_iters and schedule.lr_warmup_fraction:
         names = ("schedule.lr_warmup_iters", "schedule.lr_warmup_fraction")

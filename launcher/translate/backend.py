@@ -101,6 +101,7 @@ class Backend:
             cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
             must be converted.
         checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: none.
+        stored_classes: packages whose classes its checkpoints hold besides weights; they are read as inert records.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
         started_by: folder with the catalogues of what starts it: launchers by name, and `environment`.
@@ -125,6 +126,7 @@ class Backend:
     reads_hub: bool = False
     native_cpu: str | None = None
     checkpoint_format: str | None = None
+    stored_classes: tuple[str, ...] = ()
     converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)
     other_entries: tuple[str, ...] = ()

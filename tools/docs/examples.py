@@ -7,14 +7,13 @@ examples.json beside this file holds the examples' arguments with their source, 
 difference without a reason is an error here.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from launcher.api import check, compose, translate
+from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "examples.md"
 DATA = Path(__file__).with_name("examples.json")
@@ -96,15 +95,7 @@ def _shown(value: Any) -> str:
 
 def main() -> int:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        current = PAGE.read_text(encoding="utf-8") == text
-        print("current" if current else f"{PAGE} is not current: run python -m tools.docs.examples", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, "examples", PAGE, page())
 
 
 if __name__ == "__main__":

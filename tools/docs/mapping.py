@@ -4,13 +4,12 @@ python -m tools.docs.mapping          write it
 python -m tools.docs.mapping --check  exit 1 if the file is not what the tables say
 """
 
-import argparse
-import sys
 from pathlib import Path
 
 from launcher.job import FieldInfo, fields
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.engine import active_rows
+from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mapping.md"
 HEAD = """# How a job becomes each backend's arguments
@@ -44,7 +43,7 @@ def _row(info: FieldInfo, backends: list[Backend]) -> str:
     default = "" if info.default in (None, (), {}) else f" Default {_plain(info.default)}."
     unit = f" [{info.meta.unit}]" if info.meta.unit else ""
     cells = [_cell(info.path, backend) for backend in backends]
-    return "| " + " | ".join(_escaped(cell) for cell in (name, f"{info.meta.doc}{unit}{default}", *cells)) + " |"
+    return "| " + " | ".join(escaped(cell) for cell in (name, f"{info.meta.doc}{unit}{default}", *cells)) + " |"
 
 
 def _cell(path: str, backend: Backend) -> str:
@@ -71,21 +70,9 @@ def _plain(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
 def main() -> int:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        current = PAGE.read_text(encoding="utf-8") == text
-        print("current" if current else f"{PAGE} is not current: run python -m tools.docs.mapping", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, "mapping", PAGE, page())
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ python -m tools.docs.models          write it
 python -m tools.docs.models --check  exit 1 if the file is not what they say
 """
 
-import argparse
-import sys
 from pathlib import Path
 
 from launcher.compose import compose
@@ -13,6 +11,7 @@ from launcher.compose.places import shipped
 from launcher.job.model import Model
 from launcher.models.families import FAMILIES, Family
 from launcher.models.ignored import IGNORABLE
+from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
 HEAD = """# Models
@@ -88,15 +87,7 @@ def _preset(name: str, model: Model) -> str:
 
 def main() -> int:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        print("current" if current else f"{PAGE} is not current: run python -m tools.docs.models", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, "models", PAGE, page())
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ python -m tools.docs.recipes          write it
 python -m tools.docs.recipes --check  exit 1 if the file is not what they say
 """
 
-import argparse
 import dataclasses
-import sys
 from pathlib import Path
 
 from launcher import pipeline
@@ -14,6 +12,7 @@ from launcher.compose import compose
 from launcher.compose.places import shipped
 from launcher.job import Job
 from launcher.translate.backend import backend_names, get_backend
+from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"
 HEAD = """# Recipes
@@ -78,15 +77,7 @@ def _comment(name: str) -> str:
 
 def main() -> int:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        current = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-        print("current" if current else f"{PAGE} is not current: run python -m tools.docs.recipes", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, "recipes", PAGE, page())
 
 
 if __name__ == "__main__":

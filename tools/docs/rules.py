@@ -4,8 +4,6 @@ python -m tools.docs.rules          write it
 python -m tools.docs.rules --check  exit 1 if the file is not what the rules say
 """
 
-import argparse
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from launcher.rules.engine import load
 from launcher.rules.mentions import fields_of
 from launcher.rules.registry import RULES, Rule
 from launcher.translate.backend import backend_names, get_backend
+from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 HEAD = """# Rules
@@ -52,7 +51,7 @@ def _row(rule: Rule) -> str:
     stricter = ", *stricter*" if rule.stricter or rule.enforced_until else ""
     name = f"`{rule.id}` **{rule.severity}**{stricter}{_versions(rule)}"
     fields = ", ".join(f"`{path}`" for path in fields_of(rule.id))
-    return f"| {name} | {_escaped(rule.doc)} | {fields} | {_escaped(rule.source)} |"
+    return f"| {name} | {escaped(rule.doc)} | {fields} | {escaped(rule.source)} |"
 
 
 def _versions(rule: Rule) -> str:
@@ -67,21 +66,9 @@ def _range(since: str | None, until: str | None) -> str:
     return " ".join(part for part in (f"since {since}" if since else "", f"until {until}" if until else "") if part)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
 def main() -> int:
     """Write or check the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    text = page()
-    if parser.parse_args().check:
-        current = PAGE.read_text(encoding="utf-8") == text
-        print("current" if current else f"{PAGE} is not current: run python -m tools.docs.rules", file=sys.stderr)
-        return 0 if current else 1
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    return write_or_check(__doc__, "rules", PAGE, page())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ TRACKER = "latest_checkpointed_iteration.txt"
 _FOLDER = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
 _LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 _MODEL = re.compile(r"model(\d*)")
-# Classes that appear in what training frameworks store besides weights.
-_ALLOWED = ("mindspeed.", "mindspeed_llm.", "transformers.")
+# Classes that appear in what every training framework stores besides weights; backends name their own.
+_ALLOWED = ("transformers.",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +100,15 @@ def read_files(path: Path) -> Files:
     return Files(directory=directory, files=tuple(sorted(files, key=lambda file: (file.stage, file.ep, file.tp))))
 
 
+@cache
+def _allowed() -> tuple[str, ...]:
+    from launcher.translate.backend import backend_names, get_backend
+
+    return (*_ALLOWED, *(prefix for name in backend_names() for prefix in get_backend(name).stored_classes))
+
+
 def _structure(folder: Path) -> dict[Any, Any]:
-    structure = torch_file.read(folder / FILE, allow=_ALLOWED)
+    structure = torch_file.read(folder / FILE, allow=_allowed())
     if not isinstance(structure, dict):
         raise Damaged(folder / FILE, "not a checkpoint of Megatron", expected="a dictionary")
     return structure
