@@ -85,8 +85,10 @@ def cluster_of(
         said = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
         if not {"per_node", "nodes"} & set(said) and world_size is None:
             said = {**said, "per_node": "1"}
-    found = Found(cluster=Cluster(), is_said=bool(said) or world_size is not None)
+    found = Found(cluster=Cluster())
     numbers = dict(_numbers(said, where, found.warnings))
+    # `--nnodes $WORLD_SIZE` says that there are nodes, not how many.
+    found.is_said = world_size is not None or (bool(said) and ("nodes" in numbers or "nodes" not in said))
     nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(said))
     addr = said.get("addr", "")
     port = numbers.get("port")
@@ -104,16 +106,16 @@ def fitting(found: Found, job: Job, where: str) -> Found:
     """Return the cluster that a job's layout needs, where nobody said how many devices there are."""
     parallel = job.parallel
     needed = (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
-    if job.model.num_experts is not None:
+    if job.model.num_experts is not None or parallel.ep > 1:
         needed = math.lcm(needed, (parallel.etp or parallel.tp) * parallel.ep * parallel.pp)
     if found.is_said or needed <= found.cluster.world_size:
         return found
-    per_node = min(needed, _DEFAULT_PER_NODE)
+    per_node = min(needed, found.cluster.devices_per_node)
     if needed % per_node:
         return found
     cluster = dataclasses.replace(found.cluster, nodes=needed // per_node, devices_per_node=per_node)
-    note = Note(message=f"{needed} devices are assumed: dp·tp·pp·cp; nothing says how many there are", where=where)
-    return Found(cluster=cluster, warnings=[note])
+    note = Note(message=f"{needed} devices are assumed: dp·tp·pp·cp and etp·ep·pp; nothing says how many there are", where=where)
+    return Found(cluster=cluster, warnings=[*found.warnings, note])
 
 
 def _is_address(text: str) -> bool:

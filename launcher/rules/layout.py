@@ -48,9 +48,9 @@ def _expert_tensor(facts: Facts) -> int:
 
 @rule("PAR-EXPERT-WORLD", source=f"{_STATE}:793")
 def expert_world_divides(facts: Facts) -> Iterator[Fault]:
-    """Expert ranks are etp x ep x pp; the world size must be a multiple of them."""
+    """Expert ranks are etp x ep x pp, whatever the model; the world size must be a multiple of them."""
     job = facts.job
-    if not job.model.is_moe:
+    if not job.model.is_moe and job.parallel.ep == 1 and job.parallel.etp is None:
         return
     etp = _expert_tensor(facts)
     size = etp * job.parallel.ep * job.parallel.pp

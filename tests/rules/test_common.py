@@ -65,6 +65,10 @@ PAIRS = {
         {"recompute": {"granularity": "full", "num_layers": 2, "method": "block", "layers_per_chunk": [2, 1]}},
         {"recompute": {"granularity": "full", "num_layers": 2, "method": "block", "layers_per_chunk": [2]}},
     ),
+    "RC-PART-CHUNKS": (
+        {"recompute": {"granularity": "selective", "selective_layers_per_chunk": [2, 1]}},
+        {"recompute": {"granularity": "selective", "selective_layers_per_chunk": [2]}},
+    ),
     "RC-SELECTIVE": (
         {"recompute": {"granularity": "selective", "method": "block"}},
         {"recompute": {"granularity": "selective"}},
@@ -96,6 +100,8 @@ PAIRS = {
         {"precision": {"fp8_format": "hybrid"}, "hardware": {"name": "new", "bf16_tflops": 989, "fp8_tflops": 1979}},
     ),
 }
+# A dense model has the expert ranks too, once it is given some.
+DENSE_WITH_EXPERT_RANKS = ("PAR-EXPERT-WORLD", False, {"parallel": {"ep": 16}}, {"parallel": {"ep": 8}})
 MOE_PAIRS = {
     "PAR-EXPERT-WORLD": ({"parallel": {"ep": 16}}, {"parallel": {"ep": 8}}),
     "MOE-EP-EXPERTS": ({"model": {"num_experts": 6}, "parallel": {"ep": 4}}, {"parallel": {"ep": 4}}),
@@ -112,6 +118,7 @@ MOE_PAIRS = {
     ),
 }
 CASES = [(id_, False, *pair) for id_, pair in PAIRS.items()] + [(id_, True, *pair) for id_, pair in MOE_PAIRS.items()]
+CASES.append(DENSE_WITH_EXPERT_RANKS)
 
 
 def broken_rules(tree, *, moe):
