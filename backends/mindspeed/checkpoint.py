@@ -18,8 +18,8 @@ from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.legacy import Stack, dialect_found, holds_legacy, legacy_format
 from launcher.convert.formats.legacy_read import first_look
-from launcher.convert.layouts.core import CoreTensor, Naming
-from launcher.convert.layouts.legacy import Dialect, Experts, Respell
+from launcher.convert.layouts.core import CoreTensor, Naming, Respell
+from launcher.convert.layouts.legacy import Dialect, Experts
 from launcher.convert.logical import Logical
 from launcher.job.model import Model
 
@@ -28,7 +28,7 @@ _DOWN = (f"{_ATTENTION}linear_q_down_proj.weight", f"{_ATTENTION}linear_q_proj.w
 _KEY_VALUE_DOWN = f"{_ATTENTION}linear_kv_down_proj.weight"
 _QUERY_UP, _KEY_VALUE_UP = f"{_ATTENTION}linear_q_up_proj.weight", f"{_ATTENTION}linear_kv_up_proj.weight"
 # What 2.1.0 calls them.
-_OLD_NAMES = {
+OLD_NAMES = {
     _QUERY_UP: f"{_ATTENTION}linear_qb.weight",
     _KEY_VALUE_UP: f"{_ATTENTION}linear_kvb.weight",
     f"{_ATTENTION}kv_layernorm.weight": f"{_ATTENTION}k_layernorm.weight",
@@ -37,7 +37,7 @@ _OLD_NAMES = {
 _MLP_NORMS = ("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight")
 # Arguments that every checkpoint of MindSpeed-LLM stores, and no other one.
 _SIGNS = ("mla_mm_split", "moe_tp_extend_ep")
-_OLD = "2.1.0"
+VERSION_OF_OLD_NAMES = "2.1.0"
 
 
 def _dialect(logical: Logical, layout: Layout) -> Dialect:
@@ -55,8 +55,8 @@ def _dialect(logical: Logical, layout: Layout) -> Dialect:
             "moe.tp_extend_ep needs experts in one product of local layers; works: moe.grouped_gemm=true"
             " kernels.transformer_impl=local"
         )
-    split = _is_on(layout, "mla_mm_split")
-    return _spelled(naming=naming, experts=experts, split=split, old=layout.version == _OLD)
+    split = is_on(layout, "mla_mm_split")
+    return _spelled(naming=naming, experts=experts, split=split, old=layout.version == VERSION_OF_OLD_NAMES)
 
 
 def _found(logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) -> Dialect:
@@ -94,8 +94,8 @@ def _spelled(*, naming: Naming, experts: Experts, split: bool, old: bool) -> Dia
     )
 
 
-def _is_on(layout: Layout, name: str) -> bool:
-    """Whether a switch is given, by `--set` or among the job's native arguments."""
+def is_on(layout: Layout, name: str) -> bool:
+    """Return whether a switch is given, by `--set` or among the job's native arguments."""
     given = {key.replace("-", "_"): value for key, value in (*layout.args.items(), *layout.options.items())}
     return str(given.get(name, False)).lower() in ("true", "1", "yes", "on")
 
@@ -121,7 +121,7 @@ def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, split: bool, 
         elif split and tensor.name == _KEY_VALUE_UP:
             yield from _apart(tensor, logical.model, ("linear_kv_nope", "linear_v"), logical.model.v_head_dim)
         else:
-            name = _OLD_NAMES.get(tensor.name, tensor.name) if old else tensor.name
+            name = OLD_NAMES.get(tensor.name, tensor.name) if old else tensor.name
             yield _of_mtp(replace(tensor, name=name), logical.model)
 
 
@@ -170,7 +170,7 @@ def _arguments(target: Target) -> dict[str, Any]:
         "num_layers_per_virtual_pipeline_stage": _chunk_layers(layout, layers),
         "schedules_method": "dualpipev" if _folded(layout) else None,
         "transformer_impl": layout.naming or "local",
-        "mla_mm_split": _is_on(layout, "mla_mm_split"),
+        "mla_mm_split": is_on(layout, "mla_mm_split"),
         "moe_tp_extend_ep": layout.experts_over_tp,
         "moe_grouped_gemm": bool(layout.grouped_experts),
         "first_k_dense_replace": model.first_k_dense_replace,
@@ -184,7 +184,7 @@ def _arguments(target: Target) -> dict[str, Any]:
     if not model.is_mla:
         # convert_mg2hf.py:834 @26.1.0 takes query groups apart only where this is set, for every family.
         found["qkv_split"] = "per_group"
-    if layout.version == _OLD and model.is_mla:
+    if layout.version == VERSION_OF_OLD_NAMES and model.is_mla:
         found.update(
             multi_head_latent_attention=True,
             qk_nope_head_dim=model.qk_nope_head_dim,
@@ -222,10 +222,7 @@ def _recognises(path: Path) -> bool:
     return "linear_qkv.weight" in ends and bool(ends & latent)
 
 
-FORMAT = legacy_format(
-    "mindspeed",
-    "MindSpeed-LLM (torch)",
-    Stack(dialect=_dialect, found=_found, folded=_folded, arguments=_arguments, states=False),
-    recognises=_recognises,
-)
+STACK = Stack(dialect=_dialect, found=_found, folded=_folded, arguments=_arguments, states=False)
+"""What it makes of Megatron's legacy format."""
+FORMAT = legacy_format("mindspeed", "MindSpeed-LLM (torch)", STACK, recognises=_recognises)
 """What MindSpeed-LLM loads with `--ckpt-format torch`."""

@@ -1,12 +1,18 @@
 """`launch convert`: checkpoints there and back, with proof."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from launcher.cli.convert_merge import merge_body, merge_parser
 from launcher.cli.options import guarded, parse, parser, print_json
+
+if TYPE_CHECKING:
+    from launcher.convert.convert import Conversion
 
 _VERBS = {
     "hf-to-mcore": "a Hugging Face model to what a training stack loads",
@@ -54,6 +60,12 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         made.add_argument("right", metavar="B", help="another checkpoint of the same model")
     elif verb == "hf-to-mcore":
         made.add_argument("--model", metavar="DIR", required=True, help="Hugging Face model")
+        made.add_argument("--adapter", metavar="DIR", help="convert this LoRA adapter (as PEFT saves it) of the model")
+        made.add_argument(
+            "--rewrite",
+            action="store_true",
+            help="--adapter: as an equal one of higher rank where a training stack cannot have it as it is",
+        )
     else:
         made.add_argument("--checkpoint", metavar="DIR", required=True, help="training checkpoint")
     if verb != "hf-to-mcore":
@@ -85,6 +97,13 @@ def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
         metavar="OVERRIDE",
         help="layout of the source, where files do not tell",
     )
+    if verb != "hf-to-mcore":
+        made.add_argument(
+            "--fp8",
+            choices=("blockwise",),
+            help="Hugging Face target: linear layers in FP8 with blockwise scales, as DeepSeek-V3 is published; what"
+            " --model has in FP8 and training left alone comes back to the byte",
+        )
     made.add_argument("--dtype", metavar="T", help="cast to bf16, fp16 or fp32; default: nothing is cast")
     made.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     made.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
@@ -125,10 +144,16 @@ def _reported(body: Callable[[argparse.Namespace], int], options: argparse.Names
 
 def _convert(options: argparse.Namespace) -> int:
     from launcher.cli.convert_request import request
+
+    with request(options) as asked:
+        return _converted(options, asked)
+
+
+def _converted(options: argparse.Namespace, asked: Conversion) -> int:
     from launcher.convert.convert import execute, prepare
     from launcher.convert.report import Report
 
-    prepared = prepare(request(options))
+    prepared = prepare(asked)
     planned = Report.of(prepared)
     if options.dry_run:
         from launcher.convert.estimate import expected

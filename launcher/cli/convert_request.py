@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from launcher.cli.convert_adapter import adapter_conversion, adapter_source
 from launcher.compose import compose
 from launcher.convert.casts import dtype_named
 from launcher.convert.convert import Conversion
@@ -18,8 +20,9 @@ from launcher.job.model import Model
 from launcher.translate.backend import UnknownBackend, backend_names
 
 
-def request(options: argparse.Namespace) -> Conversion:
-    """Return the conversion that the options of `hf-to-mcore`, `mcore-to-hf` or `reshard` ask for.
+@contextmanager
+def request(options: argparse.Namespace) -> Iterator[Conversion]:
+    """Give the conversion that the options of `hf-to-mcore`, `mcore-to-hf` or `reshard` ask for.
 
     Raises:
         ConvertError: a folder, a format or a model cannot be found.
@@ -32,13 +35,19 @@ def request(options: argparse.Namespace) -> Conversion:
     backend = getattr(options, "backend", None)
     job = _job(options.overrides, options.config_dir, backend)
     backend = backend or (job.backend.name if job is not None else None)
+    adapter = adapter_source(options)
+    if adapter is not None:
+        layout, read_as = _layout(job, options), _source_layout(options)
+        with adapter_conversion(options, adapter, backend, layout, read_as) as asked:
+            yield asked
+        return
     own = _own_format(backend)
     source_format = format_in(source, preferred=own if checkpoint else format_named("hf"))
     if checkpoint is None and source_format.kind != "hf":
         raise ConvertError(f"--model {source} is a {source_format.title} checkpoint; works: mcore-to-hf, reshard")
     named = Path(options.model).expanduser() if options.model else None
     donor, model = _model([named, source], job)
-    return Conversion(
+    yield Conversion(
         source=source,
         source_format=source_format,
         out=Path(options.out).expanduser(),
@@ -52,6 +61,7 @@ def request(options: argparse.Namespace) -> Conversion:
         overwrite=options.overwrite,
         durable=options.durable,
         workers=options.workers,
+        fp8=getattr(options, "fp8", None) is not None,
     )
 
 

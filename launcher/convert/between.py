@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,11 @@ from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats import format_in
 from launcher.convert.formats.format import Layout
-from launcher.convert.logical import logical_model
+from launcher.convert.layouts.content import Stored
+from launcher.convert.logical import Logical, logical_model
+from launcher.convert.lora.formats import adapter_in
+from launcher.convert.lora.logical import different_scales
+from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress, duration, size
 from launcher.convert.verify import compare
@@ -57,6 +62,26 @@ class Comparison:
         return [f"{self.left} and {self.right} are not the same ({done}):", *shown, *more]
 
 
+def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any], Stored, Stored, list[str]]:
+    """Return the logical tensors, what both hold, and what else differs; adapters are compared with adapters only."""
+    adapters = [adapter_in(path) for path in (left, right)]
+    if None in adapters and any(adapters):
+        raise ConvertError(f"{left if adapters[0] else right} is an adapter, the other one is a model")
+    if None in adapters:
+        found = [format_in(path).read(path, base, Layout())[1] for path in (left, right)]
+        return base.tensors, found[0], found[1], []
+    # A training stack's adapter first: it says which modules are one layer.
+    order = sorted((0, 1), key=lambda place: adapters[place] is PEFT)
+    logical: Logical = base
+    read: dict[int, tuple[Logical, Stored]] = {}
+    for place in order:
+        form, path = adapters[place], (left, right)[place]
+        assert form is not None
+        logical, stored = form.read(path, logical, Layout())
+        read[place] = logical, stored
+    return logical.tensors, read[0][1], read[1][1], different_scales(read[0][0], read[1][0])
+
+
 def between(left: Path, right: Path, model: Model, *, workers: int | None = None, quiet: bool = False) -> Comparison:
     """Compare two checkpoints.
 
@@ -64,13 +89,7 @@ def between(left: Path, right: Path, model: Model, *, workers: int | None = None
         ConvertError: one of them does not fit the model's config.json.
         ContainerError: a file is damaged.
     """
-    found = []
-    for path in (left, right):
-        form = format_in(path)
-        found.append(form.read(path, logical_model(model), Layout())[1])
-    tensors = logical_model(model).tensors
-    ours, theirs = found
-    problems: list[str] = []
+    tensors, ours, theirs, problems = _read_both(left, right, logical_model(model))
     for source, target in ((ours, theirs), (theirs, ours)):
         try:
             held = {box.logical for content in (*source.contents, *target.contents) for box in content.boxes}

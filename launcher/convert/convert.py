@@ -9,16 +9,18 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launcher.convert.casts import FLOATS
+from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.transfer import OpenFiles, allocated
 from launcher.convert.containers.workplace import Workplace
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.fp8 import check_source, originals, quantisable, quantise, with_scales
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.move import fill, in_parallel
@@ -50,6 +52,7 @@ class Conversion:
         overwrite: replace what is at `out`.
         durable: have the disk confirm everything before the name appears.
         workers: threads; None: one for each processor, at most 8.
+        fp8: store linear layers in FP8 with blockwise scales.
     """
 
     source: Path
@@ -65,6 +68,7 @@ class Conversion:
     overwrite: bool = False
     durable: bool = False
     workers: int | None = None
+    fp8: bool = False
 
     @property
     def threads(self) -> int:
@@ -81,6 +85,12 @@ class Prepared:
     stored: Stored
     draft: Draft
     plan: Plan
+    originals: Mapping[str, Content] = field(default_factory=dict)
+
+    def original(self, number: int) -> Content | None:
+        """Return the weight in FP8 that a tensor of the target was made of before it was trained, if it is known."""
+        boxes = self.draft.wanted[number].boxes
+        return self.originals.get(boxes[0].logical) if boxes else None
 
     @property
     def bytes_read(self) -> int:
@@ -106,7 +116,7 @@ class Prepared:
     def bytes_padding(self) -> int:
         """Bytes of the target that are padding."""
         sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
-        return sum(wanted.fill * itemsize(dtype) for wanted, dtype in sizes)
+        return sum(wanted.fill * itemsize(dtype) for wanted, dtype in sizes if wanted.boxes)
 
 
 def prepare(asked: Conversion) -> Prepared:
@@ -146,14 +156,35 @@ def _without_collector() -> Iterator[None]:
 
 def _prepared(asked: Conversion) -> Prepared:
     logical, stored = asked.source_format.read(asked.source, logical_model(asked.model), asked.source_layout)
+    to_hf = asked.target_format.name == "hf"
+    problems = check_source(stored, to_hf=to_hf, title=asked.target_format.title, cast_to=asked.dtype)
+    if problems:
+        raise ConvertError(problems)
+    if to_hf and asked.dtype is None:
+        logical, stored = with_scales(logical, stored)
     dtypes = _dtypes(logical, stored, asked.dtype)
-    target = Target(logical=logical, dtypes=dtypes, layout=asked.layout, donor=asked.donor)
+    known, fp8 = _quantised(asked, logical, dtypes)
+    target = Target(logical=logical, dtypes=dtypes, layout=asked.layout, donor=asked.donor, fp8=fp8)
     try:
         draft = asked.target_format.draft(target)
     except ValueError as error:
         raise ConvertError(str(error)) from None
     plan = make_plan(stored.contents, draft.placeless(), logical.tensors)
-    return Prepared(asked=asked, logical=logical, stored=stored, draft=draft, plan=plan)
+    return Prepared(asked=asked, logical=logical, stored=stored, draft=draft, plan=plan, originals=known)
+
+
+def _quantised(
+    asked: Conversion, logical: Logical, dtypes: Mapping[str, str]
+) -> tuple[Mapping[str, Content], frozenset[str]]:
+    """Return the weights that `--model` has in FP8, and the names of those to store so: these, or DeepSeek's."""
+    if not asked.fp8:
+        return {}, frozenset()
+    if asked.target_format.name != "hf":
+        raise ConvertError(f"--fp8: {asked.target_format.title} cannot hold FP8 weights; works: mcore-to-hf")
+    held = asked.donor is not None and any(asked.donor.glob("*.safetensors"))
+    known = originals(logical, safetensors.read(asked.donor).slots) if held and asked.donor else {}
+    names = frozenset(known) or quantisable(logical)
+    return known, frozenset(name for name in names if dtypes[name] != "F8_E4M3")
 
 
 def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str, str]:
@@ -163,16 +194,16 @@ def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str
     problems = []
     for content in stored.contents:
         dtype = content.slot.dtype
+        if content.boxes and dtype not in FLOATS:
+            slot = content.slot
+            problems.append(f"{slot.path.name}: {slot.name} is {dtype}; expected a weight: {', '.join(FLOATS)}")
+            continue
         for box in content.boxes:
             name = box.logical
             if wanted is not None and dtype in FLOATS and name not in exact:
                 found[name] = wanted
             elif found.setdefault(name, dtype) != dtype:
                 problems.append(f"{name} is stored as {found[name]} and as {dtype}; works: --dtype bf16|fp16|fp32")
-        if content.scale is not None and wanted is None:
-            problems.append(
-                f"{content.slot.name} is FP8 with blockwise scales, which this format cannot hold; works: --dtype bf16"
-            )
     if problems:
         raise ConvertError(problems)
     return found
@@ -217,7 +248,11 @@ def _move(
 
     def task(number: int) -> Callable[[], None]:
         def run() -> None:
-            fill(files, source, contents[number], prepared.plan.moves[number], progress.advance)
+            target, moves = contents[number], prepared.plan.moves[number]
+            if target.scale is None:
+                fill(files, source, target, moves, progress.advance)
+            else:
+                quantise(files, source, target, moves, progress.advance, prepared.original(number))
             place.finish([str(number)])
 
         return run
@@ -263,4 +298,4 @@ def _fingerprint(prepared: Prepared) -> str:
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     wanted = [(tensor.name, tensor.shape) for tensor in prepared.draft.wanted]
     parts = [asked.source_format.name, asked.target_format.name, stats, wanted, prepared.draft.dtypes]
-    return hashlib.sha256(json.dumps([*parts, repr(asked.layout)]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([*parts, repr(asked.layout), sorted(prepared.originals)]).encode()).hexdigest()

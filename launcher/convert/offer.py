@@ -30,6 +30,8 @@ _LAYOUT: Final = (
     "moe.grouped_gemm",
     "moe.tp_extend_ep",
     "kernels.transformer_impl",
+    "kernels.qkv_concat",
+    "model.legacy",
 )
 _ONE: Final = ("parallel.tp", "parallel.pp", "parallel.ep")
 

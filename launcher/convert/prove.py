@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.errors import ConvertError
+from launcher.convert.fp8 import differing
 from launcher.convert.layouts.content import Content
-from launcher.convert.move import in_parallel
+from launcher.convert.move import Advance, in_parallel
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
 from launcher.convert.verify import compare, digest, padding_is_zero
@@ -52,10 +53,11 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
     except ConvertError as error:
         problems.extend(error.problems)
     progress = Progress("verifying", prepared.bytes_read, quiet=quiet)
-    differences = compare(
-        prepared.stored.contents, stored.contents, files=files, workers=asked.threads, advance=progress.advance
-    )
+    quantised = {wanted.name for wanted in prepared.draft.wanted if wanted.scale is not None}
+    plain = [content for content in stored.contents if content.slot.name not in quantised]
+    differences = compare(prepared.stored.contents, plain, files=files, workers=asked.threads, advance=progress.advance)
     problems.extend(str(difference) for difference in differences)
+    problems.extend(_wrongly_quantised(prepared, stored.contents, files, progress.advance))
     problems.extend(
         f"{content.slot.name}: its padding is not zero"
         for content in stored.contents
@@ -64,6 +66,26 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
     digests = _digests(stored.contents, written, files, asked.threads)
     progress.finish()
     return Proof(problems=tuple(problems), compared=progress.done, seconds=time.monotonic() - started, digests=digests)
+
+
+def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: OpenFiles, advance: Advance) -> list[str]:
+    """Quantise again what was stored in FP8, and compare words and scales."""
+    by_name = {content.slot.name: content for content in found}
+    problems: list[str] = []
+
+    def run(number: int, name: str) -> None:
+        content = by_name.get(name)
+        if content is None or content.scale is None:
+            problems.append(f"{name}: no FP8 tensor with its scales")
+            return
+        moves = prepared.plan.moves[number]
+        wrong = differing(files, prepared.stored.contents, content, moves, advance, prepared.original(number))
+        if wrong:
+            problems.append(f"{name}: {wrong} words and scales are not those of its source")
+
+    wanted = [(number, one.name) for number, one in enumerate(prepared.draft.wanted) if one.scale is not None]
+    in_parallel([lambda pair=pair: run(*pair) for pair in wanted], prepared.asked.threads)  # type: ignore[misc]
+    return sorted(problems)
 
 
 def _digests(contents: Sequence[Content], root: Path, files: OpenFiles, workers: int) -> dict[str, str]:

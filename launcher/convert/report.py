@@ -72,7 +72,7 @@ class Report:
             bytes_padding=prepared.bytes_padding,
             dropped=dict(stored.dropped),
             repeats=tuple(stored.contents[index].slot.name for index in prepared.plan.repeats),
-            notes=(*stored.notes, *_padding_note(prepared)),
+            notes=(*stored.notes, *prepared.draft.notes, *_padding_note(prepared)),
             seconds=round(seconds, 3),
         )
 

@@ -92,7 +92,8 @@ def _compared(
             box = part.target_box
             present = block(array(files, other.slot), box, narrowed(box, part.region))
             total += expected.size
-            wrong += int(np.count_nonzero(expected != present))
+            if not _same_block(expected, present):
+                wrong += int(np.count_nonzero(expected != present))
             advance(expected.size * itemsize(mine.slot.dtype))
         forget_slot(files, mine.slot)
         forget_slot(files, other.slot)
@@ -145,6 +146,16 @@ def _same(a: Any, b: Any) -> bool:
     whole = a.size - a.size % 8
     same = np.array_equal(a[:whole].view("<u8"), b[:whole].view("<u8"))
     return bool(same and np.array_equal(a[whole:], b[whole:]))
+
+
+def _same_block(a: Any, b: Any) -> bool:
+    """Compare two blocks of words, eight bytes at a time where their rows allow it."""
+    import numpy as np
+
+    size = a.itemsize
+    if a.ndim and all(one.strides[-1] == size for one in (a, b)) and a.shape[-1] * size % 8 == 0:
+        a, b = a.view("<u8"), b.view("<u8")
+    return bool(np.array_equal(a, b))
 
 
 def digest(files: OpenFiles, slot: Slot) -> str:

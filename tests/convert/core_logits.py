@@ -101,7 +101,10 @@ def _load(model: Any, checkpoint: str) -> None:
 
 
 def _pipeline(model: Any, tokens: Any, settings: Any) -> Any:
-    """Forward through all stages by hand; the last stage returns the gathered logits [batch, sequence, vocabulary]."""
+    """Forward through all stages by hand; the last stage returns the gathered logits [batch, sequence, vocabulary].
+
+    With MTP layers there is a dimension before: what each of them predicts, then the model itself.
+    """
     import torch
     from megatron.core import parallel_state as state
     from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region
@@ -112,7 +115,14 @@ def _pipeline(model: Any, tokens: Any, settings: Any) -> Any:
         received = torch.empty(tokens.shape[1], tokens.shape[0], model.config.hidden_size)
         torch.distributed.recv(received, state.get_pipeline_model_parallel_prev_rank())
         chunk.set_input_tensor([received])
-    output = chunk(tokens, positions, None)
+    heads: list[Any] = []
+    if getattr(chunk, "mtp_process", False):
+        # The model itself goes through the output layer last, and only where there are labels; the loss is in place.
+        chunk.output_layer.register_forward_hook(lambda _module, _inputs, output: heads.append(output[0].clone()))
+        output = chunk(tokens, positions, None, labels=tokens.roll(-1, 1))
+        output = torch.stack(heads).transpose(1, 2)
+    else:
+        output = chunk(tokens, positions, None)
     if not state.is_pipeline_last_stage():
         torch.distributed.send(output.contiguous(), state.get_pipeline_model_parallel_next_rank())
         return None

@@ -34,7 +34,7 @@ def write(folder: Path, arrays: dict[str, Any], config: dict[str, Any] | str) ->
     from launcher.convert.containers import safetensors
     from launcher.convert.containers.records import TensorSpec
 
-    names = {"float32": "F32", "uint16": "BF16", "uint8": "F8_E4M3"}
+    names = {"float32": "F32", "uint16": "BF16", "uint8": "F8_E4M3", "int32": "I32"}
     folder.mkdir(parents=True, exist_ok=True)
     text = config if isinstance(config, str) else json.dumps(config)
     (folder / "config.json").write_text(text, encoding="utf-8")

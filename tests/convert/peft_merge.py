@@ -20,7 +20,7 @@ def write_case(name: str, folder: Path, *, rslora: bool, dtype: str) -> None:
     kinds: dict[str, Any] = {"dtype": getattr(torch, dtype)}
     model = transformers.AutoModelForCausalLM.from_pretrained(base, **kinds)
     grouped = ["q_proj", "k_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    # transformers 5 fuses experts, and PEFT then puts factors on whole parameters: attention only.
+    # Shared experts and dense layers of DeepSeek have the names of the fused experts' parts: attention only.
     latent = ["q_a_proj", "q_b_proj", "kv_b_proj", "o_proj"]
     config = peft.LoraConfig(
         r=4,
@@ -31,6 +31,11 @@ def write_case(name: str, folder: Path, *, rslora: bool, dtype: str) -> None:
         alpha_pattern={"o_proj": 3},
         task_type="CAUSAL_LM",
     )
+    if name in ("qwen2_moe", "qwen3_moe", "mixtral"):
+        # transformers 5 fuses experts: one pair of factors for all of them.
+        config.target_modules, config.exclude_modules = ["q_proj", "k_proj", "o_proj"], None
+        config.target_parameters = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+        config.rank_pattern["layers.1.mlp.experts.down_proj"] = 3
     adapted = peft.get_peft_model(model, config)
     torch.manual_seed(0)
     with torch.no_grad():

@@ -211,7 +211,7 @@ def test_damaged_checkpoints_are_refused(
     "name,words,said",
     [
         ("llama", ["parallel.pp=3"], "cannot be shared equally by 3"),
-        ("llama", ["parallel.tp=3"], "self_attention"),
+        ("llama", ["parallel.tp=3"], "4 attention heads cannot be shared equally by tp 3"),
         ("qwen3_moe", ["parallel.ep=3"], "4 experts cannot be shared equally by 3"),
         ("qwen3_moe", ["parallel.etp=2"], "would write the same file"),
         ("llama", ["parallel.layout=Ett|tL", "parallel.pp=2"], "3 × t"),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.convert.helpers import launch, tensors
+from tests.convert.helpers import launch, tensors, write
+from tests.convert.test_lora import PARAMETERS, fused_arrays
 from tests.convert.zoo import BASE
 from tests.rehearse.native.environments import python_with, torch_pin
 
@@ -141,10 +143,108 @@ def test_a_dry_run_says_what_would_be_merged(model: Zoo, tmp_path: Path, capsys:
     assert not (tmp_path / "out").exists()
 
 
+def _fused_model(model: Path, folder: Path) -> Path:
+    """The same model with its experts in one tensor, as transformers 5 holds them."""
+    import numpy as np
+    from safetensors.numpy import load_file
+
+    arrays = load_file(model / "model.safetensors")
+    for layer in range(4):
+        start = f"model.layers.{layer}.mlp.experts."
+        parts = [
+            {leaf: arrays.pop(f"{start}{expert}.{leaf}.weight") for leaf in ("gate_proj", "up_proj", "down_proj")}
+            for expert in range(4)
+        ]
+        arrays[f"{start}gate_up_proj"] = np.stack([np.concatenate((one["gate_proj"], one["up_proj"])) for one in parts])
+        arrays[f"{start}down_proj"] = np.stack([one["down_proj"] for one in parts])
+    return write(folder, arrays, (model / "config.json").read_text())
+
+
+def test_factors_of_fused_experts_whatever_the_model_stores(model: Zoo, tmp_path: Path) -> None:
+    """PEFT's `target_parameters`: into one tensor for each expert, or into the fused one; both are the same model."""
+    import numpy as np
+
+    arrays = fused_arrays(model("qwen3_moe"))
+    adapter = _adapter(tmp_path / "adapter", arrays, target_modules=[], target_parameters=PARAMETERS)
+    fused, plain, stacked = (
+        _fused_model(model("qwen3_moe"), tmp_path / "fused"),
+        tmp_path / "plain",
+        tmp_path / "stacked",
+    )
+    assert _merge(model("qwen3_moe"), adapter, plain) == 0
+    assert _merge(fused, adapter, stacked) == 0
+    a, b = (arrays[f"model.layers.2.mlp.experts.base_layer.lora_{of}.weight"] for of in "AB")
+    added = 2 * np.einsum("ore,eri->eoi", b.reshape(64, 4, 4), a.reshape(4, 4, 64))
+    before = _values(fused, "model.layers.2.mlp.experts.gate_up_proj")
+    assert np.abs(_values(stacked, "model.layers.2.mlp.experts.gate_up_proj") - before - added).max() < 1e-6
+    assert launch("verify", plain, stacked) == 0
+    assert _values(plain, "model.layers.0.self_attn.q_proj.weight").tobytes() == (
+        _values(model("qwen3_moe"), "model.layers.0.self_attn.q_proj.weight").tobytes()
+    )
+
+
+def test_factors_of_single_experts_into_a_fused_tensor(model: Zoo, tmp_path: Path) -> None:
+    import numpy as np
+
+    pair = _pair("model.layers.1.mlp.experts.2.up_proj", rows=32)
+    adapter = _adapter(tmp_path / "adapter", pair, target_modules=["up_proj"])
+    fused, out = _fused_model(model("qwen3_moe"), tmp_path / "fused"), tmp_path / "out"
+    assert _merge(fused, adapter, out) == 0
+    changed = _values(out, "model.layers.1.mlp.experts.gate_up_proj") - _values(
+        fused, "model.layers.1.mlp.experts.gate_up_proj"
+    )
+    a, b = pair.values()
+    assert np.abs(changed[2, 32:] - 2 * (b @ a)).max() < 1e-6
+    changed[2, 32:] = 0
+    assert not changed.any()
+
+
+def test_it_continues_where_it_was_killed(model: Zoo, tmp_path: Path) -> None:
+    """The target does not appear, and the same command ends with the same bytes as one that was left alone."""
+    arrays = {key: value for layer in range(4) for key, value in _layer(layer).items()}
+    adapter = _adapter(tmp_path / "adapter", arrays)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert _merge(model("llama"), adapter, whole) == 0
+    words = [str(word) for word in ("--model", model("llama"), "--adapter", adapter, "--out", out)]
+    child = (
+        "import os, signal, sys\n"
+        "from launcher.convert.lora import merge\n"
+        "from launcher.cli import main\n"
+        "fill, count = merge._fill, [0]\n"
+        "def slow(*given):\n"
+        "    fill(*given); count[0] += 1\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if count[0] == 9 else None\n"
+        "merge._fill = slow\n"
+        "sys.exit(main(['convert', 'merge', '--workers', '1', *sys.argv[1:]]))\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", child, *words], cwd=Path(__file__).parents[2], check=False)
+    assert killed.returncode == -9
+    assert not out.exists()
+    assert _merge(model("llama"), adapter, out) == 0
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def _layer(number: int) -> dict[str, Any]:
+    return _pair(f"model.layers.{number}.self_attn.q_proj")
+
+
+def test_a_target_that_is_not_empty_is_left_alone(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter, out = _adapter(tmp_path / "adapter", _pair()), tmp_path / "out"
+    out.mkdir()
+    (out / "mine").write_text("kept")
+    assert _merge(model("llama"), adapter, out) == 1
+    assert "--overwrite" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["mine"]
+    assert _merge(model("llama"), adapter, out, "--overwrite") == 0
+    assert not (out / "mine").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rslora", [False, True], ids=["lora", "rslora"])
-@pytest.mark.parametrize("name", ["qwen2", "qwen3", "deepseek_v2"])
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "deepseek_v2", "qwen2_moe", "qwen3_moe", "mixtral"])
 def test_equal_to_pefts_own_merge(name: str, rslora: bool, dtype: str, tmp_path: Path) -> None:
     python = python_with("peft", (torch_pin(), "transformers>=5,<6", "peft==0.20.0"))
     words = [str(python), "-m", "tests.convert.peft_merge", name, str(tmp_path), str(rslora), dtype]

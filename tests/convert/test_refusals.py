@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -97,6 +98,10 @@ CASES: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
         _changed(lambda arrays, _: arrays.update({"model.layers.0.mlp.up_proj.weight": numpy.zeros((96, 64), "u2")})),
         ("mix number formats", "--dtype"),
     ),
+    "a tensor of numbers that are no weights": (
+        _changed(lambda arrays, _: arrays.update({"model.norm.weight": numpy.zeros(64, "int32")})),
+        ("model.norm.weight is I32", "expected a weight", "BF16"),
+    ),
     "a shard is missing": (_missing_shard, ("model-00002-of-", "missing")),
     "corrupt": (_corrupt, ("model.safetensors",)),
     "a wrong head count": (
@@ -190,6 +195,34 @@ def test_a_full_disk_ends_in_a_message(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_disk_that_fills_up_in_the_middle_can_be_continued(
+    model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("hf-to-mcore", "--model", model("llama"), "--workers", "1")
+    done, room, really = [0], [math.inf], os.pwrite
+
+    def filling(descriptor: int, data: Any, at: int) -> int:
+        done[0] += 1
+        if done[0] > room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really(descriptor, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", filling)
+        assert launch(*words, "--out", tmp_path / "whole") == 0
+        # Weights are written last, after all that lays the files out.
+        done, room = [0], [done[0] - 10]
+        assert launch(*words, "--out", tmp_path / "core") == 1
+    shown = capsys.readouterr().err
+    assert "No space left on device" in shown
+    assert "the same command continues where it stopped" in shown
+    assert not (tmp_path / "core").exists()
+    assert launch(*words, "--out", tmp_path / "core") == 0
+    assert "continuing an interrupted conversion" in capsys.readouterr().err
+    for file in (file for file in (tmp_path / "whole").rglob("*") if file.is_file() and file.name != "conversion.json"):
+        assert (tmp_path / "core" / file.relative_to(tmp_path / "whole")).read_bytes() == file.read_bytes()
+
+
 def test_a_target_that_holds_something_is_kept(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +246,23 @@ def test_the_source_is_never_overwritten(
     assert launch("hf-to-mcore", "--model", folder, "--out", folder / out, "--overwrite") == 1
     assert "overlap" in capsys.readouterr().err
     assert (folder / "model.safetensors").read_bytes() == (model("llama") / "model.safetensors").read_bytes()
+
+
+CUTS = {
+    "heads": (["parallel.tp=8"], "4 attention heads cannot be shared equally by tp 8"),
+    "stages": (["parallel.pp=3"], "4 layers cannot be shared equally by 3 pipeline stages"),
+    "both ends": (["parallel.pp=2", "parallel.first_stage_layers=5"], "cannot be shared equally"),
+}
+
+
+@pytest.mark.parametrize("words,said", CUTS.values(), ids=CUTS.keys())
+def test_layouts_that_no_rank_could_load_are_refused(
+    words: list[str], said: str, model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "core"
+    assert launch("hf-to-mcore", "--model", model("llama"), "--out", out, "--format", "legacy", *words) == 1
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 WRONG = {

@@ -29,6 +29,12 @@ CASES: Mapping[str, tuple[str, ...]] = {
     "legacy tp2 pp2": ("--format", "legacy", *_LAYOUT),
     "mindformers": ("--backend", "mindformers"),
 }
+# Further cases: the words after `launch convert`, with {source} and {adapter} for the model and an adapter of it.
+MORE: Mapping[str, tuple[str, ...]] = {
+    "merge of LoRA rank 16": ("merge", "--model", "{source}", "--adapter", "{adapter}"),
+    "fp8 blockwise": ("reshard", "--checkpoint", "{source}", "--format", "hf", "--fp8", "blockwise"),
+}
+_RANK = 16
 _COPY = "cp -r"
 _TOKENIZER = Path(__file__).resolve().parents[2] / "launcher" / "rehearse" / "assets" / "tokenizer"
 _EXPORT = {
@@ -93,13 +99,40 @@ def write_model(folder: Path, size_gb: float, *, filled: bool) -> int:
     logical = logical_model(model_in(folder))
     specs = [TensorSpec(name=name, shape=shape, dtype="BF16") for name, shape in logical.tensors.items()]
     slots = safetensors.create(folder, specs)
-    block = os.urandom(_STEP)
+    block = _finite(os.urandom(_STEP))
     for slot in slots if filled else ():
         descriptor = os.open(slot.path, os.O_RDWR)
         for at in range(0, nbytes(slot), _STEP):
             os.pwrite(descriptor, block[: min(_STEP, nbytes(slot) - at)], slot.offset + at)
         os.close(descriptor)
     return sum(nbytes(slot) for slot in slots)
+
+
+def _finite(words: bytes) -> bytes:
+    """Random bf16 without infinities, which FP8 has none of: one bit of each exponent is cleared."""
+    found = bytearray(words)
+    found[1::2] = bytes(byte & 0xBF for byte in found[1::2])
+    return bytes(found)
+
+
+def write_adapter(model: Path, folder: Path) -> None:
+    """Write a LoRA adapter, all zeros, of every linear layer of a model."""
+    from launcher.convert.containers import safetensors
+    from launcher.convert.containers.records import TensorSpec
+    from launcher.convert.logical import logical_model
+    from launcher.convert.lora.logical import adaptable
+    from launcher.convert.model import model_in
+
+    folder.mkdir()
+    tree = {"peft_type": "LORA", "r": _RANK, "lora_alpha": 2 * _RANK, "target_modules": "all-linear"}
+    (folder / "adapter_config.json").write_text(json.dumps(tree), encoding="utf-8")
+    specs = [
+        TensorSpec(name=f"base_model.model.{part}.lora_{of}.weight", shape=shape, dtype="BF16")
+        for instance, parts in adaptable(logical_model(model_in(model)))
+        for part, (rows, columns) in zip(parts, instance.shapes, strict=True)
+        for of, shape in (("A", (_RANK, columns)), ("B", (rows, _RANK)))
+    ]
+    safetensors.create_file(folder / "adapter_model.safetensors", specs)
 
 
 def measure(
@@ -146,6 +179,12 @@ def commands(source: Path, out: Path, only: Sequence[str]) -> Iterator[tuple[str
         if not only or name.split()[0] in only:
             yield f"{name}, verified", [*launch, *words]
             yield f"{name}, --no-verify", [*launch, *words, "--no-verify"]
+    places = {"source": str(source), "adapter": str(source.with_name("adapter"))}
+    for name, words in MORE.items():
+        if not only or name.split()[0] in only:
+            argv = [sys.executable, "-m", "launcher", "convert", *(word.format(**places) for word in words)]
+            yield f"{name}, verified", [*argv, "--out", str(out)]
+            yield f"{name}, --no-verify", [*argv, "--out", str(out), "--no-verify"]
 
 
 def rounds(source: Path, scratch: Path, *, repeat: int, only: Sequence[str]) -> dict[str, Measured]:
@@ -222,6 +261,7 @@ def main() -> None:
         scratch = Path(name)
         if options.sparse:
             size = write_model(scratch / "sparse", options.sparse, filled=False)
+            write_adapter(scratch / "sparse", scratch / "adapter")
             print(f"sparse model of {size / 1e9:.1f} GB:")
             for case, argv in commands(scratch / "sparse", scratch / "out", options.only):
                 if case != _COPY:
@@ -229,6 +269,7 @@ def main() -> None:
                     shutil.rmtree(scratch / "out")
             return
         size = write_model(scratch / "model", options.size, filled=True)
+        write_adapter(scratch / "model", scratch / "adapter")
         _warm(scratch / "model")
         found = rounds(scratch / "model", scratch, repeat=options.repeat, only=options.only)
         if options.bridge_python:

@@ -5,11 +5,13 @@ python -m tools.docs.convert_page --check  exit 1 if the file is not what they s
 """
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from backends import BUILT_IN
+from backends.mindformers.checkpoint.classes import OLDER, loaders
 from launcher.compose import compose
 from launcher.convert.errors import ConvertError
 from launcher.convert.families import FAMILIES
@@ -31,7 +33,7 @@ _PRESETS = {
     "qwen2_moe": "qwen1_5_moe_a2_7b",
     "qwen3_moe": "qwen3_30b_a3b",
     "mixtral": "mixtral_8x7b",
-    "deepseek_v2": "deepseek_v2_lite",
+    "deepseek_v2": "deepseek_v2",
     "deepseek_v3": "deepseek_v3",
 }
 LAYOUTS: Mapping[str, Layout] = {
@@ -61,8 +63,8 @@ def _model(family: str) -> Model:
     return compose([f"model={_PRESETS[family]}", "model.num_hidden_layers=4"]).model
 
 
-def laid_out(form: Format, model: Model) -> list[str]:
-    """Return the names of the layouts that a format can write for a model."""
+def laid_out(form: Format, model: Model, **options: str) -> list[str]:
+    """Return the names of the layouts that a format can write for a model, with these options of it."""
     logical = logical_model(model)
     dtypes = dict.fromkeys(logical.tensors, "BF16")
     found = []
@@ -70,7 +72,8 @@ def laid_out(form: Format, model: Model) -> list[str]:
         if layout.ep > 1 and not model.is_moe:
             continue
         try:
-            form.draft(Target(logical=logical, dtypes=dtypes, layout=layout, donor=None))
+            asked = dataclasses.replace(layout, options=options)
+            form.draft(Target(logical=logical, dtypes=dtypes, layout=asked, donor=None))
         except (ConvertError, ValueError):
             continue
         found.append(name)
@@ -86,12 +89,34 @@ def _formats() -> list[str]:
     return lines
 
 
+# Formats whose files hold whole tensors unless every rank is to have its own.
+_BY_RANK = {"mindformers": {"per_rank": "true"}}
+
+
 def _layouts() -> list[str]:
     written = {title: form for title, (form, _) in formats().items() if form.kind != "hf"}
     lines = ["| family | " + " | ".join(written) + " |", "|---|" + "---|" * len(written)]
     for family in FAMILIES:
         model = _model(family)
-        cells = [", ".join(laid_out(form, model)) or "no" for form in written.values()]
+        cells = [", ".join(laid_out(form, model, **_BY_RANK.get(form.name, {}))) or "no" for form in written.values()]
+        lines.append(f"| {family} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _mindformers() -> list[str]:
+    """Which class of which version loads a family, and how every choice of it is laid out."""
+    form = format_of_backend("mindformers")
+    assert form is not None
+    columns = [(version, network) for version in OLDER for network in ("mcore", "older")]
+    named = [f"{version}, `use_legacy: {'True' if network == 'older' else 'False'}`" for version, network in columns]
+    lines = ["| family | " + " | ".join(named) + " |", "|---|" + "---|" * len(columns)]
+    for family in FAMILIES:
+        model, has = _model(family), loaders(family)
+        cells = []
+        for version, network in columns:
+            title = next((has[version][known] for known in has[version] if known == network), None)
+            options = {"version": version, "use_legacy": str(network == "older"), "per_rank": "true"}
+            cells.append(f"{title}: {', '.join(laid_out(form, model, **options)) or 'no'}" if title else "no")
         lines.append(f"| {family} | " + " | ".join(cells) + " |")
     return lines
 
@@ -99,7 +124,8 @@ def _layouts() -> list[str]:
 def page() -> str:
     """Return the whole page."""
     text = TEXT.read_text(encoding="utf-8")
-    for name, lines in (("formats", _formats()), ("layouts", _layouts())):
+    tables = {"formats": _formats(), "layouts": _layouts(), "mindformers": _mindformers()}
+    for name, lines in tables.items():
         text = text.replace(MARK.format(name), "\n".join(lines))
     return text
 

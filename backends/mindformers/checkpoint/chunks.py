@@ -64,15 +64,16 @@ def part(
     *,
     rank: int | None = None,
     ranks: tuple[int, ...] = (0,),
+    declared: tuple[int, ...] | None = None,
 ) -> Chunk:
-    """Return the part of a parameter that begins at `at`."""
+    """Return the part of a parameter that begins at `at`; `declared`: its shape in the file, where that is another."""
     boxes = tuple(inside for box in parameter.boxes if (inside := cut(box, at, shape)) is not None)
     return Chunk(
         name=parameter.name,
         whole=parameter.shape,
         at=at,
         shape=shape,
-        declared=shape,
+        declared=declared or shape,
         boxes=boxes,
         fill=_padding(parameter, at, shape),
         rank=rank,

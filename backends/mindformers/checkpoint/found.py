@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Final
 
 from backends.mindformers.checkpoint.metadata import FILE, Part, parts_of
+from backends.mindformers.checkpoint.rank_folders import ARGUMENT, rank_folders, read_ranks
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError, Damaged
-from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout
 from launcher.convert.records import Slot
 
 TRACKER: Final = "latest_checkpointed_iteration.txt"
 MAP: Final = "param_name_map.json"
 _OPTIMIZER: Final = re.compile(r"(.+-)?opt-\d+-\d+\.safetensors")
-_OURS: Final = re.compile(r"(embedding\.word_embeddings\.|decoder\.|mtp\.|output_layer\.)")
+_OURS: Final = re.compile(
+    r"(embedding\.word_embeddings\.|decoder\.|mtp\.|output_layer\.|model\.tok_embeddings\.|model\.norm_out\."
+    r"|model\.layers\.\d+\.(attention|attention_norm|ffn_norm|feed_forward)\.)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +35,21 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a folder holds: parts, optimizer files that are left alone, and what the files' own record says."""
+    """What a folder holds.
+
+    Attributes:
+        held: parts of parameters.
+        skipped: optimizer files, which are left alone.
+        record: what the files say of themselves.
+        notes: what was chosen among several.
+        hint: what else may be wrong if the parts do not fit the model.
+    """
 
     held: tuple[Held, ...]
     skipped: tuple[str, ...] = ()
     record: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    hint: str | None = None
 
 
 def checkpoint_folder(path: Path) -> Path:
@@ -54,7 +68,9 @@ def recognises(path: Path) -> bool:
     folder = checkpoint_folder(path)
     if (folder / FILE).is_file() and any(folder.glob("*.safetensors")):
         return True
-    if (folder / MAP).is_file() or any(path.glob("rank_*/*.safetensors")):
+    if (folder / MAP).is_file() or any(
+        next(one.glob(kind), None) for one in rank_folders(path).values() for kind in ("*.safetensors", "*.ckpt")
+    ):
         return True
     first = next(iter(sorted(folder.glob("*.safetensors"))), None)
     if first is None or (folder / safetensors.INDEX).is_file():
@@ -65,27 +81,29 @@ def recognises(path: Path) -> bool:
         return False
 
 
-def found_in(path: Path) -> Found:
+def found_in(path: Path, layout: Layout) -> Found:
     """Return the parameters of a checkpoint.
 
     Raises:
-        Damaged: a file is missing or does not hold what metadata.json says.
-        ConvertError: ranks of an older version, whose cut is not told by their files.
+        Damaged: a file is missing or does not hold what metadata.json or the strategy says.
+        ConvertError: files of a kind that is not read.
     """
     folder = checkpoint_folder(path)
     if not folder.is_dir():
         raise Damaged(folder, f"{path / TRACKER} names it, and it is not there")
     if (folder / FILE).is_file():
         return _by_metadata(folder)
-    ranks = sorted(path.glob("rank_*/*.safetensors"))
-    if ranks:
-        raise ConvertError(
-            f"{path}: {len({file.parent for file in ranks})} rank(s) without metadata.json: how their tensors were cut"
-            " is in MindSpore's strategy files only; works: MindFormers' toolkit/safetensors/unified_safetensors.py"
-            " --src_strategy_dirs STRATEGY --mindspore_ckpt_dir THIS --output_dir WHOLE"
-            " --filter_out_param_prefix adam_, then this conversion on WHOLE"
-        )
-    return _whole(folder)
+    folders = rank_folders(path)
+    if not folders:
+        return _whole(folder)
+    ranks = read_ranks(path, folders, layout)
+    hint = (
+        f"{len(folders)} rank(s) without strategy files: every tensor was taken as whole; if the training cut them,"
+        f" works: its strategy folder beside them, or"
+        f" --source backend=mindformers --source '+backend.args={{{ARGUMENT}:DIR}}'"
+    )
+    held = tuple(Held(part=part, slot=slot) for part, slot in ranks.held)
+    return Found(held=held, notes=ranks.notes, hint=hint if ranks.whole else None)
 
 
 def _by_metadata(folder: Path) -> Found:

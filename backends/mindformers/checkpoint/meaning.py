@@ -10,6 +10,8 @@ from typing import Final
 
 from backends.mindformers.checkpoint.chunks import part as part_of
 from backends.mindformers.checkpoint.found import Found, Held
+from backends.mindformers.checkpoint.older import EMBEDDING, HEAD, older_found, older_parameters
+from backends.mindformers.checkpoint.rank_folders import seen
 from backends.mindformers.checkpoint.tensors import NEW, OLD, Arrangement, Parameter, arrangement_of, parameters
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout
@@ -21,9 +23,11 @@ _EMBEDDING: Final = "embedding.word_embeddings.weight"
 _CONCATENATED: Final = ".self_attention.linear_kvb.weight"
 # The converter of 1.6 and later (toolkit/weight_convert/deepseekv3) adds it; no network has it.
 _EXTRA_HEAD: Final = "mtp.output_layer.weight"
+_OF_MTP: Final = ("mtp.layers.", "model.mtp_norms.")
+_OLDER: Final = re.compile(r"model\.layers\.\d+\.(attention|feed_forward|attention_norm|ffn_norm)\.")
 _STATE: Final = (
     (re.compile(r".*\.(seed|offset)"), "state of a random generator, not a weight"),
-    (re.compile(r".*\.router\.(expert_load|fi_accu)"), "a counter of routed tokens, not a weight"),
+    (re.compile(r".*\.(expert_load|fi_accu|fi_parameter|[fp]i_cache)"), "a counter of routed tokens, not a weight"),
     (re.compile(r".*(num_tokens_per_expert|tokens_per_expert|max_logits_val)"), "a counter, not a weight"),
     (re.compile(r"(adam_[mv]|muon_m|moments?[12]|accu_grads|fp32_params?)\..*"), "optimizer state, not a weight"),
     (
@@ -42,13 +46,15 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
     Raises:
         ConvertError: parameters that the model does not have, or of another shape, or that are missing.
     """
-    notes: list[str] = []
+    notes = list(found.notes)
     names = {held.part.name for held in found.held}
-    if logical.model.num_nextn_predict_layers and not any(name.startswith("mtp.layers.") for name in names):
+    if logical.model.num_nextn_predict_layers and not any(name.startswith(_OF_MTP) for name in names):
         notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
         logical = without_mtp(logical)
-    arrangement = _arrangement(logical, found, layout, notes)
-    known = _known(logical, found, arrangement)
+    if EMBEDDING in names or any(_OLDER.match(name) for name in names):
+        known = _known_older(logical, found)
+    else:
+        known = _known(logical, found, _arrangement(logical, found, layout, notes))
     contents: list[Content] = []
     problems: list[str] = []
     dropped = dict.fromkeys(found.skipped, "optimizer state, not weights")
@@ -65,9 +71,9 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
             contents.append(_content(held, parameter))
     problems += _missing(known, contents, names)
     if problems:
-        raise ConvertError(problems)
+        raise ConvertError([*problems, found.hint] if found.hint else problems)
     # The head itself before the one that repeats it.
-    contents.sort(key=lambda content: content.slot.name == _EXTRA_HEAD)
+    contents.sort(key=lambda content: content.slot.name in known and known[content.slot.name].name != content.slot.name)
     return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
 
 
@@ -96,11 +102,25 @@ def _is_wide(logical: Logical, found: Found) -> bool:
 
 def _known(logical: Logical, found: Found, arrangement: Arrangement) -> dict[str, Parameter]:
     rows = next((held.part.whole[0] for held in found.held if held.part.name == _EMBEDDING), None)
-    if rows is not None and rows < (logical.model.vocab_size or 0):
-        raise ConvertError(f"{_EMBEDDING} has {rows} rows, config.json says vocab_size {logical.model.vocab_size}")
+    _check_rows(logical, _EMBEDDING, rows, found)
     known = {one.name: one for one in parameters(logical, arrangement, vocabulary=rows)}
     head = known.get("output_layer.weight")
     return known if head is None else {**known, _EXTRA_HEAD: head}
+
+
+def _known_older(logical: Logical, found: Found) -> dict[str, Parameter]:
+    rows = next((held.part.whole[0] for held in found.held if held.part.name == EMBEDDING), None)
+    _check_rows(logical, EMBEDDING, rows, found)
+    older = older_found(held.part.name for held in found.held)
+    known = {one.name: one for one in older_parameters(logical, older, vocabulary=rows)}
+    # Converters write a tied head, too; it repeats the embedding.
+    return known if HEAD in known else {**known, HEAD: known[EMBEDDING]}
+
+
+def _check_rows(logical: Logical, name: str, rows: int | None, found: Found) -> None:
+    if rows is not None and rows < (logical.model.vocab_size or 0):
+        problem = f"{name} has {rows} rows, config.json says vocab_size {logical.model.vocab_size}"
+        raise ConvertError([problem, found.hint] if found.hint else problem)
 
 
 def _content(held: Held, parameter: Parameter) -> Content:
@@ -108,14 +128,16 @@ def _content(held: Held, parameter: Parameter) -> Content:
     if part.whole == part.shape:
         same = Slot(name=slot.name, shape=parameter.shape, dtype=slot.dtype, path=slot.path, offset=slot.offset)
         return Content(slot=same, boxes=parameter.boxes, fill=parameter.fill)
-    chunk = part_of(parameter, part.at, part.shape)
-    return Content(slot=slot, boxes=chunk.boxes, fill=chunk.fill)
+    at, shape = seen(parameter, part.at, part.shape) if part.whole == parameter.declared else (part.at, part.shape)
+    chunk = part_of(parameter, at, shape)
+    same = Slot(name=slot.name, shape=shape, dtype=slot.dtype, path=slot.path, offset=slot.offset)
+    return Content(slot=same, boxes=chunk.boxes, fill=chunk.fill)
 
 
 def _missing(known: Mapping[str, Parameter], contents: list[Content], names: set[str]) -> list[str]:
     if not contents:
         return ["no parameter of this model is there"]
-    lacking = [one for name, one in known.items() if name not in names and name != _EXTRA_HEAD]
+    lacking = [one for name, one in known.items() if name not in names and name == one.name]
     return [f"{one.name} {list(one.declared)} is missing: config.json says that the model has it" for one in lacking]
 
 

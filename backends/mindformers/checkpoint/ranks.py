@@ -19,7 +19,7 @@ def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layou
         ConvertError: the layers, the experts or a size cannot be divided like that.
     """
     width = max(layout.tp, layout.ep)
-    stage = _stages(logical, layout)
+    stage = stages_of(logical, layout)
     for parameter in parameters:
         pieces, axis = (layout.ep, 0) if parameter.of_experts else (layout.tp, 0)
         if parameter.split is not None:
@@ -38,8 +38,8 @@ def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layou
             yield part(parameter, at, shape, rank=first + piece, ranks=tuple(range(first, first + width)))
 
 
-def _stages(logical: Logical, layout: Layout) -> dict[tuple[str, int | None], int]:
-    """The pipeline stage of each place of the model."""
+def stages_of(logical: Logical, layout: Layout) -> dict[tuple[str, int | None], int]:
+    """Return the pipeline stage of each place of the model."""
     model = logical.model
     stages = Stages(
         pp=layout.pp,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from backends.mindformers.checkpoint.options import is_old, truth
 from launcher.convert.boxes import Split, moved, rows, whole
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout
@@ -59,25 +60,7 @@ _FIELDS: Mapping[str, str] = {
     "use_contiguous_weight_layout": "contiguous_qkv",
     "mla_qkv_concat": "mla_concat",
 }
-OPTIONS = ("version", "per_rank", *_FIELDS)
-_TRUTH = {"true": True, "1": True, "false": False, "0": False}
-
-
-def truth(name: str, value: object) -> bool:
-    """Return an option as a boolean.
-
-    Raises:
-        ConvertError: it is neither true nor false.
-    """
-    found = _TRUTH.get(str(value).lower())
-    if found is None:
-        raise ConvertError(f"--set {name}={value}: works: {name}=true, {name}=false")
-    return found
-
-
-def is_old(layout: Layout) -> bool:
-    """Return whether the layout is for MindFormers 1.6."""
-    return (layout.options.get("version") or layout.version or "").startswith("1.6")
+OPTIONS = ("version", "per_rank", "use_legacy", "qkv_concat", "use_gmm", *_FIELDS)
 
 
 def arrangement_of(layout: Layout) -> Arrangement:
@@ -149,7 +132,7 @@ def _plain(logical: Logical, tensor: CoreTensor, arrangement: Arrangement) -> Pa
     if arrangement.mla_concat:
         name = _CONCATENATED.get(name, name)
     if name.endswith(_FC1) and arrangement.interleaved_mlp:
-        boxes = _interleaved(boxes)
+        boxes = interleaved(boxes)
     elif name.startswith("self_attention.linear_qkv.") and arrangement.contiguous_qkv:
         boxes = tuple(_contiguous(logical, boxes))
     split = None if tensor.split is None else Split(axis=tensor.split.axis)
@@ -180,7 +163,7 @@ def _made(
     )
 
 
-def _interleaved(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
+def interleaved(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
     """Gate's row, up's row, gate's row … (mlp.py, MLPInterleaved: reshape to [ffn, 2])."""
     found = []
     for part, box in enumerate(boxes):

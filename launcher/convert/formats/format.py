@@ -33,6 +33,7 @@ class Layout:
         args: native arguments of the job (`backend.args`), for the arguments that a format stores.
         version: version of the backend; None: its newest.
         qkv_concat: one matrix for projections that have one each otherwise; None: the backend's choice.
+        legacy: the classes that a backend had before Megatron-core; None: those that train the model.
     """
 
     tp: int = 1
@@ -56,6 +57,7 @@ class Layout:
     args: Mapping[str, object] = field(default_factory=dict)
     version: str | None = None
     qkv_concat: bool | None = None
+    legacy: bool | None = None
 
 
 def layout_of(job: Job, *, naming: Naming | None = None, options: Mapping[str, str] | None = None) -> Layout:
@@ -82,6 +84,7 @@ def layout_of(job: Job, *, naming: Naming | None = None, options: Mapping[str, s
         args=dict(job.backend.args),
         version=job.backend.version,
         qkv_concat=job.kernels.qkv_concat,
+        legacy=job.model.legacy,
     )
 
 
@@ -106,12 +109,14 @@ class Target:
         dtypes: logical tensor to the number format in which it is to be stored.
         layout: the layout.
         donor: folder with config.json, tokenizer and generation files to write along; None: there is none.
+        fp8: logical tensors to store in FP8 with blockwise scales.
     """
 
     logical: Logical
     dtypes: Mapping[str, str]
     layout: Layout
     donor: Path | None = None
+    fp8: frozenset[str] = frozenset()
 
     def dtype(self, wanted: Wanted) -> str:
         """Return the number format of a tensor that is to be stored.
@@ -136,17 +141,25 @@ class Draft:
         create: lays everything out below a directory that exists and is empty: files with holes, and whatever else the
             format needs (arguments, tracker, configuration). Returns the slots, in the same order.
         files: number of files, about.
+        notes: sentences for the report (what was chosen where the layout leaves a choice).
     """
 
     wanted: tuple[Wanted, ...]
     dtypes: tuple[str, ...]
     create: Callable[[Path], list[Slot]]
     files: int
+    notes: tuple[str, ...] = ()
 
     def contents(self, slots: list[Slot]) -> tuple[Content, ...]:
         """Return the tensors at their places."""
+        named = {slot.name: slot for slot in slots} if any(wanted.scale for wanted in self.wanted) else {}
         return tuple(
-            Content(slot=slot, boxes=wanted.boxes, fill=wanted.fill)
+            Content(
+                slot=slot,
+                boxes=wanted.boxes,
+                fill=wanted.fill,
+                scale=named[wanted.scale] if wanted.scale is not None else None,
+            )
             for slot, wanted in zip(slots, self.wanted, strict=True)
         )
 

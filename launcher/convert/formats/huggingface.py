@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.fp8 import CONFIG as FP8_CONFIG
+from launcher.convert.fp8 import SCALE, scale_shape
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.huggingface import huggingface_read, huggingface_wanted
 from launcher.convert.logical import Logical
@@ -38,8 +42,8 @@ def _read(path: Path, logical: Logical, _layout: Layout) -> tuple[Logical, Store
 
 
 def _draft(target: Target) -> Draft:
-    wanted = _in_file_order(huggingface_wanted(target.logical), target)
-    dtypes = tuple(target.dtype(tensor) for tensor in wanted)
+    wanted = _in_file_order(list(_with_scales(huggingface_wanted(target.logical), target)), target)
+    dtypes = tuple(_dtype(tensor, target) for tensor in wanted)
     specs = [
         TensorSpec(name=tensor.name, shape=tensor.shape, dtype=dtype)
         for tensor, dtype in zip(wanted, dtypes, strict=True)
@@ -58,10 +62,27 @@ def _in_file_order(wanted: list[Wanted], target: Target) -> tuple[Wanted, ...]:
 
     safetensors/src/tensor.rs prepare: larger formats first, then by name. Several files follow the model's layers.
     """
-    total = sum(math.prod(tensor.shape) * itemsize(target.dtype(tensor)) for tensor in wanted)
+    total = sum(math.prod(tensor.shape) * itemsize(_dtype(tensor, target)) for tensor in wanted)
     if total > _SHARD:
         return tuple(wanted)
-    return tuple(sorted(wanted, key=lambda tensor: (-_ORDER.index(target.dtype(tensor)), tensor.name)))
+    return tuple(sorted(wanted, key=lambda tensor: (-_ORDER.index(_dtype(tensor, target)), tensor.name)))
+
+
+def _with_scales(wanted: list[Wanted], target: Target) -> Iterator[Wanted]:
+    """Every tensor, each one that is to be quantised followed by its scales."""
+    for tensor in wanted:
+        if tensor.boxes[0].logical not in target.fp8:
+            yield tensor
+            continue
+        yield replace(tensor, scale=tensor.name + SCALE)
+        shape = scale_shape(tensor.shape)
+        yield Wanted(name=tensor.name + SCALE, shape=shape, boxes=(), fill=math.prod(shape))
+
+
+def _dtype(tensor: Wanted, target: Target) -> str:
+    if tensor.scale is not None:
+        return "F8_E4M3"
+    return target.dtype(tensor) if tensor.boxes else "F32"
 
 
 def copy_along(donor: Path | None, directory: Path, target: Target | None = None) -> None:
@@ -108,7 +129,9 @@ def _updated(tree: dict[str, Any], target: Target) -> bool:
     for key in ("torch_dtype", "dtype"):
         if named is not None and key in tree:
             tree[key] = named
-    if "F8_E4M3" not in stored:
+    if target.fp8:
+        tree.setdefault("quantization_config", dict(FP8_CONFIG))
+    elif "F8_E4M3" not in stored:
         tree.pop("quantization_config", None)
     return json.dumps(tree) != before
 

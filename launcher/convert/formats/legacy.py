@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
 from launcher.convert.records import Slot
+from launcher.job.model import Model
 
 # Folder of the checkpoint that keeps config.json and the tokenizer, so that the way back needs nothing else.
 CONFIG = "huggingface"
@@ -50,6 +51,7 @@ class Stack:
         folded: whether a layout runs a pipeline in the shape of a V.
         arguments: target to further attributes of `args`.
         states: empty `_extra_state` entries for Transformer Engine's layers are written, as its modules expect them.
+        along: writes what the way back needs besides.
     """
 
     dialect: Callable[[Logical, Layout], Dialect]
@@ -57,6 +59,9 @@ class Stack:
     folded: Callable[[Layout], bool] = lambda layout: False
     arguments: Callable[[Target], Mapping[str, Any]] = lambda target: {}
     states: bool = True
+    along: Callable[[Target, Path], None] = lambda target, directory: copy_along(
+        target.donor, directory / CONFIG, target
+    )
 
 
 def holds_legacy(path: Path) -> bool:
@@ -72,7 +77,7 @@ def legacy_format(name: str, title: str, stack: Stack, recognises: Callable[[Pat
         kind="mcore",
         recognises=recognises,
         read=lambda path, logical, layout: _read(stack, path, logical, layout),
-        draft=lambda target: _draft(stack, target),
+        draft=lambda target: legacy_draft(stack, target),
         config=_config,
     )
 
@@ -97,15 +102,16 @@ def _read(stack: Stack, path: Path, logical: Logical, layout: Layout) -> tuple[L
     held, layers = sum(len(chunk.layers) for chunk in chunks), logical.model.num_hidden_layers
     if held != layers:
         raise ConvertError(f"{files.directory} holds {held} layers, config.json says {layers}")
-    grid = _grid_found(files, layout, tp, ep)
+    grid = grid_found(files, layout, tp, ep)
     dialect = stack.found(logical, names, files.args)
     vocabulary = _vocabulary(files, logical, tp)
     expected = legacy_tensors(logical, chunks, grid, dialect, vocabulary=vocabulary)
-    contents, dropped = _matched(files, list(expected), grid, logical)
+    contents, dropped = matched(files, list(expected), grid, logical)
     return logical, Stored(contents=contents, dropped={**dropped, **dict(dropped_in(files))}, notes=tuple(notes))
 
 
-def _grid_found(files: Files, layout: Layout, tp: int, ep: int) -> Grid:
+def grid_found(files: Files, layout: Layout, tp: int, ep: int) -> Grid:
+    """Return the ranks of a stage for which a checkpoint was written."""
     args = files.args
     etp = args.get("expert_tensor_parallel_size") or layout.etp or tp
     over_tp = bool(args.get("moe_tp_extend_ep", layout.experts_over_tp))
@@ -128,9 +134,14 @@ def _vocabulary(files: Files, logical: Logical, tp: int) -> int:
     return rows
 
 
-def _matched(
+def matched(
     files: Files, expected: list[RankTensor], grid: Grid, logical: Logical
 ) -> tuple[tuple[Content, ...], dict[str, str]]:
+    """Return what the tensors of all files mean, and which of them carry nothing, with the reason.
+
+    Raises:
+        ConvertError: ranks, tensors or shapes are not those expected.
+    """
     ranks = {(file.tp, file.stage, file.ep): file for file in files.files}
     known: dict[tuple[int, int, int, int], dict[str, RankTensor]] = {}
     for tensor in expected:
@@ -196,7 +207,12 @@ def rank_folder(tp: int, stage: int, ep: int, *, pp: int, ep_size: int) -> str:
 # --- writing ---
 
 
-def _draft(stack: Stack, target: Target) -> Draft:
+def legacy_draft(stack: Stack, target: Target) -> Draft:
+    """Return what would be written for a training stack.
+
+    Raises:
+        ConvertError: the model cannot be cut as the layout says.
+    """
     layout, logical = target.layout, target.logical
     dialect = stack.dialect(logical, layout)
     stages = Stages(
@@ -219,8 +235,9 @@ def _draft(stack: Stack, target: Target) -> Draft:
     )
     grid = Grid(tp=layout.tp, ep=layout.ep, etp=layout.etp or layout.tp, over_tp=layout.experts_over_tp)
     vocabulary = vocabulary_of(logical, layout)
-    if vocabulary % layout.tp:
-        raise ConvertError(f"a vocabulary of {vocabulary} cannot be shared equally by tp {layout.tp}")
+    problems = list(_undivided(model, vocabulary, layout.tp))
+    if problems:
+        raise ConvertError(problems)
     tensors = list(legacy_tensors(logical, chunks, grid, dialect, vocabulary=vocabulary))
     wanted = tuple(_wanted(tensor, layout) for tensor in tensors)
     dtypes = tuple(target.dtype(tensor) for tensor in wanted)
@@ -229,6 +246,18 @@ def _draft(stack: Stack, target: Target) -> Draft:
         return _create(directory, target, tensors, dtypes, stack)
 
     return Draft(wanted=wanted, dtypes=dtypes, create=create, files=3 + len(grid.ranks()) * layout.pp)
+
+
+def _undivided(model: Model, vocabulary: int, tp: int) -> Iterator[str]:
+    """What ranks could not share though its bytes can be divided (transformer_config.py:924-944 @core_v0.16.1)."""
+    heads = model.num_attention_heads or 0
+    groups = model.num_key_value_heads or heads
+    if vocabulary % tp:
+        yield f"a vocabulary of {vocabulary} cannot be shared equally by tp {tp}"
+    if heads % tp:
+        yield f"{heads} attention heads cannot be shared equally by tp {tp}"
+    elif groups % tp and tp % groups:
+        yield f"{groups} groups of keys and values cannot be shared by tp {tp}: neither is a multiple of the other"
 
 
 def _chunks(stack: Stack, layout: Layout) -> int:
@@ -260,7 +289,7 @@ def _create(
         top = files.setdefault(_path(tensor, layout), _top(keys, args))
         # The place among all tensors is the name, by which the slots are sorted afterwards.
         top[keys[tensor.virtual]][tensor.name] = TensorSpec(name=str(index), shape=tensor.shape, dtype=dtype)
-    copy_along(target.donor, directory / CONFIG, target)
+    stack.along(target, directory)
     found: dict[int, Slot] = {}
     for folder, top in files.items():
         if stack.states:

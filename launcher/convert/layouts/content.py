@@ -42,9 +42,13 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A tensor that is to be stored, before it has a place: like `Content` without a slot."""
+    """A tensor that is to be stored, before it has a place: like `Content` without a slot.
+
+    `scale`: name of the tensor that takes its blockwise scales, if it is to be quantised; that one has no boxes.
+    """
 
     name: str
     shape: tuple[int, ...]
     boxes: tuple[Box, ...]
     fill: int = 0
+    scale: str | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,6 +62,15 @@ class CoreTensor:
     def prefix(self) -> str:
         """What its full name begins with, with `{layer}` left open."""
         return _PREFIX[self.place]
+
+
+Respell = Callable[[Logical, Iterable[CoreTensor]], Iterable[CoreTensor]]
+"""Megatron-core's tensors to those of what writes a checkpoint: renamed, merged, split, in another order."""
+
+
+def as_it_is(_logical: Logical, tensors: Iterable[CoreTensor]) -> Iterable[CoreTensor]:
+    """Respell nothing: megatron-core's own names."""
+    return tensors
 
 
 def padded_vocabulary(model: Model, *, multiple: int = 1, tp: int = 1) -> int:

@@ -50,9 +50,9 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     contents, problems = [], []
     dropped: dict[str, str] = {}
     for slot in slots:
-        if slot.name.endswith(_SCALE) and slot.name.removesuffix(_SCALE) in meanings:
-            continue
         meaning = meanings.get(slot.name)
+        if meaning is None and slot.name.endswith(_SCALE) and slot.name.removesuffix(_SCALE) in meanings:
+            continue
         if meaning is None:
             reason = _ignored(logical, slot.name)
             if reason is None:
@@ -65,7 +65,8 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
                 f"{slot.path.name}: {slot.name} has shape {list(slot.shape)}, config.json says {list(meaning.shape)}"
             )
             continue
-        scale = by_name.get(slot.name + _SCALE)
+        # Scales that are tensors of their own are moved as they are: nothing is computed from them.
+        scale = None if slot.name + _SCALE in logical.tensors else by_name.get(slot.name + _SCALE)
         if scale is not None:
             problems.extend(_wrong_scale(slot, scale))
         contents.append(Content(slot=slot, boxes=meaning.boxes, scale=scale))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from launcher.convert.boxes import shard, stacked, volume
 from launcher.convert.errors import ConvertError
-from launcher.convert.layouts.core import CoreTensor, Naming, core_tensors
+from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.layouts.stages import Chunk
 from launcher.convert.logical import Logical
 from launcher.convert.records import Box
@@ -20,13 +20,7 @@ from launcher.convert.records import Box
 #   fused       megatron-core's GroupedMLP: mlp.experts.weight1, the transposed weights of all experts one after another
 #               under the shape [hidden, all columns] (moe/experts.py 0.16.1: weight1.view(experts, hidden, -1))
 Experts = Literal["sequential", "grouped", "fused"]
-Respell = Callable[[Logical, Iterable[CoreTensor]], Iterable[CoreTensor]]
 _FUSED = {"linear_fc1": "weight1", "linear_fc2": "weight2"}
-
-
-def as_it_is(_logical: Logical, tensors: Iterable[CoreTensor]) -> Iterable[CoreTensor]:
-    """Respell nothing: megatron-core's own names."""
-    return tensors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +195,7 @@ class _Model:
             if chunk.head if name == "output_layer.weight" else chunk.norm:
                 found.append((name, tensors))
         if tied and chunk.head and not chunk.first:
-            ((_, tensors),) = self._at("embedding", None, None)
-            found.append(("output_layer.weight", tensors))
+            found += [("output_layer.weight", tensors) for _, tensors in self._at("embedding", None, None)]
         return found
 
     def _at(self, place: str, layer: int | None, local: int | None) -> list[_Held]:
@@ -251,9 +244,11 @@ def _cut(name: str, tensor: CoreTensor, rank: int, size: int) -> _Part:
 
 
 def _fused(name: str, parts: Sequence[_Part]) -> _Part:
-    """All experts of a rank in one tensor: each one transposed, one after another."""
+    """All experts of a rank in one tensor: each one transposed, one after another. So are their LoRA factors."""
     rows, columns = parts[0].view
     prefix, _, module = name.removesuffix(".weight").rpartition(".{expert}.")
+    module, _, factor = module.partition(".lora_")
+    end = f"_lora_{factor[0].lower()}" if factor else ""
     count = len(parts)
     boxes = tuple(
         stacked(
@@ -269,4 +264,4 @@ def _fused(name: str, parts: Sequence[_Part]) -> _Part:
         for box in part.boxes
     )
     shape = (columns, count * rows) if module == "linear_fc1" else (count * columns, rows)
-    return _Part(name=f"{prefix}.{_FUSED[module]}", shape=shape, view=(count, columns, rows), boxes=boxes)
+    return _Part(name=f"{prefix}.{_FUSED[module]}{end}", shape=shape, view=(count, columns, rows), boxes=boxes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from launcher.convert.boxes import cut, stacked
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content, Stored
-from launcher.convert.layouts.core import CoreTensor, Naming, core_tensors
+from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.logical import Logical, is_sparse, without_mtp
 from launcher.convert.records import Box, Slot
 
@@ -56,7 +56,12 @@ def stacks_layers(logical: Logical) -> bool:
 
 
 def torch_dist_chunks(
-    logical: Logical, *, naming: Naming, vocabulary: int | None, stack: bool | None = None
+    logical: Logical,
+    *,
+    naming: Naming,
+    vocabulary: int | None,
+    stack: bool | None = None,
+    respell: Respell = as_it_is,
 ) -> Iterator[Chunk]:
     """Return every chunk of a model's checkpoint, one for each layer and expert.
 
@@ -65,9 +70,10 @@ def torch_dist_chunks(
         naming: whose layers.
         vocabulary: rows of the embedding; None: without padding.
         stack: all layers as one tensor; None: as megatron-core would.
+        respell: megatron-core's tensors to those of what writes the checkpoint.
     """
     stacked_layers = stacks_layers(logical) if stack is None else stack
-    for tensor in core_tensors(logical, naming=naming, vocabulary=vocabulary):
+    for tensor in respell(logical, core_tensors(logical, naming=naming, vocabulary=vocabulary)):
         yield _chunk(tensor, logical, naming=naming, stack=stacked_layers)
 
 
@@ -143,7 +149,7 @@ class Found:
     slot: Slot
 
 
-def torch_dist_read(logical: Logical, found: Sequence[Found]) -> tuple[Logical, Stored]:
+def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell = as_it_is) -> tuple[Logical, Stored]:
     """Return what the chunks of a checkpoint mean, however they were cut, stacked and named.
 
     Raises:
@@ -155,8 +161,8 @@ def torch_dist_read(logical: Logical, found: Sequence[Found]) -> tuple[Logical, 
         notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
         logical = without_mtp(logical)
     known = {
-        **_known(logical, found, keys, "local"),
-        **_known(logical, found, keys, "transformer_engine"),
+        **_known(logical, found, keys, "local", respell),
+        **_known(logical, found, keys, "transformer_engine", respell),
     }
     contents, problems = [], []
     for chunk in found:
@@ -230,7 +236,9 @@ def _padding(part: Chunk, at: Sequence[int], shape: Sequence[int]) -> int:
     return max(0, at[0] + shape[0] - max(at[0], rows)) * shape[1]
 
 
-def _known(logical: Logical, found: Iterable[Found], keys: set[str], naming: Naming) -> Mapping[str, _Global]:
+def _known(
+    logical: Logical, found: Iterable[Found], keys: set[str], naming: Naming, respell: Respell
+) -> Mapping[str, _Global]:
     stack = any(key.startswith("decoder.layers.") and not key.split(".")[2].isdigit() for key in keys)
     rows = {chunk.whole[0] for chunk in found if chunk.key == "embedding.word_embeddings.weight"}
     vocabulary = max(rows, default=None)
@@ -240,7 +248,8 @@ def _known(logical: Logical, found: Iterable[Found], keys: set[str], naming: Nam
             f" {logical.model.vocab_size}"
         )
     known: dict[str, _Global] = {}
-    for chunk in torch_dist_chunks(logical, naming=naming, vocabulary=vocabulary, stack=stack):
+    chunks = torch_dist_chunks(logical, naming=naming, vocabulary=vocabulary, stack=stack, respell=respell)
+    for chunk in chunks:
         tensor = known.setdefault(chunk.key, _Global(chunk))
         tensor.parts[chunk.at[: tensor.leading]] = chunk
     return known

@@ -1,11 +1,11 @@
-"""Reads a PEFT LoRA adapter: its configuration, and which of the model's tensors each pair of factors changes."""
+"""Reads a PEFT LoRA adapter for a merge: which of the model's tensors each pair of factors changes, and where."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -13,16 +13,21 @@ from typing import Any, Final
 from launcher.convert.casts import FLOATS
 from launcher.convert.containers import safetensors
 from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.huggingface import huggingface_read
+from launcher.convert.logical import Logical, logical_model
+from launcher.convert.lora.fused import fused_boxes
+from launcher.convert.lora.held import Held, held_whole
+from launcher.convert.model import model_in
 from launcher.convert.records import Slot
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."
+_ENDS: Final = {"A": ".lora_A.weight", "B": ".lora_B.weight"}
 _FACTOR: Final = re.compile(r"(?P<module>.+)\.(?:lora_(?P<of>[AB])\.weight|lora_embedding_(?P<table>[AB]))")
 # Fields that change what is computed, and why merging is refused where they are set.
 _REFUSED: Final = {
     "use_dora": "DoRA scales each row by its norm, which depends on the number format of the training",
-    "target_parameters": "factors of whole parameters (fused experts) have no module to be merged into",
     "layer_replication": "its layers are copies that the model's config.json does not have",
     "lora_bias": "factors with a bias",
     "use_qalora": "quantised factors",
@@ -41,15 +46,15 @@ class Factors:
     """weight + scale * B @ A.
 
     Attributes:
-        weight: name of the model's tensor.
+        weight: the weight: a stored tensor of the model, or a block of one (an expert's part of a fused tensor).
         a, b: where A [rank, in] and B [out, rank] lie.
         scale: alpha / rank, or alpha / sqrt(rank).
         table: the tensor is an embedding: A is [rank, rows], B is [width, rank], and the product is transposed.
     """
 
-    weight: str
-    a: Slot
-    b: Slot
+    weight: Held
+    a: Held
+    b: Held
     scale: float
     table: bool = False
 
@@ -64,39 +69,70 @@ class Adapter:
     """A LoRA adapter, tied to the tensors of one model.
 
     Attributes:
-        factors: tensor to what is added to it.
+        factors: stored tensor to what is added to it: once to the whole of it, or to each of its parts.
         replaced: tensor to what stands in its place (modules_to_save, trained biases).
     """
 
     folder: Path
-    factors: Mapping[str, Factors]
+    factors: Mapping[str, tuple[Factors, ...]]
     replaced: Mapping[str, Slot]
 
 
-def read_adapter(folder: Path, model: Iterable[Slot], *, tied: bool) -> Adapter:
+class _Base:
+    """The model's weights by name; those of experts also where transformers 5 stores them fused, or the other way."""
+
+    def __init__(self, model: Path, slots: Iterable[Slot]) -> None:
+        self.model = model
+        self.slots = {slot.name: slot for slot in slots}
+        self._places: dict[str, Held] | None = None
+        self.logical: Logical | None = None
+
+    def weight(self, name: str) -> Held | None:
+        """Return where a weight lies; None where the model has none of that name."""
+        slot = self.slots.get(name)
+        if slot is not None:
+            return held_whole(name, slot)
+        return self.places().get(name)
+
+    def places(self) -> dict[str, Held]:
+        """Return where each weight of a family that is known lies; nothing for another one."""
+        if self._places is None:
+            self._places = {}
+            try:
+                logical = logical_model(model_in(self.model))
+                self.logical, stored = huggingface_read(logical, list(self.slots.values()))
+            except ConvertError:
+                return self._places
+            for content in stored.contents:
+                self._places.update({box.logical: Held(slot=content.slot, box=box) for box in content.boxes})
+        return self._places
+
+
+def read_adapter(folder: Path, model: Path, slots: Iterable[Slot], *, tied: bool) -> Adapter:
     """Read an adapter and find the tensors of the model that it changes.
 
     Args:
         folder: of adapter_config.json and adapter_model.safetensors.
-        model: the model's tensors.
+        model: the model's folder.
+        slots: the model's tensors.
         tied: output layer and embedding are one tensor.
 
     Raises:
         ConvertError: every reason for which it cannot be merged, at once.
     """
-    config = _config(folder)
-    problems = _refusals(folder, config)
+    config = read_config(folder)
+    problems = refusals(folder, config)
     if problems:
         raise ConvertError(problems)
-    stored = {slot.name: slot for slot in safetensors.read(_weights(folder)).slots}
-    base = {slot.name: slot for slot in model}
+    stored = {slot.name: slot for slot in safetensors.read(weights_file(folder)).slots}
+    base = _Base(model, slots)
     pairs, others = _sorted(stored.values())
-    factors = {}
+    factors: dict[str, tuple[Factors, ...]] = {}
     for module, pair in pairs.items():
-        found = _factors(folder, config, module, pair, base, problems)
-        if found is not None:
-            factors[found.weight] = found
-    replaced = _replaced(folder, others, base, problems)
+        for found in _factors(folder, config, module, pair, base, problems):
+            factors[found.weight.slot.name] = (*factors.get(found.weight.slot.name, ()), found)
+    problems += _partly(factors) if not problems else []
+    replaced = _replaced(folder, others, base.slots, problems)
     both = sorted(factors.keys() & replaced.keys())
     problems += [f"{name}: the adapter has both factors and a whole tensor for it" for name in both]
     for name in (*factors, *replaced):
@@ -106,10 +142,30 @@ def read_adapter(folder: Path, model: Iterable[Slot], *, tied: bool) -> Adapter:
         problems.append(f"{folder}: the adapter changes nothing")
     if problems:
         raise ConvertError(problems)
-    return Adapter(folder=folder, factors=factors, replaced=replaced)
+    ordered = {name: tuple(sorted(parts, key=_start)) for name, parts in factors.items()}
+    return Adapter(folder=folder, factors=ordered, replaced=replaced)
 
 
-def _config(folder: Path) -> Mapping[str, Any]:
+def _start(factors: Factors) -> tuple[int, ...]:
+    return tuple(run.start for run in factors.weight.box.stored_at)
+
+
+def _partly(factors: Mapping[str, tuple[Factors, ...]]) -> list[str]:
+    """Stored tensors that an adapter changes twice: one block by two pairs of factors."""
+    problems = []
+    for name, found in factors.items():
+        regions = [one.weight.box.stored_at for one in found]
+        if len(set(regions)) < len(regions):
+            problems.append(f"{name}: two pairs of factors change the same part of it")
+    return problems
+
+
+def read_config(folder: Path) -> Mapping[str, Any]:
+    """Return adapter_config.json.
+
+    Raises:
+        ConvertError: there is none, or it is none.
+    """
     path = folder / CONFIG
     if not path.is_file():
         raise ConvertError(f"{path}: no such file; works: the folder that PEFT's save_pretrained wrote")
@@ -122,7 +178,12 @@ def _config(folder: Path) -> Mapping[str, Any]:
     return tree
 
 
-def _weights(folder: Path) -> Path:
+def weights_file(folder: Path) -> Path:
+    """Return the file of an adapter's factors.
+
+    Raises:
+        ConvertError: there is none in safetensors.
+    """
     path = folder / WEIGHTS
     if path.is_file():
         return path
@@ -131,7 +192,8 @@ def _weights(folder: Path) -> Path:
     raise ConvertError(f"{path}: no such file")
 
 
-def _refusals(folder: Path, config: Mapping[str, Any]) -> list[str]:
+def refusals(folder: Path, config: Mapping[str, Any]) -> list[str]:
+    """Return why an adapter is no plain LoRA: what its configuration switches on besides."""
     path = folder / CONFIG
     if config.get("peft_type") != "LORA":
         return [f"{path}: peft_type {config.get('peft_type')!r}; works: LORA"]
@@ -163,40 +225,70 @@ def _factors(
     config: Mapping[str, Any],
     module: str,
     pair: Mapping[str, Slot],
-    base: Mapping[str, Slot],
+    base: _Base,
     problems: list[str],
-) -> Factors | None:
+) -> Iterator[Factors]:
     table = "embedding A" in pair or "embedding B" in pair
     a, b = (pair.get(f"embedding {of}" if table else of) for of in "AB")
     if a is None or b is None:
         problems.append(f"{folder / WEIGHTS}: {module} has lora_{'B' if a is None else 'A'} without the other factor")
-        return None
-    weight = base.get(f"{module}.weight")
-    if weight is None:
+        return
+    weight = base.weight(f"{module}.weight")
+    if weight is not None:
+        names = f"{module}{_ENDS['A']}", f"{module}{_ENDS['B']}"
+        one = _one(config, module, weight, held_whole(names[0], a), held_whole(names[1], b), problems, table=table)
+        yield from one
+        return
+    parts = [] if table else list(_fused(module, a, b, base))
+    if not parts:
         problems.append(f"{module}: the adapter changes it, and the model has no {module}.weight")
-        return None
-    rank = _of(config, "rank_pattern", "r", module)
-    alpha = _of(config, "alpha_pattern", "lora_alpha", module)
-    rows, columns = (weight.shape[1], weight.shape[0]) if table else (weight.shape[0], weight.shape[-1])
+    for name, held, left, right in parts:
+        yield from _one(config, name, held, left, right, problems)
+
+
+def _fused(module: str, a: Slot, b: Slot, base: _Base) -> Iterator[tuple[str, Held, Held, Held]]:
+    """Factors of a parameter that holds all experts: each expert's part of the factors, and its weight."""
+    places = base.places()
+    if base.logical is None:
+        return
+    names = {of: f"{module}{end}" for of, end in _ENDS.items()}
+    shapes = {names["A"]: a.shape, names["B"]: b.shape}
+    left, right = (fused_boxes(base.logical, names[of], shapes) for of in "AB")
+    if left is None or right is None:
+        return
+    name = left[0]
+    for one, other in zip(left[1], right[1], strict=True):
+        weight = places[one.logical.removesuffix(_ENDS["A"]) + ".weight"]
+        yield name, weight, Held(slot=a, box=one), Held(slot=b, box=other)
+
+
+def _one(
+    config: Mapping[str, Any], name: str, weight: Held, a: Held, b: Held, problems: list[str], *, table: bool = False
+) -> Iterator[Factors]:
+    rank = pattern_value(config, "rank_pattern", "r", name)
+    alpha = pattern_value(config, "alpha_pattern", "lora_alpha", name)
+    shape = weight.shape
+    rows, columns = (shape[1], shape[0]) if table else (shape[0], shape[-1])
     expected = ([rank, columns], [rows, rank])
     if (list(a.shape), list(b.shape)) != expected:
         problems.append(
-            f"{module}: factors {list(a.shape)} and {list(b.shape)}; its weight {list(weight.shape)} and rank {rank}"
+            f"{name}: factors {list(a.shape)} and {list(b.shape)}; its weight {list(shape)} and rank {rank}"
             f" of {CONFIG} need {expected[0]} and {expected[1]}"
         )
-        return None
-    wrong = [slot for slot in (weight, a, b) if slot.dtype not in FLOATS or slot.dtype == "F8_E4M3"]
+        return
+    wrong = [one.slot for one in (weight, a, b) if one.slot.dtype not in FLOATS or one.slot.dtype == "F8_E4M3"]
     if wrong:
         problems.append(
             f"{wrong[0].path.name}: {wrong[0].name} is {wrong[0].dtype}; works: a model in bf16, fp16, fp32"
+            " (launch convert reshard --format hf --dtype bf16)"
         )
-        return None
+        return
     scale = alpha / math.sqrt(rank) if config.get("use_rslora") else alpha / rank
-    return Factors(weight=weight.name, a=a, b=b, scale=scale, table=table)
+    yield Factors(weight=weight, a=a, b=b, scale=scale, table=table)
 
 
-def _of(config: Mapping[str, Any], patterns: str, default: str, module: str) -> Any:
-    """The value for a module: that of the first pattern that its name ends with (peft utils/other.py, 0.20.0)."""
+def pattern_value(config: Mapping[str, Any], patterns: str, default: str, module: str) -> Any:
+    """Return a module's value: that of the first pattern that its name ends with (peft 0.20.0 utils/other.py)."""
     for pattern, value in (config.get(patterns) or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value

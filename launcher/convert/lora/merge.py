@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,12 +24,14 @@ from launcher.convert.containers.workplace import Workplace
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.huggingface import copy_along
 from launcher.convert.lora.adapter import Adapter, Factors, read_adapter
+from launcher.convert.lora.held import Held, factor_words
 from launcher.convert.move import in_parallel
 from launcher.convert.progress import Progress, duration, size
 from launcher.convert.records import Slot
+from launcher.convert.spans import span
 
-# Elements of a block: 16 M, i.e. 64 MB of float32 for each of weight and product.
-_BLOCK: Final = 1 << 24
+# Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.
+_BLOCK: Final = 1 << 22
 REPORT: Final = "conversion.json"
 
 
@@ -55,21 +58,22 @@ class Merge:
             "out": str(self.out),
             "tensors": len(self.slots),
             "bytes": self.bytes_written,
-            "merged": {name: {"rank": one.rank, "scale": one.scale} for name, one in sorted(factors.items())},
+            "merged": {name: {"rank": one[0].rank, "scale": one[0].scale} for name, one in sorted(factors.items())},
             "replaced": sorted(self.adapter.replaced),
         }
 
     def lines(self) -> list[str]:
         """Return the plan for people."""
-        factors = self.adapter.factors.values()
+        changed = self.adapter.factors
+        factors = [one for parts in changed.values() for one in parts]
         ranks = sorted({one.rank for one in factors})
         scales = sorted({round(one.scale, 6) for one in factors})
         shown = f", rank {', '.join(map(str, ranks))}, scale {', '.join(map(str, scales))}" if ranks else ""
         return [
             f"{self.model} + {self.adapter.folder} -> {self.out}",
-            f"  merged    {len(factors)} tensors{shown}",
+            f"  merged    {len(changed)} tensors{shown}",
             f"  replaced  {len(self.adapter.replaced)} tensors",
-            f"  copied    {len(self.slots) - len(factors) - len(self.adapter.replaced)} tensors"
+            f"  copied    {len(self.slots) - len(changed) - len(self.adapter.replaced)} tensors"
             f" ({size(self.bytes_written)} in all)",
         ]
 
@@ -86,7 +90,7 @@ def plan_merge(model: Path, adapter: Path, out: Path) -> Merge:
     if not config.is_file():
         raise ConvertError(f"{config}: no such file; works: --model DIR, the folder of the model it was trained on")
     tied = bool(json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings"))
-    return Merge(model=model, out=out, adapter=read_adapter(adapter, slots, tied=tied), slots=slots)
+    return Merge(model=model, out=out, adapter=read_adapter(adapter, model, slots, tied=tied), slots=slots)
 
 
 def merge(
@@ -141,34 +145,53 @@ def _laid_out(place: Workplace, planned: Merge) -> list[Slot]:
 
 
 def _fingerprint(planned: Merge) -> str:
-    files = sorted({slot.path for slot in planned.slots} | {one.a.path for one in planned.adapter.factors.values()})
+    factors = {one.a.slot.path for parts in planned.adapter.factors.values() for one in parts}
+    replaced = {slot.path for slot in planned.adapter.replaced.values()}
+    files = sorted({slot.path for slot in planned.slots} | factors | replaced)
     stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     return hashlib.sha256(json.dumps(["merge", stats, planned.as_tree()]).encode()).hexdigest()
 
 
 def _fill(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> None:
-    for at, block in _blocks(planned, files, source):
-        write(files, target.path, target.offset + at, block)
-    if source.name not in planned.adapter.factors and source.name not in planned.adapter.replaced:
+    blocks = _blocks(planned, files, source)
+    if not _covered(planned, source):
         copy(files, source.path, source.offset, target.path, target.offset, nbytes(source))
+    for at, block in blocks:
+        write(files, target.path, target.offset + at, block)
+
+
+def _covered(planned: Merge, source: Slot) -> bool:
+    """Whether all of a tensor is computed: nothing of it is copied."""
+    if source.name in planned.adapter.replaced:
+        return True
+    parts = planned.adapter.factors.get(source.name, ())
+    return sum(math.prod(one.weight.shape) for one in parts) == math.prod(source.shape) and bool(parts)
 
 
 def _blocks(planned: Merge, files: OpenFiles, source: Slot) -> Iterator[tuple[int, memoryview]]:
-    """What is computed of a tensor: (offset in bytes, words); nothing for one that is copied."""
+    """What is computed of a tensor, in order: (offset in bytes, words); nothing for one that is copied."""
     replaced = planned.adapter.replaced.get(source.name)
     if replaced is not None:
         yield 0, memoryview(cast(_words(files, replaced), replaced.dtype, source.dtype)).cast("B")
         return
-    factors = planned.adapter.factors.get(source.name)
-    if factors is None:
-        return
-    a, b = (decode(_words(files, slot), slot.dtype) for slot in (factors.a, factors.b))
-    left, right = (a.T, b.T) if factors.table else (b, a)
-    rows, columns = source.shape
-    step = max(1, _BLOCK // columns)
-    words = _words(files, source)
-    for first in range(0, rows, step):
-        yield first * columns * itemsize(source.dtype), _sum(words, left, right, factors, first, step, source.dtype)
+    size = itemsize(source.dtype)
+    for factors in planned.adapter.factors.get(source.name, ()):
+        a, b = (decode(_contiguous(files, held), held.slot.dtype) for held in (factors.a, factors.b))
+        left, right = (a.T, b.T) if factors.table else (b, a)
+        found = span(source.shape, factors.weight.box.stored_at)
+        assert found is not None, "a weight's rows lie one after another, whatever it is a part of"
+        rows, columns = factors.weight.shape
+        step = max(1, _BLOCK // columns)
+        words = factor_words(files, factors.weight)
+        for first in range(0, rows, step):
+            at = (found[0] + first * columns) * size
+            yield at, _sum(words, left, right, factors, first, step, source.dtype)
+
+
+def _contiguous(files: OpenFiles, held: Held) -> Any:
+    import numpy as np
+
+    return np.ascontiguousarray(factor_words(files, held))
 
 
 def _sum(words: Any, left: Any, right: Any, factors: Factors, first: int, step: int, dtype: str) -> memoryview:
@@ -209,13 +232,13 @@ def _proved(planned: Merge, files: OpenFiles, targets: list[Slot], threads: int,
 
 def _same(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> bool:
     found = files.view(target.path)[target.offset : target.offset + nbytes(target)]
-    computed = False
-    for at, block in _blocks(planned, files, source):
-        computed = True
-        if found[at : at + len(block)] != block:
-            return False
     own = files.view(source.path)[source.offset : source.offset + nbytes(source)]
-    return computed or _equal(found, own)
+    left = 0
+    for at, block in _blocks(planned, files, source):
+        if found[at : at + len(block)] != block or not _equal(found[left:at], own[left:at]):
+            return False
+        left = at + len(block)
+    return _equal(found[left:], own[left:])
 
 
 def _equal(left: memoryview, right: memoryview) -> bool:

@@ -37,6 +37,27 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
     },
     "deepseek_v3": _DEEPSEEK,
+    "llama": {**zoo.BASE, **_ROPE, "model_type": "llama"},
+    "llama_tied": {**zoo.BASE, **_ROPE, "model_type": "llama", "tie_word_embeddings": True},
+    "qwen2": {**zoo.BASE, **_ROPE, "model_type": "qwen2"},
+    "qwen2_moe": {
+        **zoo.BASE,
+        **_ROPE,
+        **zoo.EXPERTS,
+        "model_type": "qwen2_moe",
+        "shared_expert_intermediate_size": 64,
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": False,
+    },
+    "mixtral": {
+        **zoo.BASE,
+        **_ROPE,
+        "model_type": "mixtral",
+        # MindFormers' converter knows no other number.
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+    },
+    "deepseek_v2": {**zoo.LATENT, **_ROPE, "model_type": "deepseek_v2", "topk_method": "greedy", "n_group": 1},
     "deepseek_v3_two_shared": {**_DEEPSEEK, "n_shared_experts": 2, "num_nextn_predict_layers": 0},
     "deepseek_v3_full_query": {**_DEEPSEEK, "q_lora_rank": None},
 }

@@ -1,0 +1,32 @@
+"""The options of MindFormers' format (`--set NAME=VALUE`), and the version that a layout is for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout
+
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def truth(name: str, value: object) -> bool:
+    """Return an option as a boolean.
+
+    Raises:
+        ConvertError: it is neither true nor false.
+    """
+    found = _TRUTH.get(str(value).lower())
+    if found is None:
+        raise ConvertError(f"--set {name}={value}: works: {name}=true, {name}=false")
+    return found
+
+
+def is_old(layout: Layout) -> bool:
+    """Return whether the layout is for MindFormers 1.6."""
+    return (layout.options.get("version") or layout.version or "").startswith("1.6")
+
+
+def per_rank(layout: Layout) -> bool:
+    """Return whether every rank is to have a file of its own."""
+    return truth("per_rank", layout.options.get("per_rank", "false"))

@@ -1,0 +1,210 @@
+"""Checkpoints of one folder for each rank (`rank_N/…`), as 1.6 and the older classes save and load them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from backends.mindformers.checkpoint.chunks import Chunk, part
+from backends.mindformers.checkpoint.metadata import Part
+from backends.mindformers.checkpoint.ranks import stages_of
+from backends.mindformers.checkpoint.strategy import Cut, Strategy, read_strategy, strategy_bytes
+from backends.mindformers.checkpoint.tensors import Parameter
+from launcher.convert.containers import safetensors
+from launcher.convert.containers.errors import Damaged
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout
+from launcher.convert.logical import Logical
+from launcher.convert.records import Slot
+
+# Where a training writes them below its output folder (trainer/utils.py, utils/load_checkpoint_utils.py @1.6.0).
+CHECKPOINT: Final = "checkpoint"
+STRATEGY: Final = "strategy"
+# The job's own word for where the strategies of a checkpoint are.
+ARGUMENT: Final = "src_strategy_path_or_dir"
+_RANK: Final = re.compile(r"rank_(\d+)")
+_STEP: Final = re.compile(r".*-(\d+)_(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """What the folders of all ranks hold.
+
+    Attributes:
+        held: parts and where their bytes lie.
+        notes: what was chosen among several.
+        whole: no strategy is there: everything was taken as whole.
+    """
+
+    held: tuple[tuple[Part, Slot], ...]
+    notes: tuple[str, ...] = ()
+    whole: bool = False
+
+
+def rank_folders(path: Path) -> dict[int, Path]:
+    """Return the folder of each rank below a folder, or below its `checkpoint`."""
+    for root in (path, path / CHECKPOINT):
+        named = {int(_rank.group(1)): file for file in root.glob("rank_*") if (_rank := _RANK.fullmatch(file.name))}
+        found = {rank: folder for rank, folder in sorted(named.items()) if folder.is_dir()}
+        if found:
+            return found
+    return {}
+
+
+def read_ranks(path: Path, folders: Mapping[int, Path], layout: Layout) -> Ranks:
+    """Return the parts of parameters that the ranks hold.
+
+    Raises:
+        ConvertError: MindSpore's own files (*.ckpt), or nothing.
+        Damaged: a rank's folder lacks the step that others have, or a file does not fit its strategy.
+    """
+    strategy = _strategy(path, layout)
+    files, notes = _files(path, folders)
+    held: list[tuple[Part, Slot]] = []
+    for rank, file in files.items():
+        for slot in safetensors.read(file).slots:
+            cut = None if strategy is None else strategy.of(rank, slot.name)
+            held.append((_part(rank, file, slot, cut, strategy), slot))
+    if strategy is not None:
+        _complete(path, files, strategy)
+    return Ranks(held=tuple(held), notes=notes, whole=strategy is None)
+
+
+def _strategy(path: Path, layout: Layout) -> Strategy | None:
+    asked = layout.args.get(ARGUMENT)
+    places = [Path(str(asked))] if asked else [path / STRATEGY, path.parent / STRATEGY]
+    for place in places:
+        files = [place] if place.is_file() else sorted((*place.glob("*.ckpt"), *place.glob("*.json")))
+        if files:
+            return read_strategy(files)
+    if asked:
+        raise ConvertError(f"{ARGUMENT}={asked}: no strategy file (*.ckpt, *.json) is there")
+    return None
+
+
+def _files(path: Path, folders: Mapping[int, Path]) -> tuple[dict[int, Path], tuple[str, ...]]:
+    """The file of each rank: of the last step that is there, which must be the same for all."""
+    steps = {rank: _steps(folder) for rank, folder in folders.items()}
+    empty = [rank for rank, found in steps.items() if not found]
+    if len(empty) == len(folders):
+        if any(next(folder.glob("*.ckpt"), None) for folder in folders.values()):
+            raise ConvertError(
+                f"{path}: *.ckpt is MindSpore's own format, which is not read; works: mindspore.ckpt_to_safetensors("
+                f"{str(path)!r}, OUT), or load_ckpt_format: safetensors in the training, then this on OUT"
+            )
+        raise ConvertError(f"{path}: its rank_N folders hold no *.safetensors")
+    last = max(step for found in steps.values() for step in found)
+    lacking = [rank for rank, found in steps.items() if last not in found]
+    if lacking:
+        raise Damaged(folders[lacking[0]], f"no file of epoch {last[0]} step {last[1]}, which other ranks have")
+    several = max(len(found) for found in steps.values())
+    notes = (
+        (f"{several} steps are there; taken: the last one (epoch {last[0]}, step {last[1]})",) if several > 1 else ()
+    )
+    return {rank: found[last] for rank, found in steps.items()}, notes
+
+
+def _steps(folder: Path) -> dict[tuple[int, int], Path]:
+    found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        step = _STEP.fullmatch(file.stem)
+        found[(int(step.group(1)), int(step.group(2))) if step else (0, 0)] = file
+    return found
+
+
+def _part(rank: int, file: Path, slot: Slot, cut: Cut | None, strategy: Strategy | None) -> Part:
+    at, whole = tuple(0 for _ in slot.shape), slot.shape
+    if cut is not None and strategy is not None:
+        if len(cut.axes) != len(slot.shape):
+            raise Damaged(
+                file, f"the strategy tells of {len(cut.axes)} dimensions", tensor=slot.name, found=str(list(slot.shape))
+            )
+        place = cut.place(rank % strategy.stage_ranks)
+        at = tuple(number * size for number, size in zip(place, slot.shape, strict=True))
+        whole = tuple(count * size for count, size in zip(cut.pieces, slot.shape, strict=True))
+    return Part(name=slot.name, whole=whole, at=at, shape=slot.shape, file=file.name)
+
+
+def _complete(path: Path, files: Mapping[int, Path], strategy: Strategy) -> None:
+    stages = 1 + max((stage for stage, _ in strategy.cuts), default=0)
+    ranks = stages * strategy.stage_ranks
+    missing = [rank for rank in range(ranks) if rank not in files]
+    if missing:
+        raise Damaged(
+            path, f"rank_{missing[0]} is missing: the strategy is for {ranks} ranks", found=f"{len(files)} ranks"
+        )
+
+
+def rank_parts(logical: Logical, parameters: Iterable[Parameter], layout: Layout) -> Iterator[Chunk]:
+    """Return what each rank's file holds: of every parameter of its stage its own part, repeats included.
+
+    Raises:
+        ConvertError: a size cannot be divided like that.
+    """
+    stage, named = stages_of(logical, layout), list(parameters)
+    both = any(one.of_experts and one.split is not None for one in named)
+    width = layout.tp * layout.ep if both else math.lcm(layout.tp, layout.ep)
+    model = logical.model
+    # The head, and MTP layers, use the embedding where they are.
+    again = layout.pp - 1 if model.tie_word_embeddings or model.num_nextn_predict_layers else 0
+    for number in range(layout.pp * width):
+        for parameter in named:
+            stages = {stage[parameter.place, parameter.layer]} | ({again} if parameter.place == "embedding" else set())
+            if number // width in stages:
+                yield _own(parameter, cut_of(parameter, layout, width), number, width)
+
+
+def cut_of(parameter: Parameter, layout: Layout, width: int) -> Cut:
+    """Return how a parameter is cut over the `width` ranks of a stage: experts by ep, its own axis by tp."""
+    axes: list[tuple[int, ...]] = [() for _ in parameter.declared]
+    if parameter.of_experts:
+        tp = 1 if parameter.split is None else layout.tp
+        axes[0] = (1,) if layout.ep > 1 else ()
+        devices: tuple[int, ...] = (width // (layout.ep * tp), layout.ep, tp)
+    else:
+        # LlamaForCausalLM leaves a vocabulary whole that cannot be divided.
+        outer = parameter.place in ("embedding", "final")
+        uncut = parameter.split is None or (outer and parameter.shape[parameter.split.axis] % layout.tp != 0)
+        tp = 1 if uncut else layout.tp
+        devices = (width // tp, tp)
+    if parameter.split is not None and tp > 1:
+        axes[parameter.split.axis] = (0,)
+    return Cut(devices=devices, axes=tuple(axes))
+
+
+def _own(parameter: Parameter, cut: Cut, rank: int, width: int) -> Chunk:
+    pieces = cut.pieces
+    if any(size % count for size, count in zip(parameter.declared, pieces, strict=True)):
+        raise ConvertError(f"{parameter.name} {list(parameter.declared)} cannot be divided by {list(pieces)}")
+    local = tuple(size // count for size, count in zip(parameter.declared, pieces, strict=True))
+    at = tuple(number * size for number, size in zip(cut.place(rank % width), local, strict=True))
+    return part(parameter, *seen(parameter, at, local), rank=rank, declared=local)
+
+
+def seen(parameter: Parameter, at: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a part in declared dimensions as one in those that boxes see: only the first one may be cut there."""
+    if parameter.declared == parameter.shape:
+        return at, shape
+    rows, declared = parameter.shape[0], parameter.declared[0]
+    if any(at[1:]) or shape[1:] != parameter.declared[1:] or shape[0] * rows % declared:
+        raise ConvertError(f"{parameter.name}: only its first dimension may be cut, not {list(at)} {list(shape)}")
+    return (at[0] * rows // declared, 0), (shape[0] * rows // declared, parameter.shape[1])
+
+
+def write_strategies(
+    folder: Path, logical: Logical, parameters: Iterable[Parameter], layout: Layout, chunks: Iterable[Chunk]
+) -> None:
+    """Write the strategy file of each rank into a folder."""
+    named = {one.name: one for one in parameters}
+    of_rank: dict[int, list[Chunk]] = {}
+    for chunk in chunks:
+        of_rank.setdefault(chunk.rank or 0, []).append(chunk)
+    width = len(of_rank) // layout.pp
+    folder.mkdir()
+    for rank, held in of_rank.items():
+        cuts = {chunk.name: (cut_of(named[chunk.name], layout, width), chunk.declared) for chunk in held}
+        (folder / f"ckpt_strategy_rank_{rank}.ckpt").write_bytes(strategy_bytes(rank // width, cuts))

@@ -1,0 +1,79 @@
+"""From the words of `launch convert` to the conversion of a LoRA adapter, where one is named or found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from launcher.convert.casts import dtype_named
+from launcher.convert.convert import Conversion
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Format, Layout
+from launcher.convert.logical import logical_model
+from launcher.convert.lora.formats import adapter_in, adapters_for
+from launcher.convert.lora.peft import FORMAT as PEFT
+from launcher.convert.lora.peft import peft_format
+from launcher.convert.lora.rewrite import check_or_rewrite
+from launcher.convert.model import config_folder, model_in
+
+
+def adapter_source(options: argparse.Namespace) -> tuple[Path, Format] | None:
+    """Return the adapter that is to be converted and its format; None where none is named or found.
+
+    Raises:
+        ConvertError: `--adapter` names a folder without one.
+    """
+    named, checkpoint = getattr(options, "adapter", None), getattr(options, "checkpoint", None)
+    path = Path(named or checkpoint or "").expanduser()
+    if named is None and checkpoint is None:
+        return None
+    found = adapter_in(path, getattr(options, "backend", None))
+    if found is None and named is not None:
+        raise ConvertError(f"--adapter {path}: no adapter there; works: a folder with adapter_config.json")
+    return None if found is None else (path, found)
+
+
+@contextmanager
+def adapter_conversion(
+    options: argparse.Namespace, source: tuple[Path, Format], backend: str | None, layout: Layout, read_as: Layout
+) -> Iterator[Conversion]:
+    """Give the conversion that the options ask for; an adapter that is rewritten lies beside `--out` meanwhile.
+
+    Raises:
+        ConvertError: the adapter cannot be carried over as it is, and `--rewrite` is not given.
+    """
+    path, form = source
+    to_peft = not hasattr(options, "format")
+    target, shared = (PEFT, ()) if to_peft else adapters_for(backend)
+    if form.name == PEFT.name:
+        form = peft_format(shared)
+    named = Path(options.model).expanduser() if options.model else None
+    donor = config_folder([named, path, form.config(path)])
+    model, out = model_in(donor), Path(options.out).expanduser()
+    asked = Conversion(
+        source=path,
+        source_format=form,
+        out=out,
+        target_format=target,
+        model=model,
+        layout=layout,
+        source_layout=replace(read_as, options=layout.options),
+        donor=donor,
+        dtype=dtype_named(options.dtype) if options.dtype else None,
+        verify=not options.no_verify,
+        overwrite=options.overwrite,
+        durable=options.durable,
+        workers=options.workers,
+    )
+    if form.name != PEFT.name or to_peft:
+        yield asked
+        return
+    rewrite = out.with_name(f"{out.name}.rewritten") if getattr(options, "rewrite", False) else None
+    with check_or_rewrite(path, logical_model(model), rewrite, shared=shared) as folder:
+        if folder != path:
+            print(f"{path}: written as an equal adapter of higher rank (--rewrite)", file=sys.stderr)
+        yield replace(asked, source=folder)

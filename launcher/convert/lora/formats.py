@@ -1,0 +1,57 @@
+"""The formats of adapters: PEFT's own, and those that backends name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Format
+from launcher.convert.lora.logical import Shared
+from launcher.convert.lora.peft import FORMAT as PEFT
+
+
+def adapters_of(backend: str) -> tuple[Format, Shared] | None:
+    """Return how a backend stores adapters, and which modules it has in one layer; None where it has none."""
+    from launcher.translate.backend import get_backend
+
+    module = get_backend(backend).adapter_format
+    if module is None:
+        return None
+    loaded = import_module(module)
+    found = loaded.FORMAT
+    assert isinstance(found, Format)
+    return found, getattr(loaded, "SHARED", ())
+
+
+def adapter_formats() -> tuple[Format, ...]:
+    """Return PEFT's format and those of all backends."""
+    from launcher.translate.backend import backend_names
+
+    return (PEFT, *(found[0] for found in map(adapters_of, backend_names()) if found is not None))
+
+
+def adapter_in(path: Path, preferred: str | None = None) -> Format | None:
+    """Return the format of the adapter in a folder; None where it holds none."""
+    own = adapters_of(preferred) if preferred is not None else None
+    for found in (*([own[0]] if own else []), *adapter_formats()):
+        if found.recognises(path):
+            return found
+    return None
+
+
+def adapters_for(backend: str | None) -> tuple[Format, Shared]:
+    """Return the format to write for a backend; without one, that of the first that has adapters.
+
+    Raises:
+        ConvertError: the backend has none.
+    """
+    from launcher.translate.backend import backend_names
+
+    having = [name for name in backend_names() if adapters_of(name) is not None]
+    if backend is None:
+        backend = having[0]
+    found = adapters_of(backend)
+    if found is None:
+        raise ConvertError(f"how {backend} stores adapters is not known; works: --backend {' | '.join(having)}")
+    return found

@@ -1,0 +1,34 @@
+"""A factor of one module: where it lies, alone or as a part of a stored tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.convert.boxes import whole
+from launcher.convert.containers.transfer import OpenFiles
+from launcher.convert.records import Box, Slot
+from launcher.convert.spans import array, block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A block of a stored tensor that is one factor, or one weight."""
+
+    slot: Slot
+    box: Box
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its own shape."""
+        return tuple(count for _, count in self.box.logical_at)
+
+
+def held_whole(name: str, slot: Slot) -> Held:
+    """Return a stored tensor that is the factor itself."""
+    return Held(slot=slot, box=whole(name, slot.shape))
+
+
+def factor_words(files: OpenFiles, held: Held) -> Any:
+    """Return a factor as an array of words, mapped, not read."""
+    return block(array(files, held.slot), held.box, held.box.stored_at)

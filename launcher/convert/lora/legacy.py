@@ -1,0 +1,146 @@
+"""Adapters in Megatron's legacy files: each rank's factors, alone or beside the weights that they belong to."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.formats.legacy import Stack, grid_found, legacy_draft, matched
+from launcher.convert.formats.legacy_read import (
+    Files,
+    chunks_in,
+    dropped_in,
+    first_look,
+    is_folded,
+    iteration_in,
+    read_files,
+    sizes_of,
+)
+from launcher.convert.layouts.content import Stored
+from launcher.convert.layouts.legacy import Dialect, Grid, legacy_tensors
+from launcher.convert.layouts.stages import Chunk, Stages
+from launcher.convert.logical import Logical
+from launcher.convert.lora.logical import B, adapter_logical, base_of
+from launcher.convert.lora.stack import (
+    KEPT,
+    AdapterStack,
+    every_module,
+    found_adapter,
+    keep_for_the_way_back,
+    told_alpha,
+)
+
+_MARK: Final = re.compile(r"[._]lora_[aAbB]")
+_STATE: Final = "_extra_state"
+
+
+def legacy_adapters(name: str, title: str, stack: AdapterStack, weights: Stack) -> Format:
+    """Return the adapter format of a training stack that saves a file for each rank.
+
+    Args:
+        name: what `--format` takes.
+        title: name for people.
+        stack: what it makes of adapters.
+        weights: what it makes of weights; its dialect also spells factors.
+    """
+    writing = dataclasses.replace(
+        weights,
+        arguments=lambda target: {**weights.arguments(_of_model(target)), **stack.arguments(target)},
+        along=lambda target, directory: keep_for_the_way_back(target, directory),
+    )
+    return Format(
+        name=name,
+        title=title,
+        kind="mcore",
+        recognises=_recognises,
+        read=lambda path, logical, layout: _read(stack, weights, path, logical, layout),
+        draft=lambda target: _draft(stack, writing, target),
+        config=lambda path: path / KEPT if (path / KEPT / "config.json").is_file() else None,
+    )
+
+
+def _of_model(target: Target) -> Target:
+    return dataclasses.replace(target, logical=base_of(target.logical))
+
+
+def _recognises(path: Path) -> bool:
+    return path.is_dir() and iteration_in(path) is not None and any(map(_is_factor, first_look(path)[1]))
+
+
+def _is_factor(name: str) -> bool:
+    return _MARK.search(name) is not None and not name.endswith(_STATE)
+
+
+def _draft(stack: AdapterStack, weights: Stack, target: Target) -> Draft:
+    problems = list(stack.refused(target))
+    if problems:
+        raise ConvertError(problems)
+    return legacy_draft(weights, target)
+
+
+# --- reading ---
+
+
+def _read(stack: AdapterStack, weights: Stack, path: Path, logical: Logical, layout: Layout) -> tuple[Logical, Stored]:
+    base = base_of(logical)
+    everything = read_files(path)
+    files, others = _factors_only(everything)
+    tp, pp, ep = sizes_of(files)
+    stages = Stages(pp=pp, vpp=len(files.files[0].chunks), folded=weights.folded(layout) or is_folded(everything, pp))
+    chunks = chunks_in(files, stages)
+    held, layers = sum(len(chunk.layers) for chunk in chunks), base.model.num_hidden_layers
+    if held != layers:
+        raise ConvertError(f"{files.directory} holds factors of {held} layers, config.json says {layers} layers")
+    grid = grid_found(files, layout, tp, ep)
+    dialect = weights.found(base, everything.names, files.args)
+    dialect = dataclasses.replace(dialect, experts=_experts(files.names))
+    said = {**files.args, **told_alpha(layout)}
+    modules = _modules(base, files.names, chunks, grid, dialect, stack)
+    adapter = found_adapter(path, base, modules, _ranks(files, said), said, shared=stack.shared)
+    expected = list(legacy_tensors(adapter, chunks, grid, dialect, vocabulary=None))
+    contents, dropped = matched(files, expected, grid, adapter)
+    return adapter, Stored(contents=contents, dropped={**others, **dropped, **dict(dropped_in(files))})
+
+
+def _factors_only(files: Files) -> tuple[Files, dict[str, str]]:
+    """The same files with their factors alone, and what else they hold."""
+    kept, dropped = [], {}
+    for file in files.files:
+        chunks = tuple({name: slot for name, slot in chunk.items() if _is_factor(name)} for chunk in file.chunks)
+        names = (name for chunk in file.chunks for name in chunk if not _is_factor(name))
+        dropped.update({f"{file.folder}: {name}": "not a factor of the adapter" for name in names})
+        kept.append(dataclasses.replace(file, chunks=chunks))
+    return dataclasses.replace(files, files=tuple(kept)), dropped
+
+
+def _experts(names: Iterable[str]) -> Any:
+    fused = any("mlp.experts.weight1_lora" in name or "mlp.experts.weight2_lora" in name for name in names)
+    return "fused" if fused else "sequential"
+
+
+def _ranks(files: Files, said: Mapping[str, Any]) -> set[int]:
+    """Ranks of the factors that show one: experts in one product do not without knowing the rank."""
+    found = {
+        slot.shape[0]
+        for file in files.files
+        for chunk in file.chunks
+        for name, slot in chunk.items()
+        if ".lora_A." in name or name.endswith("weight1_lora_b")
+    }
+    told = said.get("lora_r")
+    return found or ({told} if isinstance(told, int) else set())
+
+
+def _modules(
+    base: Logical, names: frozenset[str], chunks: tuple[Chunk, ...], grid: Grid, dialect: Dialect, stack: AdapterStack
+) -> Iterator[str]:
+    """The modules whose factors the files have: those of the names that a full adapter would have."""
+    full = adapter_logical(base, every_module(base), rank=2, alpha=1, shared=stack.shared)
+    for tensor in legacy_tensors(full, chunks, grid, dialect, vocabulary=None):
+        if tensor.name in names:
+            yield from (box.logical.removesuffix(B) for box in tensor.boxes if box.logical.endswith(B))

@@ -1,0 +1,206 @@
+"""Makes an adapter one that training stacks can have: the same products of factors, at a higher rank.
+
+A stack has one A for queries, keys and values (and for gate and up), one rank and one alpha for all layers, and factors
+in every layer of a name. An adapter trained elsewhere often has not. Its products B @ A stay exactly what they are when
+the different A are put under one another, each B into the columns of its own A, and the rest is zero.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.convert.casts import cast, decode, word
+from launcher.convert.containers import safetensors
+from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.transfer import OpenFiles
+from launcher.convert.errors import ConvertError
+from launcher.convert.logical import Logical
+from launcher.convert.lora.adapter import CONFIG, WEIGHTS
+from launcher.convert.lora.held import factor_words
+from launcher.convert.lora.logical import A, B, Shared, adaptable, covered, without_unused_mtp
+from launcher.convert.lora.logical import groups as modules_together
+from launcher.convert.lora.peft import Survey, hf_targets, obstacles, same_factor, survey
+
+_PREFIX: Final = "base_model.model."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Modules of one layer of a stack.
+
+    Attributes:
+        shapes: module to the shape of its weight.
+        stacked: modules whose A is put under the others', in order; the others have an equal one, or no factors.
+        at: module to the place of its A among those.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+    stacked: tuple[str, ...]
+    at: dict[str, int]
+
+
+@contextmanager
+def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, shared: Shared = ()) -> Iterator[Path]:
+    """Give the folder of an adapter that a training stack can have: the one named, or an equal one beside.
+
+    Args:
+        folder: as PEFT wrote it.
+        base: its model.
+        rewritten: where an equal one may be written for the time being; None: it is not asked for.
+        shared: modules that the stack has in one layer.
+
+    Raises:
+        ConvertError: it would have to be rewritten, and that is not asked for; or it cannot be, exactly.
+    """
+    found = survey(folder, base)
+    groups = list(_groups(found, shared))
+    _, missing = covered(without_unused_mtp(base, found.modules), found.modules)
+    problems = obstacles(found, [tuple(group.shapes) for group in groups], missing)
+    if not problems:
+        yield folder
+        return
+    if rewritten is None:
+        rank = max(_rank(found, group) for group in groups)
+        raise ConvertError([*problems, f"works: --rewrite (an equal adapter of rank {rank}), or launch convert merge"])
+    try:
+        _write(found, groups, rewritten)
+        yield rewritten
+    finally:
+        shutil.rmtree(rewritten, ignore_errors=True)
+
+
+def _groups(found: Survey, shared: Shared) -> Iterator[_Group]:
+    """All layers of a stack that have factors somewhere: those of a name together, whatever each of them has."""
+    base = without_unused_mtp(found.base, found.modules)
+    held = set(found.modules)
+    layers = {part: instance for instance, parts in adaptable(base) for part in parts}
+    used = {layers[module].row.core for module in held}
+    for parts in modules_together(base, shared):
+        if not any(layers[part].row.core in used for part in parts):
+            continue
+        stacked: list[str] = []
+        at: dict[str, int] = {}
+        for part in parts:
+            if part not in held:
+                continue
+            equal = next(
+                (place for place, other in enumerate(stacked) if same_factor(found, other + A, part + A)), None
+            )
+            at[part] = len(stacked) if equal is None else equal
+            if equal is None:
+                stacked.append(part)
+        yield _Group(shapes={part: base.tensors[f"{part}.weight"] for part in parts}, stacked=tuple(stacked), at=at)
+
+
+def _rank(found: Survey, group: _Group) -> int:
+    return sum(found.scales[module][0] for module in group.stacked)
+
+
+def _write(found: Survey, groups: Sequence[_Group], folder: Path) -> None:
+    rank = max(_rank(found, group) for group in groups)
+    scale = max(found.scale(module) for module in found.modules)
+    _refuse_rounding(found, scale)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / CONFIG).write_text(json.dumps(_config(found, groups, rank, scale), indent=2) + "\n", encoding="utf-8")
+    dtype = next(iter(found.factors.values())).slot.dtype
+    specs = []
+    for group in groups:
+        for module, (rows, columns) in group.shapes.items():
+            specs += [
+                TensorSpec(name=f"{_PREFIX}{module}{A}", shape=(rank, columns), dtype=dtype),
+                TensorSpec(name=f"{_PREFIX}{module}{B}", shape=(rows, rank), dtype=dtype),
+            ]
+    slots = safetensors.create_file(folder / WEIGHTS, sorted(specs, key=lambda spec: spec.name))
+    places = {slot.name.removeprefix(_PREFIX): slot for slot in slots}
+    descriptor = os.open(folder / WEIGHTS, os.O_RDWR)
+    try:
+        with OpenFiles() as files:
+            for group in groups:
+                for name, values in _factors(files, found, group, rank, scale, dtype):
+                    os.pwrite(descriptor, values.tobytes(), places[name].offset)
+    finally:
+        os.close(descriptor)
+
+
+def _factors(
+    files: OpenFiles, found: Survey, group: _Group, rank: int, scale: float, dtype: str
+) -> Iterator[tuple[str, Any]]:
+    """All factors of a group, rewritten, as words."""
+    import numpy as np
+
+    kind = word(itemsize(dtype))
+    columns = next(iter(group.shapes.values()))[1]
+    a: Any = np.zeros((rank, columns), kind)
+    starts, used = [], 0
+    for module in group.stacked:
+        own = found.scales[module][0]
+        a[used : used + own] = _words(files, found, module + A, dtype)
+        starts.append(used)
+        used += own
+    for module, (rows, _) in group.shapes.items():
+        b: Any = np.zeros((rows, rank), kind)
+        if module in group.at:
+            start = starts[group.at[module]]
+            own = found.scales[module][0]
+            b[:, start : start + own] = _scaled(
+                _words(files, found, module + B, dtype), found.scale(module) / scale, dtype
+            )
+        yield module + A, a
+        yield module + B, b
+
+
+def _words(files: OpenFiles, found: Survey, name: str, dtype: str) -> Any:
+    held = found.factors[name]
+    if held.slot.dtype != dtype:
+        raise ConvertError(f"{found.folder / WEIGHTS}: {name} is {held.slot.dtype}, others are {dtype}")
+    return factor_words(files, held)
+
+
+def _scaled(words: Any, factor: float, dtype: str) -> Any:
+    import numpy as np
+
+    if factor == 1:
+        return words
+    values = decode(np.ascontiguousarray(words), dtype) * np.float32(factor)
+    return cast(values.view(np.uint32), "F32", dtype)
+
+
+def _refuse_rounding(found: Survey, scale: float) -> None:
+    """One alpha for all is exact where scales differ by powers of two: B takes the difference without rounding."""
+    for module in found.modules:
+        fraction, _ = math.frexp(found.scale(module) / scale)
+        if abs(fraction - 0.5) > 1e-12:
+            raise ConvertError(
+                f"{module} is scaled by {found.scale(module):g}, others by {scale:g}: no power of two apart,"
+                " so one alpha for all would round; works: launch convert merge"
+            )
+
+
+def _config(found: Survey, groups: Sequence[_Group], rank: int, scale: float) -> dict[str, Any]:
+    """The adapter's own configuration with what changed."""
+    rslora = found.rslora and not (scale * rank).is_integer() and (scale * math.sqrt(rank)).is_integer()
+    alpha = scale * (math.sqrt(rank) if rslora else rank)
+    base = without_unused_mtp(found.base, found.modules)
+    tree = {
+        **found.config,
+        "r": rank,
+        "lora_alpha": int(alpha) if float(alpha).is_integer() else alpha,
+        "use_rslora": rslora,
+        "rank_pattern": {},
+        "alpha_pattern": {},
+        "target_modules": hf_targets(base, (module for group in groups for module in group.shapes)),
+    }
+    for name in ("target_parameters", "layers_to_transform", "layers_pattern", "exclude_modules"):
+        if name in tree:
+            tree[name] = None
+    return tree

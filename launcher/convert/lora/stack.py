@@ -1,0 +1,119 @@
+"""What training stacks' adapter formats have in common: which layers have factors, and what arguments say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Layout, Target
+from launcher.convert.formats.huggingface import copy_along
+from launcher.convert.logical import Logical
+from launcher.convert.lora.adapter import CONFIG
+from launcher.convert.lora.logical import AdapterLogical, Shared, adaptable, adapter_logical, without_unused_mtp
+
+KEPT = "huggingface"
+"""Folder of a checkpoint that keeps the model's config.json, and the adapter's, for the way back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterStack:
+    """What one training stack makes of adapters.
+
+    Attributes:
+        arguments: target to further attributes of the stored `args`.
+        files: target to further files beside the checkpoint: name and text.
+        refused: target to reasons for which the stack cannot load it.
+        shared: modules that it has in one layer, rows of the table aside.
+    """
+
+    arguments: Callable[[Target], Mapping[str, Any]]
+    files: Callable[[Target], Mapping[str, str]] = lambda target: {}
+    refused: Callable[[Target], Iterable[str]] = lambda target: ()
+    shared: Shared = ()
+
+
+def adapter_of(target: Target) -> AdapterLogical:
+    """Return the adapter that is to be written."""
+    assert isinstance(target.logical, AdapterLogical)
+    return target.logical
+
+
+def every_module(base: Logical) -> list[str]:
+    """Return every module that could have factors."""
+    return [part for _, parts in adaptable(base) for part in parts]
+
+
+def keep_for_the_way_back(target: Target, directory: Path) -> None:
+    """Write what the way back needs besides factors: config.json and tokenizer, and the adapter's configuration."""
+    copy_along(target.donor, directory / KEPT)
+    (directory / KEPT).mkdir(exist_ok=True)
+    text = adapter_of(target).config
+    if text:
+        (directory / KEPT / CONFIG).write_text(text, encoding="utf-8")
+
+
+def kept_config(path: Path) -> str:
+    """Return the adapter_config.json that a checkpoint keeps; empty where it keeps none."""
+    file = path / KEPT / CONFIG
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def told_alpha(layout: Layout) -> Mapping[str, Any]:
+    """Return the alpha that the user names (`--set alpha=NUMBER`), as an argument of the training.
+
+    Raises:
+        ConvertError: it is no number.
+    """
+    word = layout.options.get("alpha")
+    if word is None:
+        return {}
+    try:
+        value = float(word)
+    except ValueError:
+        raise ConvertError(f"--set alpha={word}: must be a number") from None
+    return {"lora_alpha": int(value) if value.is_integer() else value}
+
+
+def found_adapter(
+    path: Path,
+    base: Logical,
+    modules: Iterable[str],
+    ranks: Iterable[int],
+    said: Mapping[str, Any],
+    *,
+    shared: Shared = (),
+) -> AdapterLogical:
+    """Return the adapter that a checkpoint holds.
+
+    Args:
+        path: the checkpoint.
+        base: its model.
+        modules: those with factors.
+        ranks: ranks of all factors.
+        said: arguments of the training, for what no factor says: alpha.
+        shared: modules that the stack has in one layer.
+
+    Raises:
+        ConvertError: alpha is not known, or factors have several ranks.
+    """
+    different = sorted(set(ranks))
+    if len(different) != 1:
+        raise ConvertError(f"{path}: factors of ranks {different}: an adapter has one for all layers")
+    alpha = said.get("lora_alpha")
+    if not isinstance(alpha, (int, float)) or isinstance(alpha, bool):
+        raise ConvertError(
+            f"{path}: its arguments do not say lora_alpha, and no factor does; works: --set alpha=NUMBER"
+        )
+    held = list(modules)
+    return adapter_logical(
+        without_unused_mtp(base, held),
+        held,
+        rank=different[0],
+        alpha=alpha,
+        rslora=bool(said.get("use_rslora")),
+        config=kept_config(path),
+        shared=shared,
+    )

@@ -1,0 +1,196 @@
+"""FP8 with blockwise scales: kept where it can be, refused with what works where it cannot, made anew on export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from launcher.convert.casts import decode, dequantised, encode
+from launcher.convert.fp8 import e4m3, quantised_block
+from tests.convert import zoo
+from tests.convert.helpers import launch, tensors, write
+
+Zoo = Callable[[str], Path]
+SCALE = "_scale_inv"
+PLAIN = ("embed_tokens", "lm_head", "gate.weight", "norm", "bias", "eh_proj", "shared_head")
+# Wider than a block, and not a multiple of one.
+WIDE = {"hidden_size": 192, "intermediate_size": 320, "moe_intermediate_size": 160}
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A DeepSeek-V3 in bf16 whose weights have several blocks."""
+    folder = tmp_path_factory.mktemp("wide")
+    zoo.MODELS["wide"] = ("DeepseekV3Config", {**zoo.MODELS["deepseek_v3"][1], **WIDE})
+    try:
+        return zoo.make("wide", folder / "hf", dtype="bfloat16")
+    finally:
+        del zoo.MODELS["wide"]
+
+
+@pytest.fixture(scope="module")
+def published(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same as DeepSeek publishes it: linear layers in FP8, scales beside them, both said in config.json."""
+    arrays: dict[str, Any] = {}
+    for name, (dtype, shape, data) in tensors(wide).items():
+        kind = {"BF16": np.uint16, "F32": np.float32}[dtype]
+        words = np.frombuffer(data, kind).reshape(shape)
+        if len(shape) == 2 and not any(word in name for word in PLAIN):
+            quantised, scales = quantised_block(decode(words, dtype))
+            arrays[name], arrays[name + SCALE] = quantised, scales
+        else:
+            arrays[name] = words
+    config = json.loads((wide / "config.json").read_text())
+    block = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    return write(tmp_path_factory.mktemp("fp8") / "hf", arrays, {**config, "quantization_config": block})
+
+
+def _all(folder: Path) -> dict[str, Any]:
+    return tensors(folder)
+
+
+def test_words_are_those_of_torch() -> None:
+    random = np.random.default_rng(0)
+    numbers = (random.standard_normal(200_000) * 10.0 ** random.uniform(-6, 2.6, 200_000)).astype(np.float32)
+    ties = np.concatenate([np.arange(-460, 460, 0.0625), np.arange(-300, 300) / 1024]).astype(np.float32)
+    codes = decode(np.arange(256, dtype=np.uint8), "F8_E4M3")
+    for values in (numbers, ties, codes[np.isfinite(codes)]):
+        expected = torch.from_numpy(np.clip(values, -448, 448)).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+        assert np.array_equal(e4m3(values), expected)
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F32"])
+def test_values_that_came_from_fp8_give_the_same_words(dtype: str) -> None:
+    """Scales come back exactly from float32; from bf16 the largest value of a block is rounded, and so is the scale."""
+    values = np.random.default_rng(0).standard_normal((300, 200)).astype(np.float32) * 0.02
+    words, scales = quantised_block(values)
+    again, rescaled = quantised_block(decode(encode(dequantised(words.copy(), "F8_E4M3", scales, 0, 0), dtype), dtype))
+    assert np.array_equal(again, words)
+    assert np.abs(rescaled / scales - 1).max() <= (2**-8 if dtype == "BF16" else 0)
+
+
+def test_no_value_is_further_off_than_half_a_step() -> None:
+    values = np.random.default_rng(1).standard_normal((130, 257)).astype(np.float32)
+    values[:128, :128] = 0
+    words, scales = quantised_block(values)
+    found = dequantised(words.copy(), "F8_E4M3", scales, 0, 0)
+    largest = np.repeat(np.repeat(scales * 448, 128, 0)[:130], 128, 1)[:, :257]
+    assert (np.abs(found - values) <= np.maximum(np.abs(values) * 2**-4, largest * 2**-18)).all()
+    assert scales[0, 0] == 1
+    assert not found[:128, :128].any()
+
+
+def test_kept_between_hugging_face_folders(published: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert launch("reshard", "--checkpoint", published, "--out", out, "--format", "hf") == 0
+    assert _all(out) == _all(published)
+    assert json.loads((out / "config.json").read_text()) == json.loads((published / "config.json").read_text())
+
+
+@pytest.mark.parametrize("words", [["--format", "torch_dist"], ["--format", "legacy"], ["--backend", "mindformers"]])
+def test_refused_where_nothing_could_load_it(
+    words: list[str], published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch("hf-to-mcore", "--model", published, "--out", tmp_path / "out", *words) == 1
+    said = capsys.readouterr().err
+    assert "are FP8 with blockwise scales" in said
+    assert "works: --dtype bf16, and mcore-to-hf --fp8 blockwise on the way back" in said
+    assert not (tmp_path / "out").exists()
+
+
+def _through(published: Path, folder: Path) -> Path:
+    core = folder / "core"
+    assert launch("hf-to-mcore", "--model", published, "--out", core, "--dtype", "bf16", "--format", "torch_dist") == 0
+    return core
+
+
+def test_what_was_not_trained_comes_back_to_the_byte(published: Path, tmp_path: Path) -> None:
+    core, back = _through(published, tmp_path), tmp_path / "back"
+    words = ["--fp8", "blockwise", "--model", published]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
+    assert _all(back) == _all(published)
+    assert json.loads((back / "config.json").read_text())["quantization_config"]["fmt"] == "e4m3"
+
+
+def test_what_was_trained_is_quantised_anew_block_by_block(published: Path, tmp_path: Path) -> None:
+    """One value of one block changes: its block has new words and a new scale, all others have the old ones."""
+    import os
+
+    from launcher.convert.containers import safetensors
+
+    bf16, changed, back = tmp_path / "bf16", tmp_path / "changed", tmp_path / "back"
+    assert launch("reshard", "--checkpoint", published, "--out", bf16, "--format", "hf", "--dtype", "bf16") == 0
+    name = "model.layers.0.mlp.gate_proj.weight"
+    slot = next(slot for slot in safetensors.read(bf16).slots if slot.name == name)
+    at = slot.offset + 2 * (130 * slot.shape[1] + 5)
+    descriptor = os.open(slot.path, os.O_RDWR)
+    os.pwrite(descriptor, np.uint16(0x4080).tobytes(), at)
+    os.close(descriptor)
+    assert launch("hf-to-mcore", "--model", bf16, "--out", changed) == 0
+    words = ["--fp8", "blockwise", "--model", published]
+    assert launch("mcore-to-hf", "--checkpoint", changed, "--out", back, *words) == 0
+    old, new = _all(published), _all(back)
+    assert sorted(key for key in old if old[key] != new[key]) == [name, name + SCALE]
+    before, after = (np.frombuffer(found[name][2], np.uint8).reshape(slot.shape) for found in (old, new))
+    differs = before != after
+    assert differs[128:256, :128].any()
+    differs[128:256, :128] = False
+    assert not differs.any()
+    scales = np.frombuffer(new[name + SCALE][2], np.float32).reshape(new[name + SCALE][1])
+    assert scales[1, 0] == np.float32(4) / np.float32(448)
+
+
+def test_a_bf16_model_is_quantised_as_deepseek_is(wide: Path, published: Path, tmp_path: Path) -> None:
+    """Without an FP8 original: the same tensors in FP8, each block by its largest value."""
+    core, back = tmp_path / "core", tmp_path / "back"
+    assert launch("hf-to-mcore", "--model", wide, "--out", core) == 0
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, "--fp8", "blockwise") == 0
+    assert _all(back) == _all(published)
+    config = json.loads((back / "config.json").read_text())
+    assert config["quantization_config"]["weight_block_size"] == [128, 128]
+
+
+def test_a_wrong_word_is_noticed(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from launcher.convert import convert, fp8
+    from launcher.convert.containers.transfer import write as write_bytes
+
+    def broken(*words: Any) -> None:
+        fp8.quantise(*words)
+        files, _, target = words[:3]
+        write_bytes(files, target.slot.path, target.slot.offset, b"\x07")
+
+    core = _through(published, tmp_path)
+    monkeypatch.setattr(convert, "quantise", broken)
+    words = ["--fp8", "blockwise", "--model", published]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", *words) == 1
+    assert "words and scales are not those of its source" in capsys.readouterr().err
+    assert not (tmp_path / "back").exists()
+
+
+def test_only_hugging_face_targets(wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--format", "torch_dist", "--fp8", "blockwise"]
+    assert launch("reshard", "--checkpoint", wide, "--out", tmp_path / "out", *words) == 1
+    assert "cannot hold FP8 weights; works: mcore-to-hf" in capsys.readouterr().err
+
+
+def test_layers_that_the_original_has_in_bf16_stay_so(wide: Path, tmp_path: Path) -> None:
+    """`--model` says which layers are in FP8: here one only."""
+    name = "model.layers.1.self_attn.o_proj.weight"
+    kinds = {"BF16": np.uint16, "F32": np.float32}
+    arrays = {
+        key: np.frombuffer(data, kinds[dtype]).reshape(shape) for key, (dtype, shape, data) in tensors(wide).items()
+    }
+    arrays[name], arrays[name + SCALE] = quantised_block(decode(arrays[name], "BF16"))
+    original = write(tmp_path / "original", arrays, (wide / "config.json").read_text())
+    core, back = _through(original, tmp_path), tmp_path / "back"
+    words = ["--fp8", "blockwise", "--model", original]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
+    assert _all(back) == _all(original)
