@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from launcher.balance.express import Expressed, Inexpressible, counts_each_chunk, express
-from launcher.balance.from_job import Posed, even_split, pose, split_values
+from launcher.balance.choices import Choice, Taken, choices_of
+from launcher.balance.express import Expressed, Inexpressible, express
+from launcher.balance.from_job import Posed, even_split, recompute_values, split_values
 from launcher.balance.problem import Problem, Split
 from launcher.balance.schedule import schedule
-from launcher.balance.solve import Balanced, Infeasible, balance
+from launcher.balance.solve import Balanced, Infeasible, balance_any
 from launcher.balance.timing import simulate
 from launcher.estimate.estimate import estimate
 from launcher.estimate.result import Estimate
-from launcher.job import Job, with_values
+from launcher.job import Job, Value, with_values
 
 # How often limits are corrected by what the estimate of the answer says, before giving up.
 _CORRECTIONS = 5
@@ -33,6 +34,8 @@ class Answer:
         times: seconds of a step, split evenly and as answered, by measured times where some were given.
         measured: whether some were.
         expressed: the split in the terms of the job's backend; None: the job has no backend.
+        part: values that say what is recomputed of a layer where not all of it is.
+        limits: what the backend does not take, and why: recomputation was chosen without it.
     """
 
     posed: Posed
@@ -42,6 +45,17 @@ class Answer:
     times: tuple[float, float]
     measured: bool
     expressed: Expressed | Inexpressible | None
+    part: Mapping[str, Value]
+    limits: tuple[str, ...]
+
+    @property
+    def in_part(self) -> tuple[int, ...]:
+        """Return layers per chunk that are recomputed in part."""
+        problem, split = self.posed.problem, self.balanced.split
+        full = split.in_mode(problem, "full")
+        if self.part and problem.covered is not None:
+            return tuple(layers - again for layers, again in zip(split.layers(), full, strict=True))
+        return split.in_mode(problem, "selective")
 
     def as_tree(self) -> dict[str, Any]:
         """Return what `--json` prints."""
@@ -51,6 +65,9 @@ class Answer:
         tree: dict[str, Any] = {
             "layers": _by_virtual(split.layers(), stages),
             "recomputed": _by_virtual(split.in_mode(problem, "full"), stages),
+            "recomputed_in_part": _by_virtual(self.in_part, stages),
+            "parts": dict(self.part) if any(self.in_part) else {},
+            "limits": list(self.limits),
             "before": {"step_s": self.times[0], "peak_reserved": [s.peak_reserved for s in before.stages]},
             "after": {"step_s": self.times[1], "peak_reserved": [s.peak_reserved for s in after.stages]},
             "measured": self.measured,
@@ -100,36 +117,58 @@ def balance_job(
         Infeasible: no split fits.
         CannotEstimate, BadProblem: the job is not one whose pipeline could be balanced.
     """
-    posed = pose(job, recompute=recompute, empty_ends=empty_ends)
-    problem = reshape(posed.problem) if reshape is not None else posed.problem
-
-    def solve(asked: Problem, roughly: bool) -> Balanced:
-        return balance(asked, seconds=seconds, gap=gap, quick=quick or roughly, watch=watch)
-
-    each = recompute and counts_each_chunk(job)
+    posed, choices, taken = choices_of(job, recompute=recompute, empty_ends=empty_ends)
+    if reshape is not None:
+        choices = [replace(choice, problem=reshape(choice.problem)) for choice in choices]
     for _ in range(_CORRECTIONS):
-        balanced, problem = _solve(problem, solve, each=each)
-        changed = with_values(posed.start, split_values(posed.start, problem, balanced.split))
+        problems = [choice.problem for choice in choices]
+        number, balanced = balance_any(problems, seconds=seconds, gap=gap, quick=quick, watch=watch)
+        choice = choices[number]
+        problem = choice.problem
+        again = recompute_values(problem, balanced.split, choice.part) if recompute else {}
+        changed = with_values(posed.start, split_values(posed.start, balanced.split, again))
         after = estimate(changed, changes=False)
         over = _over(after)
         if not any(over):
             break
-        problem = replace(problem, limits=tuple(limit - more for limit, more in zip(problem.limits, over, strict=True)))
+        choices = [_tighter(each, over) for each in choices]
     else:
         worst = max(range(problem.stages), key=over.__getitem__)
         raise Infeasible("no split that the estimate accepts", worst, over[worst])
-    even = even_split(posed)
+    return _answer(job, posed, choice, balanced, changed, after, again, taken, reshape)
+
+
+def _tighter(choice: Choice, over: list[float]) -> Choice:
+    """Return a choice with limits lower by what the estimate of its answer had above the device's memory."""
+    limits = tuple(limit - more for limit, more in zip(choice.problem.limits, over, strict=True))
+    return replace(choice, problem=replace(choice.problem, limits=limits))
+
+
+def _answer(
+    job: Job,
+    posed: Posed,
+    choice: Choice,
+    balanced: Balanced,
+    changed: Job,
+    after: Estimate,
+    again: Mapping[str, Value],
+    taken: Taken,
+    reshape: Callable[[Problem], Problem] | None,
+) -> Answer:
+    before = posed.problem if reshape is None else reshape(posed.problem)
     return Answer(
-        posed=replace(posed, problem=problem),
+        posed=replace(posed, problem=choice.problem),
         balanced=balanced,
         job=changed,
         after=after,
         times=(
-            _corrected(posed.before, posed.problem, problem, even),
-            _corrected(after, posed.problem, problem, balanced.split),
+            _corrected(posed.before, posed.problem, before, even_split(posed)),
+            _corrected(after, choice.estimated, choice.problem, balanced.split),
         ),
         measured=reshape is not None,
-        expressed=express(job, problem, balanced.split) if job.backend.name else None,
+        expressed=express(job, balanced.split, again) if job.backend.name else None,
+        part=choice.part,
+        limits=taken.why,
     )
 
 
@@ -152,33 +191,3 @@ def _over(after: Estimate) -> list[float]:
     """Return by how many bytes each stage is above the device's memory."""
     assert after.capacity is not None
     return [max(0.0, stage.peak_reserved + after.outside - after.capacity) for stage in after.stages]
-
-
-def _solve(problem: Problem, solve: Callable[[Problem, bool], Balanced], *, each: bool) -> tuple[Balanced, Problem]:
-    """Solve quickly with every number of recomputed layers a chunk, then the best of them as well as was asked for.
-
-    Neither fewest nor most is best in general: what is recomputed costs time, what is not may force an uneven split.
-
-    Args:
-        each: every chunk has a number of its own, so that one program finds all of them.
-    """
-    if each or all(len(kind.modes) == 1 for kind in problem.kinds):
-        problem = replace(problem, in_order=each)
-        return solve(problem, False), problem
-    best: tuple[float, Problem] | None = None
-    tightest: Infeasible | None = None
-    for covered in range(2 * -(-problem.layers // problem.parts) + 1):
-        asked = replace(problem, covered=covered)
-        try:
-            found = solve(asked, True)
-        except Infeasible as error:
-            tightest = error
-            continue
-        if best is None or found.time < best[0]:
-            best = found.time, asked
-        elif max(found.split.layers()) <= covered:
-            break
-    if best is None:
-        assert tightest is not None
-        raise tightest
-    return solve(best[1], False), best[1]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from launcher.balance.from_job import UNEVEN, layout_text, recompute_values, short_layout
-from launcher.balance.problem import Problem, Split
+from launcher.balance.from_job import UNEVEN, layout_text, short_layout
+from launcher.balance.problem import Split
 from launcher.job import Job, Origin, Value, with_values
 from launcher.pipeline import Outcome, judge
 from launcher.rules.finding import Finding
@@ -39,8 +39,11 @@ class Inexpressible:
     refused: tuple[tuple[str, str], ...]
 
 
-def express(job: Job, problem: Problem, split: Split) -> Expressed | Inexpressible:
+def express(job: Job, split: Split, recompute: Mapping[str, Value]) -> Expressed | Inexpressible:
     """Return the first way to write a split that brings no error that the job does not have already.
+
+    Args:
+        recompute: values that say what is recomputed.
 
     Raises:
         pipeline.Refused: the job has no backend.
@@ -50,7 +53,7 @@ def express(job: Job, problem: Problem, split: Split) -> Expressed | Inexpressib
     said = {arg.flag: arg.value for arg in before.native}
     refused: list[tuple[str, str]] = []
     for how, layers in ways(job, split.layers(), job.parallel.pp):
-        values = {**UNEVEN, **layers, **recompute_values(problem, split)}
+        values = {**UNEVEN, **layers, **recompute}
         changed = {path: value for path, value in values.items() if value != _default(job, path) or path in layers}
         outcome = judge(with_values(job, changed, _ORIGIN), fixes=False)
         new = [f for f in outcome.findings if f.severity == "error" and _key(f) not in known]
@@ -59,17 +62,6 @@ def express(job: Job, problem: Problem, split: Split) -> Expressed | Inexpressib
             return Expressed(how=how, values=changed, outcome=outcome, native=native, refused=tuple(refused))
         refused.append((how, f"{new[0].rule}: {new[0].message}"))
     return Inexpressible(refused=tuple(refused))
-
-
-def counts_each_chunk(job: Job) -> bool:
-    """Tell whether the job's backend takes a number of recomputed layers for every chunk."""
-    if job.backend.name is None:
-        return False
-    path = "recompute.layers_per_chunk"
-    counts = (1, *(0 for _ in range(job.parallel.pp * (job.parallel.vpp or 1) - 1)))
-    values = {"recompute.granularity": "full", "recompute.method": "block", "recompute.num_layers": 1, path: counts}
-    findings = judge(with_values(job, values, _ORIGIN), fixes=False).findings
-    return not any(finding.severity == "error" and path in finding.fields for finding in findings)
 
 
 def _key(finding: Finding) -> tuple[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -30,11 +31,18 @@ UNEVEN: dict[str, Value] = {
     "parallel.account_for_embedding": None,
     "parallel.account_for_loss": None,
 }
-_RECOMPUTED: dict[str, Value] = {
-    "recompute.granularity": None,
-    "recompute.method": None,
-    "recompute.num_layers": None,
-    "recompute.layers_per_chunk": (),
+# Nothing recomputed; first what says how many layers, then what says which parts of them.
+_IN_FULL = tuple(f"recompute.{name}" for name in ("granularity", "method", "num_layers", "layers_per_chunk"))
+_IN_PART = "recompute.selective_layers_per_chunk"
+RECOMPUTED: dict[str, Value] = {
+    **dict(zip(_IN_FULL, (None, None, None, ()), strict=True)),
+    _IN_PART: (),
+    "recompute.modules": (),
+    "recompute.activation": None,
+    "recompute.activation_num_layers": None,
+    "recompute.norm": None,
+    "recompute.norm_num_layers": None,
+    "recompute.per_pp_rank": None,
 }
 
 
@@ -79,30 +87,44 @@ def short_layout(text: str) -> str:
     return written + chunks[-1]
 
 
-def split_values(job: Job, problem: Problem, split: Split) -> dict[str, Value]:
+def split_values(job: Job, split: Split, recompute: Mapping[str, Value]) -> dict[str, Value]:
     """Return a split as canonical values that Megatron-core itself would take: a layout, and recomputed layers."""
-    values = {**UNEVEN, "parallel.layout": layout_text(job, split.layers())}
-    return values | recompute_values(problem, split)
+    return {**UNEVEN, "parallel.layout": layout_text(job, split.layers()), **recompute}
 
 
-def recompute_values(problem: Problem, split: Split) -> dict[str, Value]:
-    """Return the recomputation of a split; nothing where it has no choice."""
-    if all(len(kind.modes) == 1 for kind in problem.kinds):
-        return {}
-    chunks = split.in_mode(problem, "full")
-    most = max(chunks) if problem.covered is None else min(problem.covered, max(split.layers()))
-    if not most:
-        return dict(_RECOMPUTED)
-    same = problem.covered is not None or len(set(chunks)) == 1
-    return dict(zip(_RECOMPUTED, ("full", "block", most, () if same else chunks), strict=True))
+def recompute_values(problem: Problem, split: Split, part: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the recomputation of a split.
+
+    Args:
+        part: what says which parts of a layer are recomputed where not all of it is.
+    """
+    if problem.covered is not None:
+        most = min(problem.covered, max(split.layers()))
+        full = dict(zip(_IN_FULL, ("full", "block", most, ()), strict=True)) if most else {}
+        return {**RECOMPUTED, **part, **full}
+    chunks, some = split.in_mode(problem, "full"), split.in_mode(problem, "selective")
+    values = {**RECOMPUTED, **(part if any(some) else {})}
+    if any(chunks):
+        values |= zip(_IN_FULL, ("full", "block", max(chunks), _each(chunks)), strict=True)
+    if any(some):
+        everything = all(sum(counts) == all_ for *counts, all_ in zip(chunks, some, split.layers(), strict=True))
+        values[_IN_PART] = () if everything and not any(chunks) else some
+    return values
 
 
-def pose(job: Job, *, recompute: bool = True, empty_ends: bool = False) -> Posed:
+def _each(chunks: tuple[int, ...]) -> tuple[int, ...]:
+    return () if len(set(chunks)) == 1 else chunks
+
+
+def pose(
+    job: Job, *, recompute: bool = True, empty_ends: bool = False, whole: Mapping[str, Value] | None = None
+) -> Posed:
     """Return the problem of a job's pipeline.
 
     Args:
         recompute: also choose how many layers are recomputed; otherwise what the job says stays.
         empty_ends: the first and the last chunk may go without layers.
+        whole: what is recomputed of every layer that is not recomputed in full.
 
     Raises:
         CannotEstimate: the job's figures are incomplete or wrong.
@@ -121,20 +143,23 @@ def pose(job: Job, *, recompute: bool = True, empty_ends: bool = False) -> Posed
     layout = layout_text(job, tuple(even(shape)))
     values: dict[str, Value] = {**UNEVEN, "parallel.layout": layout}
     if recompute:
-        values |= _RECOMPUTED
+        values |= RECOMPUTED | dict(whole or {})
     start = with_values(job, values)
     before = estimate(start, changes=False)
     if before.time is None or before.capacity is None:
         raise BadProblem("hardware: balancing needs the device's peak FLOP/s and memory, such as hardware=h100_80g")
-    problem = _with_limits(layer_times(start, choose=recompute, empty_ends=empty_ends), before)
+    problem = with_limits(layer_times(start, choose=recompute, empty_ends=empty_ends), before)
     return Posed(problem=problem, start=start, before=before)
 
 
-def layer_times(start: Job, *, choose: bool = True, empty_ends: bool = False) -> Problem:
+def layer_times(
+    start: Job, *, choose: bool = True, empty_ends: bool = False, part: Mapping[str, Value] | None = None
+) -> Problem:
     """Return the layers of a job with their times and bytes, before any limit of memory.
 
     Args:
-        choose: layers may be recomputed; the job itself then recomputes none.
+        choose: layers may be recomputed in full; the job itself then does so with none.
+        part: values under which layers may be recomputed in part, too.
 
     Raises:
         CannotSplit: the job's layers cannot be spread over its stages.
@@ -152,7 +177,8 @@ def layer_times(start: Job, *, choose: bool = True, empty_ends: bool = False) ->
         nodes=start.cluster.nodes,
     )
     flags = [moe for stage in _in_order(split.stages) for moe in stage.kinds]
-    kinds = tuple(_kind(sizes, machine, moe, len(list(run)), choose=choose) for moe, run in groupby(flags))
+    more = _modes(start, choose=choose, part=part)
+    kinds = tuple(_kind(sizes, machine, moe, len(list(run)), more) for moe, run in groupby(flags))
     parts = sizes.pp * sizes.vpp
     first = _fixed(sizes, machine, Chunk(kinds=(), embedding=True))
     last = _fixed(sizes, machine, Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
@@ -193,14 +219,24 @@ def _in_order(stages: tuple[tuple[Chunk, ...], ...]) -> list[Chunk]:
     return [chunk for virtual in zip(*stages, strict=True) for chunk in virtual]
 
 
-def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, *, choose: bool) -> Kind:
+def _modes(start: Job, *, choose: bool, part: Mapping[str, Value] | None) -> dict[str, tuple[str, ...]]:
+    """Return the ways to recompute a layer by name, with the modules that each recomputes."""
+    modes: dict[str, tuple[str, ...]] = {}
+    if part:
+        split = resolved(with_values(start, part))
+        assert not isinstance(split, CannotSplit)
+        modes["selective"] = split.sizes.recompute_modules
+    return {**modes, "full": ()} if choose else modes
+
+
+def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, more: Mapping[str, tuple[str, ...]]) -> Kind:
     one = Chunk(kinds=(moe,))
     plain = _cost(sizes, machine, one)
     own = "full" if sizes.recompute in ("full", "block") else "none"
     modes = [Mode(name=own, backward=plain.backward_total, keeps=plain.keeps)]
-    if choose:
-        again = _cost(sizes, machine, one, recompute="full")
-        modes.append(Mode(name="full", backward=again.backward_total, keeps=again.keeps))
+    for name, modules in more.items():
+        again = _cost(replace(sizes, recompute=name, recompute_modules=modules), machine, one)
+        modes.append(Mode(name=name, backward=again.backward_total, keeps=again.keeps))
     return Kind(
         name="moe" if moe else "dense",
         count=count,
@@ -210,9 +246,8 @@ def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, *, choose: bool
     )
 
 
-def _cost(sizes: Sizes, machine: Machine, chunk: Chunk, recompute: str | None = None) -> ChunkCost:
-    kernels = kernel_sizes(sizes if recompute is None else replace(sizes, recompute=recompute))
-    return cost(parts_of(kernels, machine, chunk))
+def _cost(sizes: Sizes, machine: Machine, chunk: Chunk) -> ChunkCost:
+    return cost(parts_of(kernel_sizes(sizes), machine, chunk))
 
 
 def _fixed(sizes: Sizes, machine: Machine, chunk: Chunk) -> Fixed:
@@ -236,7 +271,7 @@ def even_split(posed: Posed) -> Split:
     return _dealt(posed.problem)
 
 
-def _with_limits(problem: Problem, before: Estimate) -> Problem:
+def with_limits(problem: Problem, before: Estimate) -> Problem:
     """Return the problem with limits such that the even split is as far from them as its estimate is from capacity.
 
     What the estimate counts beyond layers and activations in flight (embedding, head, workspaces, temporaries of the
@@ -253,6 +288,7 @@ def _with_limits(problem: Problem, before: Estimate) -> Problem:
 
 
 __all__ = [
+    "RECOMPUTED",
     "UNEVEN",
     "CannotEstimate",
     "Posed",
@@ -264,4 +300,5 @@ __all__ = [
     "recompute_values",
     "short_layout",
     "split_values",
+    "with_limits",
 ]

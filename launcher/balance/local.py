@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 from launcher.balance.problem import Kind, Problem, Split
 from launcher.balance.schedule import Schedule
@@ -43,21 +44,49 @@ def _enough(problem: Problem, layers: Sequence[int]) -> bool:
     return all(count >= (0 if chunk in problem.may_be_empty else problem.fewest) for chunk, count in enumerate(layers))
 
 
-def treated(problem: Problem, steps: Schedule, layers: Sequence[int]) -> Split | None:
-    """Return these layers with as little recomputation as each stage's memory allows; None: it does not fit."""
+# Layers of a stage's chunks by kind, treated: what is known of stages already.
+Known = dict[tuple[int, tuple[tuple[int, ...], ...]], tuple[tuple[tuple[int, ...], ...], ...] | None]
+
+
+def treated(problem: Problem, steps: Schedule, layers: Sequence[int], known: Known | None = None) -> Split | None:
+    """Return these layers with as little recomputation as each stage's memory allows; None: it does not fit.
+
+    Args:
+        known: stages treated before, for calls with the same problem; grows.
+    """
     dealt = kinds_in_order(problem, layers)
-    counts = [[[0] * problem.parts for _ in kind.modes] for kind in problem.kinds]
-    for index, kind in enumerate(dealt):
-        counts[index][0] = list(kind)
     if problem.covered is not None:
+        counts = [[list(kind), *([0] * problem.parts for _ in each.modes[1:])] for kind, each in _with(problem, dealt)]
         _cover(problem, counts, problem.covered)
         split = Split(counts=tuple(tuple(tuple(mode) for mode in kind) for kind in counts))
         memory = split.memory(problem, steps.in_flight)
         return split if all(used <= limit for used, limit in zip(memory, problem.limits, strict=True)) else None
+    known = {} if known is None else known
+    stages = []
     for stage in range(problem.stages):
-        if not _recompute(problem, steps.in_flight[stage], stage, counts):
+        own = tuple(tuple(kind[stage :: problem.stages]) for kind in dealt)
+        if (stage, own) not in known:
+            known[stage, own] = _stage(problem, steps.in_flight[stage], stage, own)
+        found = known[stage, own]
+        if found is None:
             return None
-    return Split(counts=tuple(tuple(tuple(mode) for mode in kind) for kind in counts))
+        stages.append(found)
+    return Split(
+        counts=tuple(
+            tuple(
+                tuple(
+                    stages[chunk % problem.stages][index][mode][chunk // problem.stages]
+                    for chunk in range(problem.parts)
+                )
+                for mode in range(len(kind.modes))
+            )
+            for index, kind in enumerate(problem.kinds)
+        )
+    )
+
+
+def _with(problem: Problem, dealt: list[list[int]]) -> Iterator[tuple[list[int], Kind]]:
+    return zip(dealt, problem.kinds, strict=True)
 
 
 def _cover(problem: Problem, counts: list[list[list[int]]], covered: int) -> None:
@@ -67,60 +96,71 @@ def _cover(problem: Problem, counts: list[list[list[int]]], covered: int) -> Non
             if len(kind) > 1:
                 taken = min(left, kind[0][chunk])
                 kind[0][chunk] -= taken
-                kind[1][chunk] += taken
+                kind[-1][chunk] += taken
                 left -= taken
 
 
-def _recompute(problem: Problem, in_flight: Sequence[Sequence[int]], stage: int, counts: list[list[list[int]]]) -> bool:
-    """Recompute layers of one stage, those that free most for their time first, until it fits; tell whether it does."""
-    chunks = [virtual * problem.stages + stage for virtual in range(problem.chunks)]
-    held = sum(kind.memory * counts[index][0][chunk] for index, kind in enumerate(problem.kinds) for chunk in chunks)
-    live = []
-    for numbers in in_flight:
-        used = held
-        for virtual, chunk in enumerate(chunks):
-            keeps = problem.fixed_of(chunk).keeps
-            keeps += sum(kind.modes[0].keeps * counts[index][0][chunk] for index, kind in enumerate(problem.kinds))
-            used += numbers[virtual] * keeps
-        live.append(used)
+def _stage(
+    problem: Problem, in_flight: Sequence[Sequence[int]], stage: int, own: tuple[tuple[int, ...], ...]
+) -> tuple[tuple[tuple[int, ...], ...], ...] | None:
+    """Return a stage's layers by kind, mode and chunk: those recomputed first that free most for their time.
+
+    None: they do not fit.
+    """
+    virtuals = range(problem.chunks)
+    counts = [
+        [list(kind), *([0] * problem.chunks for _ in each.modes[1:])]
+        for kind, each in zip(own, problem.kinds, strict=True)
+    ]
+    held = sum(kind.memory * sum(each) for kind, each in zip(problem.kinds, own, strict=True))
+    keeps = [problem.fixed_of(virtual * problem.stages + stage).keeps for virtual in virtuals]
+    for kind, each in zip(problem.kinds, own, strict=True):
+        keeps = [kept + kind.modes[0].keeps * count for kept, count in zip(keeps, each, strict=True)]
+    live = [held + sum(number * kept for number, kept in zip(numbers, keeps, strict=True)) for numbers in in_flight]
     while max(live) > problem.limits[stage]:
         worst = in_flight[max(range(len(live)), key=live.__getitem__)]
-        best = max(_choices(problem, counts, chunks, worst), default=None)
+        best = max(_choices(problem, counts, worst), default=None)
         if best is None:
-            return False
-        _, index, mode, virtual = best
-        counts[index][0][chunks[virtual]] -= 1
-        counts[index][mode][chunks[virtual]] += 1
+            return None
+        _, index, before, after, virtual = best
+        counts[index][before][virtual] -= 1
+        counts[index][after][virtual] += 1
         modes = problem.kinds[index].modes
-        freed = modes[0].keeps - modes[mode].keeps
+        freed = modes[before].keeps - modes[after].keeps
         live = [used - numbers[virtual] * freed for used, numbers in zip(live, in_flight, strict=True)]
-    return True
+    return tuple(tuple(tuple(mode) for mode in kind) for kind in counts)
 
 
 def _choices(
-    problem: Problem, counts: list[list[list[int]]], chunks: Sequence[int], worst: Sequence[int]
-) -> Iterator[tuple[float, int, int, int]]:
-    """Yield what can be recomputed at the stage's fullest moment: bytes freed per time, kind, mode, virtual chunk."""
-    for virtual, chunk in enumerate(chunks):
-        used = (
-            {m for kind in counts for m in range(1, len(kind)) if kind[m][chunk]} if problem.one_mode_a_chunk else set()
-        )
+    problem: Problem, counts: list[list[list[int]]], worst: Sequence[int]
+) -> Iterator[tuple[float, int, int, int, int]]:
+    """Yield what can be recomputed further at the stage's fullest moment.
+
+    Yields:
+        Bytes freed per time, kind, mode before, mode after, virtual chunk.
+    """
+    for virtual in range(problem.chunks):
+        used = {m for kind in counts for m in range(1, len(kind)) if kind[m][virtual]}
         for index, kind in enumerate(problem.kinds):
-            if not counts[index][0][chunk]:
-                continue
-            if problem.in_order and any(counts[earlier][0][chunk] for earlier in range(index)):
-                break
-            for mode in range(1, len(kind.modes)):
-                freed = worst[virtual] * (kind.modes[0].keeps - kind.modes[mode].keeps)
-                if freed > 0 and used <= {mode}:
-                    yield freed / _cost(kind, mode), index, mode, virtual
+            for before, after in combinations(range(len(kind.modes)), 2):
+                if not counts[index][before][virtual]:
+                    continue
+                if problem.one_mode_a_chunk and (before or not used <= {after}):
+                    continue
+                if problem.in_order and any(sum(n[virtual] for n in earlier[:after]) for earlier in counts[:index]):
+                    continue
+                freed = worst[virtual] * (kind.modes[before].keeps - kind.modes[after].keeps)
+                if freed > 0:
+                    yield freed / _cost(kind, before, after), index, before, after, virtual
 
 
-def _cost(kind: Kind, mode: int) -> float:
-    return max(kind.modes[mode].backward - kind.modes[0].backward, 1e-12)
+def _cost(kind: Kind, before: int, after: int) -> float:
+    return max(kind.modes[after].backward - kind.modes[before].backward, 1e-12)
 
 
-def neighbours(problem: Problem, steps: Schedule, layers: Sequence[int]) -> Iterator[tuple[list[int], Split]]:
+def neighbours(
+    problem: Problem, steps: Schedule, layers: Sequence[int], known: Known
+) -> Iterator[tuple[list[int], Split]]:
     """Yield every split that differs by one layer moved from one chunk to another and fits."""
     for source in range(problem.parts):
         for target in range(problem.parts):
@@ -130,6 +170,6 @@ def neighbours(problem: Problem, steps: Schedule, layers: Sequence[int]) -> Iter
             moved[source] -= 1
             moved[target] += 1
             if _enough(problem, moved):
-                split = treated(problem, steps, moved)
+                split = treated(problem, steps, moved, known)
                 if split is not None:
                     yield moved, split

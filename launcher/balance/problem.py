@@ -33,7 +33,7 @@ class Kind:
 
     Attributes:
         memory: what one layer holds all the time (weights, gradients, optimizer).
-        modes: the ways to treat its activations; the first keeps everything.
+        modes: the ways to treat its activations; the first keeps everything, each later one less.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Problem:
         fewest: layers that a chunk has at least, where not in `may_be_empty`.
         may_be_empty: chunks that need no layer (a first one with the embedding, a last one with the head).
         one_mode_a_chunk: recomputation in full and in part exclude each other within a chunk.
-        in_order: the recomputed layers of a chunk are its first ones, where each chunk has its own number.
+        in_order: where each chunk has its own numbers: no layer of a chunk is recomputed more than one before it.
         covered: layers recomputed at the beginning of every chunk (method `block`); None: each chunk its own number.
     """
 

@@ -44,6 +44,7 @@ class Program:
         self.growth, self.base = self._durations()
         self.time = self.column(self.infinity, "step_time", integer=False)
         self.solver.changeColCost(self.time, 1.0)
+        self.load = self._loads()
 
     # -- building blocks
     def column(self, most: float, name: str, *, integer: bool = True) -> int:
@@ -125,12 +126,14 @@ class Program:
         self._in_order(chunk)
 
     def _in_order(self, chunk: int) -> None:
-        """Let a later kind be recomputed only where no earlier layer of the chunk is kept."""
-        kept, layers = [kind[0][chunk] for kind in self.number], float(self.problem.layers)
+        """Let a later kind be recomputed as far as a mode only where every earlier layer of the chunk is, too."""
+        layers = float(self.problem.layers)
         for later in range(1, len(self.number)):
-            through = self.column(1, f"through{later}_{chunk}")
-            self._most([*((column, 1.0) for column in kept[:later]), (through, layers)], layers)
-            self._most([*((mode[chunk], 1.0) for mode in self.number[later][1:]), (through, -layers)], 0)
+            for mode in range(1, len(self.number[later])):
+                less = [each[chunk] for kind in self.number[:later] for each in kind[:mode]]
+                through = self.column(1, f"through{later}_{mode}_{chunk}")
+                self._most([*((column, 1.0) for column in less), (through, layers)], layers)
+                self._most([*((each[chunk], 1.0) for each in self.number[later][mode:]), (through, -layers)], 0)
 
     def _memory(self, steps: Schedule) -> None:
         problem = self.problem
@@ -158,6 +161,18 @@ class Program:
                     growth[parts + chunk, columns[chunk]] = mode.backward
         return growth, base
 
+    def _loads(self) -> int:
+        """Return the column of the longest work that a stage has with one micro-batch; a step takes all of them."""
+        load = self.column(self.infinity, "load", integer=False)
+        parts, stages = self.problem.parts, self.problem.stages
+        for stage in range(stages):
+            chunks = [*range(stage, parts, stages), *range(parts + stage, 2 * parts, stages)]
+            terms = self.growth[chunks].sum(axis=0)
+            row: Terms = [(int(column), -float(terms[column])) for column in np.flatnonzero(terms)]
+            self.row(float(self.base[chunks].sum()), self.infinity, [*row, (load, 1.0)])
+        self.row(0.0, self.infinity, [(self.time, 1.0), (load, -float(self.problem.micro_batches))])
+        return load
+
     # -- solving
     def durations(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return forward and backward times of all chunks at a solution."""
@@ -178,7 +193,7 @@ class Program:
 
     def solve(self, seconds: float, gap: float) -> tuple[NDArray[np.float64] | None, float]:
         """Solve; return the best values (None: there are none) and a proven lower bound of the step's time."""
-        self.solver.setOptionValue("time_limit", float(seconds))
+        self.solver.setOptionValue("time_limit", max(0.05, float(seconds)))
         self.solver.setOptionValue("mip_rel_gap", float(gap))
         self.solver.run()
         info, status = self.solver.getInfo(), self.solver.getModelStatus()
@@ -189,12 +204,34 @@ class Program:
             return None, bound
         return np.array(self.solver.getSolution().col_value), bound
 
-    def relaxed(self) -> tuple[NDArray[np.float64], float] | None:
-        """Solve with fractions of layers; None: infeasible even so."""
+    def least_load(self, seconds: float, gap: float) -> tuple[NDArray[np.float64] | None, float]:
+        """Spread the work over stages as evenly as whole layers allow; return that, and a lower bound of the step.
+
+        Fractions of layers are what the linear program wins most by. This program of the longest stage alone is solved
+        in seconds, and its bound holds from then on.
+        """
+        self.integral(True)
+        self.solver.changeColCost(self.time, 0.0)
+        self.solver.changeColCost(self.load, 1.0)
+        values, bound = self.solve(seconds, gap)
+        self.solver.changeColCost(self.time, 1.0)
+        self.solver.changeColCost(self.load, 0.0)
+        if bound < self.infinity:
+            # What the solver proves holds within its tolerances.
+            self.solver.changeColBounds(self.load, (1 - 1e-7) * bound, self.infinity)
+        return values, bound * self.problem.micro_batches
+
+    def relaxed(self, seconds: float) -> tuple[NDArray[np.float64] | None, float]:
+        """Solve with fractions of layers; return values (None: none in time) and a lower bound of the step's time."""
         self.integral(False)
+        # The clock of linear programs goes on from run to run, that of integer programs begins anew.
+        self.solver.setOptionValue("time_limit", self.solver.getRunTime() + max(0.05, seconds))
         self.solver.run()
-        if self.solver.getModelStatus() != self.highspy.HighsModelStatus.kOptimal:
-            return None
+        status = self.solver.getModelStatus()
+        if status in (self.highspy.HighsModelStatus.kInfeasible, self.highspy.HighsModelStatus.kUnboundedOrInfeasible):
+            return None, self.infinity
+        if status != self.highspy.HighsModelStatus.kOptimal:
+            return None, 0.0
         return np.array(self.solver.getSolution().col_value), float(self.solver.getInfo().objective_function_value)
 
     def layers(self, values: NDArray[np.float64]) -> list[float]:

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from launcher.balance.answer import Answer
 from launcher.balance.express import Expressed
-from launcher.balance.from_job import UNEVEN, short_layout
+from launcher.balance.from_job import RECOMPUTED, UNEVEN, short_layout
 from launcher.estimate.memory import GIB
-from launcher.job import Value, value_at
+from launcher.job import Job, Value, value_at
 
 # What a split holds for. A file with it stands alone, whatever strategy the job had before.
 _HOLDS_FOR = (
     *(f"parallel.{name}" for name in ("tp", "pp", "vpp", "cp", "ep", "etp")),
     *("batch.micro_batch_size", "parallel.sequence_parallel", "parallel.distributed_optimizer"),
 )
-_RECOMPUTE = tuple(f"recompute.{name}" for name in ("granularity", "method", "num_layers", "layers_per_chunk"))
 
 
 def strategy(answer: Answer) -> dict[str, Value] | None:
     """Return the values to write, with the layout that they are for; None: the backend cannot express the split."""
     if isinstance(answer.expressed, Expressed):
         job = answer.expressed.outcome.job
-        return {path: value_at(job, path) for path in (*_HOLDS_FOR, *UNEVEN, *_RECOMPUTE)}
+        return {path: value_at(job, path) for path in (*_HOLDS_FOR, *UNEVEN, *RECOMPUTED)}
     if answer.expressed is not None:
         return None
     layout = str(answer.job.parallel.layout)
     values: dict[str, Value] = {"parallel.layout": short_layout(layout)}
-    if answer.job.recompute.granularity == "full":
-        for name in ("granularity", "method", "num_layers"):
-            values[f"recompute.{name}"] = getattr(answer.job.recompute, name)
-    return values
+    said = {path: value_at(answer.job, path) for path in RECOMPUTED}
+    return values | {path: value for path, value in said.items() if value != value_at(Job(), path)}
 
 
 def screen(answer: Answer) -> str:
@@ -53,18 +52,31 @@ def _verdict(answer: Answer) -> str:
 
 def _stages(answer: Answer) -> list[str]:
     problem, split = answer.posed.problem, answer.balanced.split
-    layers, again = split.layers(), split.in_mode(problem, "full")
-    capacity = answer.after.capacity or 0
-    rows = [f"{'stage':>5}  {'layers':<{_width(problem.chunks)}}  {'recomputed':<{_width(problem.chunks)}}  GiB"]
+    columns = {"layers": split.layers(), "recomputed": split.in_mode(problem, "full")}
+    if any(answer.in_part):
+        columns["in part"] = answer.in_part
+    capacity, width = answer.after.capacity or 0, _width(problem.chunks)
+    rows = [f"{'stage':>5}  {''.join(f'{name:<{width}}  ' for name in columns)}GiB"]
     for stage, (before, after) in enumerate(zip(answer.posed.before.stages, answer.after.stages, strict=True)):
-        own = [" ".join(f"{n:>2}" for n in part[stage :: problem.stages]) for part in (layers, again)]
-        width = _width(problem.chunks)
+        own = [" ".join(f"{n:>2}" for n in counts[stage :: problem.stages]) for counts in columns.values()]
         figures = [(item.peak_reserved + answer.after.outside) / GIB for item in (before, after)]
         rows.append(
-            f"{stage:>5}  {own[0]:<{width}}  {own[1]:<{width}}  {figures[1]:.1f} of {capacity / GIB:g}"
+            f"{stage:>5}  {''.join(f'{text:<{width}}  ' for text in own)}{figures[1]:.1f} of {capacity / GIB:g}"
             f" (even: {figures[0]:.1f})"
         )
+    if any(answer.in_part):
+        rows += ["", f"in part: {_parts(answer)}"]
     return rows
+
+
+def _parts(answer: Answer) -> str:
+    """Return what is recomputed of a layer where not all of it is, in words."""
+    names = {"recompute.activation": "activation function", "recompute.norm": "normalisations"}
+    words = [text for path, text in names.items() if answer.part.get(path)]
+    modules = answer.part.get("recompute.modules")
+    if answer.part.get("recompute.granularity") == "selective" and not modules:
+        modules = ("core_attn",)
+    return ", ".join([*words, *(str(module) for module in modules)] if isinstance(modules, tuple) else words)
 
 
 def _width(chunks: int) -> int:
@@ -80,10 +92,18 @@ def _backend(answer: Answer) -> list[str]:
         name = answer.job.backend.name
         return [f"warning: {name} cannot express this split:", *(f"  {how}: {why}" for how, why in expressed.refused)]
     outcome = expressed.outcome
-    lines = [f"in {outcome.backend.title} {outcome.version}, through {expressed.how}:"]
+    lines = [f"warning: not chosen for each chunk: {why}" for why in answer.limits]
+    lines.append(f"in {outcome.backend.title} {outcome.version}, through {expressed.how}:")
     native = [f"  {arg.flag} = {_plain(arg.value)}" for arg in expressed.native]
     return lines + (native or ["  as the job has it"])
 
 
 def _plain(value: Value) -> str:
+    """Return a value as text; names with the same value together, and only the first of them."""
+    if isinstance(value, Mapping):
+        names: dict[str, list[str]] = {}
+        for name, item in value.items():
+            names.setdefault(_plain(item), []).append(str(name))
+        more = {text: f" and {len(all_) - 1} more" if len(all_) > 1 else "" for text, all_ in names.items()}
+        return ", ".join(f"{text} for {all_[0]}{more[text]}" for text, all_ in names.items())
     return "[" + ", ".join(_plain(item) for item in value) + "]" if isinstance(value, tuple) else str(value)

@@ -8,13 +8,13 @@ The two meet at the optimum; stopped earlier, the distance between them is the p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from launcher.balance.local import even, neighbours, rounded, treated
+from launcher.balance.local import Known, even, neighbours, rounded, treated
 from launcher.balance.problem import Problem, Split
 from launcher.balance.program import Program
 from launcher.balance.schedule import Schedule, schedule
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 # How exactly the first integer program is solved, as a share of the time.
 _FIRST_GAP = 0.02
+
+
+class _NoSplit(Exception):
+    """A problem has no split within memory."""
 
 
 class Infeasible(ValueError):
@@ -61,46 +65,174 @@ class Balanced:
         return max(0.0, 1 - self.bound / self.time) if self.time else 0.0
 
 
+Watch = Callable[[float, float], None]
+
+
 def balance(
-    problem: Problem,
-    *,
-    seconds: float = 60.0,
-    gap: float = 1e-4,
-    quick: bool = False,
-    watch: Callable[[float, float], None] | None = None,
+    problem: Problem, *, seconds: float = 60.0, gap: float = 1e-4, quick: bool = False, watch: Watch | None = None
 ) -> Balanced:
     """Return the split with the least step time within the memory of every stage.
 
     Args:
         seconds: time limit; the best split so far is returned with its gap.
         gap: distance to the bound, as a share, at which to stop.
-        quick: local search alone, and the bound of the linear program.
+        quick: local search alone, and the bound of the linear program and of the longest stage.
         watch: told the best time and the bound whenever one of them has moved.
 
     Raises:
         Infeasible: no split fits, or none was found in time.
         BadProblem: the figures do not describe a pipeline.
     """
-    problem.checked()
-    search = _Search(problem, seconds=seconds, gap=gap, watch=watch)
-    search.begin()
-    search.relax(share=0.3)
-    if not quick or search.best is None:
-        search.run()
-    return search.answer()
+    return balance_any([problem], seconds=seconds, gap=gap, quick=quick, watch=watch)[1]
+
+
+def balance_any(
+    problems: Sequence[Problem],
+    *,
+    seconds: float = 60.0,
+    gap: float = 1e-4,
+    quick: bool = False,
+    watch: Watch | None = None,
+) -> tuple[int, Balanced]:
+    """Return the best split of several problems with the same schedule, and the number of its problem.
+
+    Its bound holds for all of them: what is learned of the schedule in one is known in the next, and those whose bound
+    is above the best split are left at that.
+
+    Raises:
+        Infeasible: no problem has a split that fits; tells the one that lacks least.
+        BadProblem: see `balance`.
+    """
+    for problem in problems:
+        problem.checked()
+    many = _Many(seconds=seconds, gap=gap, watch=watch)
+    share = 1.0 if len(problems) == 1 else 0.5
+    for number, problem in enumerate(problems):
+        many.add(number, problem, max(1.0, share * seconds / len(problems)))
+    if not quick:
+        many.finish()
+    return many.answer()
+
+
+class _Many:
+    """Searches over problems that share a schedule: those not yet ruled out, and the bound of those that are."""
+
+    def __init__(self, *, seconds: float, gap: float, watch: Watch | None) -> None:
+        self.begun, self.seconds, self.gap, self.watch = time.monotonic(), seconds, gap, watch
+        self.searches: dict[int, _Search] = {}
+        self.learned: Learned | None = None
+        self.beaten = float("inf")
+        self.short: list[_Search] = []
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self.begun)
+
+    @property
+    def best(self) -> float:
+        return min((search.time for search in self.searches.values()), default=float("inf"))
+
+    @property
+    def bound(self) -> float:
+        return min([self.beaten, *(search.bound for search in self.searches.values())])
+
+    def add(self, number: int, problem: Problem, seconds: float) -> None:
+        """Search a problem roughly, unless it cannot be better than what others have."""
+        search = _Search(problem, seconds=min(seconds, max(self.left, 1.0)), gap=self.gap, learned=self.learned)
+        self.learned, search.watch, search.stop_at = search.learned, self._tell, self.best
+        try:
+            if self.best < float("inf") and (search.is_beaten(self.best) or self.left <= 0):
+                self.beaten = min(self.beaten, search.bound)
+                return
+            self.searches[number] = search
+            search.begin()
+            search.relax(share=0.3)
+            if search.best is None:
+                search.run()
+        except _NoSplit:
+            self.searches.pop(number, None)
+            self.short.append(search)
+
+    def finish(self) -> None:
+        """Search on where the bound is lowest, until nothing can be better than the best split or time is up."""
+        while self.left > 0 and self.best - self.bound > self.gap * self.best:
+            open_ = [each for each in self.searches.values() if each.bound < (1 - self.gap) * self.best]
+            if not open_:
+                return
+            search = min(open_, key=lambda each: (each.time > self.best, each.bound))
+            if search.stuck:
+                search = min((each for each in open_ if not each.stuck), key=lambda each: each.bound, default=search)
+                if search.stuck:
+                    return
+            search.go_on(self.left)
+            search.stop_at = self.best
+            search.run()
+
+    def _tell(self) -> None:
+        if self.watch is not None and self.searches:
+            self.watch(self.best, self.bound)
+
+    def answer(self) -> tuple[int, Balanced]:
+        if not any(search.best is not None for search in self.searches.values()):
+            if self.short and not self.searches:
+                # The problem that recomputes most lacks least.
+                most = max(self.short, key=lambda each: _depth(each.problem))
+                raise _infeasible(most.problem, most.steps)
+            raise Infeasible(
+                f"no split within memory was found in {self.seconds:g} s; a longer time limit may find one"
+            )
+        number, search = min(self.searches.items(), key=lambda item: item[1].time)
+        assert search.best is not None
+        bound = min(self.bound, search.time)
+        return number, Balanced(
+            split=search.best,
+            time=search.time,
+            bound=bound,
+            optimal=search.time - bound <= self.gap * search.time,
+            memory=tuple(search.best.memory(search.problem, search.steps.in_flight)),
+            rounds=sum(each.rounds for each in self.searches.values()),
+            seconds=time.monotonic() - self.begun,
+        )
+
+
+@dataclass(slots=True)
+class Learned:
+    """What is known of a schedule: lower bounds of the step, each as prices of chunk times and a constant."""
+
+    timing: Timing
+    prices: NDArray[np.float64]
+    constants: NDArray[np.float64]
+
+    def add(self, prices: NDArray[np.float64], constant: float) -> None:
+        self.prices = np.vstack([self.prices, prices])
+        self.constants = np.append(self.constants, constant)
+
+    def floor(self, durations: NDArray[np.float64]) -> float:
+        """Return the time that a step takes at least, as far as known."""
+        return float((self.prices @ durations + self.constants).max())
 
 
 class _Search:
-    def __init__(
-        self, problem: Problem, *, seconds: float, gap: float, watch: Callable[[float, float], None] | None
-    ) -> None:
-        self.problem, self.seconds, self.gap, self.watch = problem, seconds, gap, watch
+    """The search of one problem, that can be gone on with.
+
+    Attributes:
+        stop_at: the time of another problem's split; bounds above it are good enough.
+        stuck: the last integer program was no longer worth its time.
+    """
+
+    def __init__(self, problem: Problem, *, seconds: float, gap: float, learned: Learned | None = None) -> None:
+        self.problem, self.seconds, self.gap = problem, seconds, gap
+        self.watch: Callable[[], None] | None = None
         self.begun = time.monotonic()
         self.steps: Schedule = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
-        self.timing, self.program = Timing(problem, self.steps), Program(problem, self.steps)
-        self.prices, self.constants = np.empty((0, 2 * problem.parts)), np.empty(0)
+        self.program = Program(problem, self.steps)
+        self.learned = learned or Learned(Timing(problem, self.steps), np.empty((0, 2 * problem.parts)), np.empty(0))
+        for prices, constant in zip(self.learned.prices, self.learned.constants, strict=True):
+            self.program.add_cut(prices, constant)
+        self.known: Known = {}
         self.best: Split | None = None
         self.time, self.bound, self.rounds = float("inf"), 0.0, 0
+        self.stop_at, self.stuck = float("inf"), False
 
     @property
     def left(self) -> float:
@@ -108,14 +240,32 @@ class _Search:
 
     @property
     def closed(self) -> bool:
-        return self.best is not None and self.time - self.bound <= self.gap * self.time
+        return self.reached < float("inf") and self.reached - self.bound <= self.gap * self.reached
+
+    @property
+    def reached(self) -> float:
+        """Return the time that must be beaten."""
+        return min(self.time, self.stop_at)
+
+    def go_on(self, seconds: float) -> None:
+        """Search on for this long."""
+        self.begun, self.seconds = time.monotonic(), seconds
+
+    def is_beaten(self, best: float) -> bool:
+        """Tell whether no split can be better than this, as far as a linear program with what is known tells."""
+        _, bound = self.program.relaxed(self.seconds)
+        if bound == self.program.infinity:
+            raise _NoSplit
+        self.bound = max(self.bound, bound)
+        return self.bound >= (1 - self.gap) * best
 
     def consider(self, split: Split) -> float:
         """Time a split, learn from it, keep it if it is the best; return its time."""
         total = self._learn(self._durations(split))
         if total < self.time:
             self.best, self.time = split, total
-            self._tell()
+            if self.watch is not None:
+                self.watch()
         return total
 
     def _durations(self, split: Split) -> NDArray[np.float64]:
@@ -123,24 +273,34 @@ class _Search:
         return np.array([*forward, *backward])
 
     def _learn(self, durations: NDArray[np.float64]) -> float:
-        total, prices, constant = self.timing(durations)
+        total, prices, constant = self.learned.timing(durations)
         self.program.add_cut(prices, constant)
-        self.prices = np.vstack([self.prices, prices])
-        self.constants = np.append(self.constants, constant)
+        self.learned.add(prices, constant)
         return total
 
     def begin(self) -> None:
-        """Begin with the even split, if it fits, and what single moves make of it."""
-        self.improve(even(self.problem), 0.75 * self.seconds)
+        """Begin with the even split, if it fits, and what single moves make of it; then with the shortest stages."""
+        self.improve(even(self.problem), 0.8 * self.seconds)
+        values, bound = self.program.least_load(max(0.1, min(0.4 * self.seconds, self.left)), 0.1 * self.gap)
+        if values is None and bound == self.program.infinity:
+            raise _NoSplit
+        self.bound = max(self.bound, bound)
+        if values is not None:
+            split = self.program.split(values)
+            self.consider(split)
+            self.improve(list(split.layers()), self.left - 0.15 * self.seconds)
 
     def improve(self, layers: list[int], until: float) -> None:
         """Move single layers as long as that helps; known prices rule out most moves before they are timed."""
-        split = treated(self.problem, self.steps, layers)
+        split = treated(self.problem, self.steps, layers, self.known)
         if split is None:
             return
         now = self.consider(split)
         while self.left > until:
-            found = [(self._floor(near), moved, near) for moved, near in neighbours(self.problem, self.steps, layers)]
+            found = [
+                (self.learned.floor(self._durations(near)), moved, near)
+                for moved, near in neighbours(self.problem, self.steps, layers, self.known)
+            ]
             better = None
             for floor, moved, near in sorted(found, key=lambda item: item[0]):
                 if floor >= now or self.left <= until:
@@ -153,23 +313,22 @@ class _Search:
                 return
             layers, now = better
 
-    def _floor(self, split: Split) -> float:
-        """Return the time that a split takes at least, as far as known."""
-        return float((self.prices @ self._durations(split) + self.constants).max())
-
     def relax(self, share: float) -> None:
         """Learn with fractions of layers first: each round is a small linear program."""
-        until = self.left - share * self.seconds
+        until = max(0.0, self.left - share * self.seconds)
+        values: NDArray[np.float64] | None = None
         while self.left > until:
-            found = self.program.relaxed()
-            if found is None:
-                raise _infeasible(self.problem, self.steps)
-            values, bound = found
+            now, bound = self.program.relaxed(self.left - until)
+            if bound == self.program.infinity:
+                raise _NoSplit
             self.bound = max(self.bound, bound)
+            if now is None:
+                break
+            values = now
             total = self._learn(self.program.durations(values))
             if total - bound <= 0.1 * self.gap * total:
                 break
-        layers = rounded(self.problem, self.program.layers(values))
+        layers = rounded(self.problem, self.program.layers(values)) if values is not None else None
         if layers is not None:
             self.improve(layers, self.left - share * self.seconds)
 
@@ -178,36 +337,25 @@ class _Search:
         self.program.integral(True)
         while not self.closed and self.left > 0:
             # Far from the optimum a rough solution teaches as much as an exact one and costs far less.
-            distance = 1 - self.bound / self.time if self.best is not None else _FIRST_GAP
+            distance = 1 - self.bound / self.reached if self.reached < float("inf") else _FIRST_GAP
             values, bound = self.program.solve(max(self.left, 0.1), max(0.5 * self.gap, 0.3 * distance))
-            self.bound = min(max(self.bound, bound), self.time)
+            self.bound = max(self.bound, bound)
             self.rounds += 1
             if values is None:
                 if bound == self.program.infinity and self.best is None:
-                    raise _infeasible(self.problem, self.steps)
+                    raise _NoSplit
+                self.stuck = True
                 return
             split = self.program.split(values)
             if self.consider(split) > self.bound * (1 + self.gap):
                 self.improve(list(split.layers()), self.left - 0.1 * self.seconds)
 
-    def _tell(self) -> None:
-        if self.watch is not None:
-            self.watch(self.time, self.bound)
 
-    def answer(self) -> Balanced:
-        if self.best is None:
-            raise Infeasible(
-                f"no split within memory was found in {self.seconds:g} s; a longer time limit may find one"
-            )
-        return Balanced(
-            split=self.best,
-            time=self.time,
-            bound=self.bound,
-            optimal=self.closed,
-            memory=tuple(self.best.memory(self.problem, self.steps.in_flight)),
-            rounds=self.rounds,
-            seconds=time.monotonic() - self.begun,
-        )
+def _depth(problem: Problem) -> float:
+    """Return how much a problem recomputes at most."""
+    if problem.covered is None:
+        return 0.0 if all(len(kind.modes) == 1 for kind in problem.kinds) else float("inf")
+    return problem.covered
 
 
 def _infeasible(problem: Problem, steps: Schedule) -> Infeasible:

@@ -70,13 +70,11 @@ def taylor_problem(
         ("moe", moe_layers, 1.0, ratios.recompute, "", "layer_mem"),
     ):
         backward = ratios.backward * time
-        modes = [
-            Mode(name="none", backward=backward, keeps=memory[f"act_mem{suffix}"]),
-            Mode(name="full", backward=backward + again * time, keeps=memory[f"re_comp_mem{suffix}"]),
-        ]
+        modes = [Mode(name="none", backward=backward, keeps=memory[f"act_mem{suffix}"])]
         if selective:
             part = backward + ratios.selective * time
             modes.append(Mode(name="selective", backward=part, keeps=memory[f"select_mem{suffix}"]))
+        modes.append(Mode(name="full", backward=backward + again * time, keeps=memory[f"re_comp_mem{suffix}"]))
         if count:
             kinds.append(Kind(name=name, count=count, forward=time, memory=memory[held], modes=tuple(modes)))
     middle = [memory["mem_lim_others"]] * (stages - 2)

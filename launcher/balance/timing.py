@@ -30,6 +30,7 @@ class Timing:
         tails = [first for first, _ in steps.arcs]
         self.tail = np.array(steps.chunk_of, dtype=np.int64)[tails]
         self.delay = np.array(steps.sends, dtype=float) * problem.transfer
+        self.rows: NDArray[np.int32] = np.arange(len(tails), dtype=np.int32)
         period = len(steps.chunk_of)
         for _ in range(period + 1):
             self.solver.addVar(0.0, self.infinity)
@@ -53,8 +54,7 @@ class Timing:
             durations: forward times of all chunks, then backward times.
         """
         needed = durations[self.tail] + self.delay
-        for row, low in enumerate(needed):
-            self.solver.changeRowBounds(row, float(low), self.infinity)
+        self.solver.changeRowsBounds(len(needed), self.rows, needed, np.full(len(needed), self.infinity))
         self.solver.run()
         total = self.solver.getInfo().objective_function_value + durations[self.end]
         prices = np.array(self.solver.getSolution().row_dual)[: len(needed)]

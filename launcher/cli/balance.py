@@ -117,6 +117,9 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         print_json(answer.as_tree())
     else:
         print(screen(answer))
+    if not options.quick and not answer.balanced.optimal:
+        share = 100 * answer.balanced.gap
+        _say(f"warning: {options.time_limit:g} s were over before this was proven: up to {share:.2g} % above the best")
     values = strategy(answer)
     if options.output and values is not None:
         from launcher.report.strategy import write_strategy

@@ -12,6 +12,7 @@ from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import kernel_sizes
 from launcher.estimate.stages import cost, parts_of
 from launcher.job import Job, Value, with_values
+from launcher.search.uneven import Work
 
 # What the time of a micro-batch through all layers depends on. Stages only share it out.
 _READS = (
@@ -28,20 +29,34 @@ class Floor:
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._known: dict[tuple[Value, ...], float] = {}
+        self._known: dict[tuple[Value, ...], tuple[Work, float]] = {}
 
     def __call__(self, point: Mapping[str, Value]) -> float:
         """Return seconds that the step of a point takes at least; 0 where nothing can be said."""
+        found = self._found(point)
+        return found[1] * found[0].whole if found else 0.0
+
+    def work(self, point: Mapping[str, Value]) -> Work | None:
+        """Return the seconds of a micro-batch, layer by layer; None where nothing can be said."""
+        found = self._found(point)
+        return found[0] if found else None
+
+    def _found(self, point: Mapping[str, Value]) -> tuple[Work, float] | None:
         key = tuple(point[path] for path in _READS)
         if key not in self._known:
-            self._known[key] = self._seconds(point)
+            found = self._work(point)
+            if found is None:
+                # Of these stages nothing can be said; of others perhaps.
+                return None
+            self._known[key] = found
         return self._known[key]
 
-    def _seconds(self, point: Mapping[str, Value]) -> float:
+    def _work(self, point: Mapping[str, Value]) -> tuple[Work, float] | None:
+        """Return the work, and micro-batches for each stage: they do not depend on the number of stages."""
         job = with_values(self._job, point)
         split = resolved(job)
         if isinstance(split, CannotSplit):
-            return 0.0
+            return None
         sizes = replace(split.sizes, recompute="none", recompute_modules=()) if _chosen(point) else split.sizes
         machine, _ = read_machine(
             job.hardware,
@@ -52,9 +67,16 @@ class Floor:
             nodes=job.cluster.nodes,
         )
         kinds = tuple(moe for virtual in zip(*split.stages, strict=True) for chunk in virtual for moe in chunk.kinds)
-        whole = Chunk(kinds=kinds, embedding=True, mtp=sizes.mtp, norm=True, head=True)
-        made = cost(parts_of(kernel_sizes(sizes), machine, whole))
-        return sizes.micro_batches * (made.forward_total + made.backward_total) / sizes.pp
+        kernels = kernel_sizes(sizes)
+
+        def seconds(chunk: Chunk) -> float:
+            made = cost(parts_of(kernels, machine, chunk))
+            return made.forward_total + made.backward_total
+
+        each = {moe: seconds(Chunk(kinds=(moe,))) for moe in set(kinds)}
+        first = seconds(Chunk(kinds=(), embedding=True))
+        last = seconds(Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
+        return Work(layers=tuple(each[moe] for moe in kinds), first=first, last=last), sizes.micro_batches / sizes.pp
 
 
 def _chosen(point: Mapping[str, Value]) -> bool:

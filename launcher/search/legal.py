@@ -53,14 +53,18 @@ class Law:
         self.examples.setdefault(rule, refusal.finding)
         if refusal.reads is not None:
             self._remember(values, refusal.reads, rule)
-        self.refusals[rule] += weight
+        self._count(rule, weight)
         return False
+
+    def _count(self, rule: str, weight: int) -> None:
+        if weight:
+            self.refusals[rule] += weight
 
     def knows(self, values: Mapping[str, Value], weight: int = 1) -> bool:
         """Tell whether the job with these values is refused for what is known already; False says nothing."""
         rule = self._remembered(values)
         if rule is not None:
-            self.refusals[rule] += weight
+            self._count(rule, weight)
         return rule is not None
 
     def _remembered(self, values: Mapping[str, Value]) -> str | None:

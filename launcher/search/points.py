@@ -11,7 +11,7 @@ from launcher.balance.problem import Kind, Mode, Problem
 from launcher.job import Job, Value
 
 RECOMPUTE = ("recompute.granularity", "recompute.method", "recompute.num_layers", "recompute.modules")
-_PER_CHUNK = "recompute.layers_per_chunk"
+_PER_CHUNK = ("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk")
 
 
 def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[str, Value]]:
@@ -26,12 +26,21 @@ def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[
     if not uneven:
         return
     layers, parts = job.model.num_hidden_layers or 0, pp * vpp
-    if layers % parts == 0:
-        yield dict(UNEVEN)
-    elif layers >= parts:
-        split = tuple(even(_shape(pp, vpp, layers)))
-        for _, values in ways(job, split, pp):
-            yield {**UNEVEN, **values}
+    if layers >= parts:
+        yield from written(job, nearly_even(layers, pp, vpp), pp)
+
+
+def written(job: Job, counts: tuple[int, ...], pp: int) -> Iterator[dict[str, Value]]:
+    """Yield the ways to write layers per chunk, the plainest first."""
+    for _, values in ways(job, counts, pp):
+        yield {**UNEVEN, **values}
+        if not values:
+            return
+
+
+def nearly_even(layers: int, pp: int, vpp: int) -> tuple[int, ...]:
+    """Return layers per chunk as even as they come."""
+    return tuple(even(_shape(pp, vpp, layers)))
 
 
 def _shape(stages: int, chunks: int, layers: int) -> Problem:
@@ -47,7 +56,7 @@ def _at(job: Job, path: str) -> Value:
 
 def kept(job: Job) -> dict[str, Value]:
     """Return the job's own recomputation."""
-    return {path: _at(job, path) for path in (*RECOMPUTE, _PER_CHUNK)}
+    return {path: _at(job, path) for path in (*RECOMPUTE, *_PER_CHUNK)}
 
 
 def nothing_recomputed() -> dict[str, Value]:
@@ -71,7 +80,13 @@ def everything() -> dict[str, Value]:
 
 
 def _recompute(granularity: str | None, method: str | None, layers: int | None) -> dict[str, Value]:
-    return {**dict(zip(RECOMPUTE, (granularity, method, layers, ()), strict=True)), _PER_CHUNK: ()}
+    return {**dict(zip(RECOMPUTE, (granularity, method, layers, ()), strict=True)), **dict.fromkeys(_PER_CHUNK, ())}
+
+
+def layout_of(point: Mapping[str, Value]) -> tuple[Value, ...]:
+    """Return what tells the layouts of points apart: all but their stages and recomputation."""
+    own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK}
+    return tuple(point[path] for path in sorted(point) if path not in own)
 
 
 def changed(job: Job, values: Mapping[str, Value]) -> dict[str, Value]:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from launcher.balance.from_job import UNEVEN, layers_of, layout_text
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
 from launcher.estimate.layout import CannotSplit
@@ -21,6 +22,7 @@ from launcher.search import points
 from launcher.search.bound import Floor
 from launcher.search.legal import Law
 from launcher.search.space import Space, space_of
+from launcher.search.uneven import moves, shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,12 @@ class Found:
     complete: bool = False
 
 
+# Uneven stages are tried from this share of a step on that they can save; how far the share may be wrong.
+_LITTLE, _MORE = 0.002, 1.1
+# By how much the time of a short simulation may be too long; how many times the candidates asked for are timed in full.
+_SHORT, _SETTLED = 0.01, 4
+# Estimates for moving layers in one candidate.
+_MOVES = 80
 _OFF: tuple[Value, ...] = (False,)
 # Candidates that do not fit are told, the closest of them.
 _NEAREST = 3
@@ -109,7 +117,7 @@ class Search:
         self.layouts = list(self.space.layouts())
         self.floor = Floor(self.job)
         self.found = Found()
-        self._begun, self._before = time.monotonic(), 0.0
+        self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
 
     def run(self, done: int = 0, found: Found | None = None) -> Iterator[int]:
         """Work through the layouts, yielding how many are done, so that the caller can stop anywhere.
@@ -128,7 +136,10 @@ class Search:
             self.found.settled = number * weight
             self._account()
             yield number
-        if not self.found.best:
+        if self.found.best:
+            self._settle()
+            self._refine()
+        else:
             self._tighten()
         self.found.complete = True
         self._account()
@@ -173,9 +184,88 @@ class Search:
         sizes = self.space.choices["batch.micro_batch_size"]
         for number, micro_batch in enumerate(sizes):
             legal = self._legal({**base, "batch.micro_batch_size": micro_batch}, splits)
-            if legal is not None and not self._recomputation(legal):
+            if legal is None:
+                continue
+            fits = self._recomputation(legal)
+            if not self._uneven(legal, fits) and not fits:
                 self.found.too_big += (len(sizes) - number) * self._depths()
                 return
+
+    def _uneven(self, point: dict[str, Value], fits: bool) -> bool:
+        """Try the split that shares the work out best, unless it cannot matter; tell whether it fits."""
+        work = self.floor.work(point) if self.space.stages else None
+        pp, vpp = int(str(point["parallel.pp"])), int(str(point["parallel.vpp"] or 1))
+        if work is None or pp == 1:
+            return False
+        counts, plain = shared(work, pp, vpp), points.nearly_even(len(work.layers), pp, vpp)
+        if counts is None or counts == plain:
+            return False
+        longest = max(work.of_stages(plain, pp))
+        share = 1 - max(work.of_stages(counts, pp)) / longest
+        if fits and (share < _LITTLE or (1 - _MORE * share) * self._plain >= self._slowest()):
+            return False
+        whole = self._written(point, counts)
+        return whole is not None and self._recomputation(whole)
+
+    def _settle(self) -> None:
+        """Time the best candidates with every micro-batch, and rank them by that.
+
+        The short simulation that all are ranked by first is a little too slow where stages are uneven.
+        """
+        limit = (1 + _SHORT) * self._slowest()
+        near = {str(each.point): each for each in sorted(self.found.fitting, key=lambda each: each.order, reverse=True)}
+        pool = sorted((each for each in near.values() if each.step_s <= limit), key=lambda each: each.order)
+        pool = pool[: _SETTLED * self.top]
+        again = {str(each.point) for each in pool}
+        self.found.best = []
+        self.found.fitting = [each for each in self.found.fitting if str(each.point) not in again]
+        for each in pool:
+            self._kept(self._estimated(each.point, exact=True))
+
+    def _refine(self) -> None:
+        """Move single layers between stages in the best candidates as long as that is faster."""
+        for candidate in list(self.found.best) if self.space.stages else ():
+            now, left = candidate, _MOVES
+            while left > 0:
+                better, left = self._moved(now, left)
+                if better is None:
+                    break
+                now = better
+
+    def _moved(self, candidate: Candidate, left: int) -> tuple[Candidate | None, int]:
+        """Return a faster candidate that differs by one moved layer, and how many may still be estimated."""
+        point, job = candidate.point, with_values(self.job, candidate.point)
+        work, pp = self.floor.work(point), job.parallel.pp
+        if work is None or pp == 1:
+            return None, 0
+        for counts in moves(work, layers_of(job), pp, candidate.stage):
+            if left <= 0:
+                break
+            for less in self._lighter(point):
+                left -= 1
+                layout = {**UNEVEN, "parallel.layout": layout_text(job, counts)}
+                tried = self._estimated({**point, **layout, **less}, exact=True)
+                if tried is None or not tried.fits or tried.step_s >= candidate.step_s:
+                    continue
+                whole = self._written({**point, **less}, counts)
+                found = self._kept(self._estimated(whole, exact=True)) if whole is not None else None
+                if found is not None and found.fits and found.step_s < candidate.step_s:
+                    return found, left
+        return None, left
+
+    def _lighter(self, point: dict[str, Value]) -> list[dict[str, Value]]:
+        """Return less recomputation, if there is any to take away, and the point's own."""
+        layers = point["recompute.num_layers"]
+        if not self.space.recompute or point["recompute.granularity"] is None:
+            return [{}]
+        if point["recompute.method"] == "block" and isinstance(layers, int) and layers > 1:
+            return [points.in_block(layers - 1), {}]
+        return [points.nothing_recomputed(), {}]
+
+    def _written(self, point: dict[str, Value], counts: tuple[int, ...]) -> dict[str, Value] | None:
+        """Return the first way of writing a split that all rules accept."""
+        ways = ({**point, **split} for split in points.written(self.job, counts, int(str(point["parallel.pp"]))))
+        return next((whole for whole in ways if self.law.accepts(whole, 0)), None)
 
     def _legal(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> dict[str, Value] | None:
         """Return the first way of writing this point that all rules accept, if it can still be among the best."""
@@ -195,11 +285,12 @@ class Search:
     def _recomputation(self, point: dict[str, Value]) -> bool:
         """Find the least recomputation with which a point fits; tell whether there is any, as far as known."""
         plain = self._estimate(point)
+        self._plain = plain.step_s if plain is not None else 0.0
         if plain is None or plain.fits:
             return True
         if not self.space.recompute or plain.standing > self.found.capacity:
             return False
-        if plain.step_s >= self._slowest():
+        if plain.step_s >= (1 + _SHORT) * self._slowest():
             self.found.too_slow += self._depths()
             return True
         some = self._also({**point, **points.selectively()})
@@ -218,8 +309,7 @@ class Search:
 
     def _depth(self, point: dict[str, Value]) -> None:
         """Look for the fewest recomputed layers that fit, by halving."""
-        parts = int(str(point["parallel.pp"])) * int(str(point["parallel.vpp"] or 1))
-        low, high = 0, -(-(self.job.model.num_hidden_layers or 1) // parts)
+        low, high = 0, max(layers_of(with_values(self.job, point)))
         while high - low > 1:
             middle = (low + high) // 2
             found = self._also({**point, **points.in_block(middle)})
@@ -247,9 +337,9 @@ class Search:
         """Estimate a legal point and keep it where it belongs; None: it cannot be estimated."""
         return self._kept(self._estimated(point))
 
-    def _estimated(self, point: dict[str, Value]) -> Candidate | None:
+    def _estimated(self, point: dict[str, Value], *, exact: bool = False) -> Candidate | None:
         try:
-            answer = quick(with_values(self.job, point))
+            answer = quick(with_values(self.job, point), exact=exact)
         except CannotSplit:
             return None
         self.found.estimates += 1
@@ -288,7 +378,13 @@ class Search:
         if candidate.step_s < self._slowest() or len(found.best) < self.top:
             if problems(with_values(self.job, candidate.point)):
                 return
-            found.best = sorted([*found.best, candidate], key=lambda each: each.order)[: self.top]
+            # Of one layout, only the best stages and recomputation are told.
+            layout = points.layout_of(candidate.point)
+            same = next((each for each in found.best if points.layout_of(each.point) == layout), None)
+            if same is not None and same.order <= candidate.order:
+                return
+            rest = [each for each in found.best if each is not same]
+            found.best = sorted([*rest, candidate], key=lambda each: each.order)[: self.top]
 
 
 def _closest(candidates: list[Candidate]) -> list[Candidate]:

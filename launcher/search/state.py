@@ -11,7 +11,10 @@ from typing import Any
 from launcher.job import Job, as_tree
 from launcher.search.search import Candidate, Found
 
-_TUPLES = ("parallel.noop_layers", "recompute.modules", "recompute.layers_per_chunk")
+_TUPLES = (
+    *("parallel.noop_layers", "recompute.modules"),
+    *("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"),
+)
 
 
 class OtherSearch(ValueError):

@@ -1,6 +1,7 @@
 """`launch balance` as a user meets it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ pytest.importorskip("highspy")
 
 from launcher.api import compose
 from launcher.balance.problem import Fixed, Kind, Mode, Problem
+from launcher.balance.solve import balance
 from launcher.cli import main
 from launcher.estimate.estimate import estimate
+from launcher.job import value_at
 
 DEEPSEEK = ["+recipe=deepseek_v3", "hardware=h100_80g", "model.pretrained=false"]
 TIGHT = [
@@ -63,29 +66,71 @@ def test_layers_are_recomputed_where_memory_forces_it(capsys: pytest.CaptureFixt
     assert max(after["peak_reserved"]) < int(tree["capacity"])  # type: ignore[call-overload]
 
 
-def test_a_backend_that_counts_every_chunk_recomputes_less(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """MindFormers takes a number for every stage, Megatron one for all: the first needs less time."""
-    words = [
-        "+recipe=deepseek_v3",
-        "hardware=ascend_910b",
-        "hardware.memory_gib=52",
-        "model.pretrained=false",
-        "--quick",
-    ]
+SHORT = ["+recipe=deepseek_v3", "hardware=ascend_910b", "hardware.memory_gib=52", "model.pretrained=false"]
+# Name: overrides, what the job itself recomputes, what says so in the strategy that is written.
+TREATED: dict[str, tuple[list[str], list[str], set[str]]] = {
+    "in full, and in part, stage by stage": (
+        [*SHORT, "backend=mindformers"],
+        [],
+        {"recompute.selective_layers_per_chunk", "recompute.modules"},
+    ),
+    "what the user says is recomputed in part": (
+        [*SHORT, "backend=mindformers"],
+        ["recompute.granularity=selective", "recompute.modules=[mla_up_proj]"],
+        {"recompute.selective_layers_per_chunk", "recompute.modules"},
+    ),
+    "the same parts of every layer": ([*SHORT, "backend=megatron"], [], {"recompute.modules"}),
+    "the activation function and norms of every layer": (
+        [*SHORT, "backend=mindspeed", "hardware.memory_gib=56"],
+        ["recompute.activation=true"],
+        {"recompute.activation"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TREATED)
+def test_layers_are_recomputed_in_part_as_far_as_the_backend_takes_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, own, fields = TREATED[name]
     file = tmp_path / "balanced.yaml"
-    each = answer_of(capsys, *words, "backend=mindformers", "-o", str(file))
-    one = answer_of(capsys, *words, "backend=megatron")
-    assert isinstance(each["after"], dict)
-    assert isinstance(one["after"], dict)
-    assert each["after"]["step_s"] < 0.95 * one["after"]["step_s"]
-    job = compose([*words[:-1], "backend=mindformers", f"+strategy={file}"])
-    recomputed = each["recomputed"]
-    assert isinstance(recomputed, list)
-    assert job.recompute.layers_per_chunk == tuple(recomputed[0])
-    assert len(set(recomputed[0])) > 1
-    time = estimate(job).time
-    assert time is not None
-    assert time.step_s == pytest.approx(each["after"]["step_s"], rel=1e-6)
+    tree = answer_of(capsys, *words, *own, "--quick", "-o", str(file))
+    assert main(["check", *words, f"+strategy={file}", "--json"]) == 0
+    job = compose([*words, f"+strategy={file}"])
+    assert all(value_at(job, path) for path in fields)
+    in_part, after = tree["recomputed_in_part"], tree["after"]
+    assert isinstance(in_part, list)
+    assert isinstance(after, dict)
+    assert sum(in_part[0]) > 0
+    if "recompute.selective_layers_per_chunk" in fields:
+        assert list(job.recompute.selective_layers_per_chunk) == in_part[0]
+        assert len(set(in_part[0])) > 1
+    # What is promised is what the estimate says of the job that was written, and it fits.
+    answer = estimate(job)
+    assert answer.fits
+    assert answer.time is not None
+    assert answer.time.step_s == pytest.approx(after["step_s"], rel=1e-6)
+
+
+def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    from launcher.balance.answer import balance_job
+    from launcher.balance.choices import choices_of
+
+    job = compose([*SHORT, "backend=mindformers"])
+    some = balance_job(job, quick=True)
+    posed, _, _ = choices_of(job, recompute=True, empty_ends=False)
+    full = balance(replace(posed.problem, in_order=True), quick=True)
+    assert some.balanced.time < 0.99 * full.time
+    assert some.balanced.bound <= some.balanced.time
+
+
+def test_what_a_backend_cannot_express_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["balance", *SHORT, "backend=megatron", "--quick"]) == 0
+    said = capsys.readouterr().out
+    assert "num_layers holds for all chunks" in said
+    assert "selective recompute holds for all layers or none" in said
+    assert main(["balance", *SHORT, "backend=mindformers", "--quick"]) == 0
+    assert "not chosen" not in capsys.readouterr().out
 
 
 def test_measured_ratios_move_layers_away_from_a_heavy_head(capsys: pytest.CaptureFixture[str]) -> None:

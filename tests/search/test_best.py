@@ -1,10 +1,11 @@
 """No point that anybody could try is better than what the search found."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 
+from launcher.balance.from_job import UNEVEN, layout_text
 from launcher.compose import compose
 from launcher.estimate.check import problems
 from launcher.estimate.estimate import quick
@@ -63,6 +64,31 @@ VALUES: dict[str, tuple[str, tuple[Value, ...]]] = {
 }
 
 
+# A few layers and a large vocabulary: the last stage does best with fewer layers than the others.
+FEW = ["model.num_hidden_layers=9", "batch.seq_length=4096", "batch.global_batch_size=32", "search.max_pp=4"]
+UNEVEN_CASES = {
+    "a heavy head, roomy": (
+        ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", *EIGHT, *FEW, "parallel.pp=4"],
+        ("tp", "recompute", "stages"),
+    ),
+    "a heavy head, tight": (
+        [
+            *("+recipe=qwen3_8b", "backend=megatron_lm", "hardware=h100_80g", *EIGHT, *FEW),
+            *("parallel.pp=4", "hardware.memory_gib=13", "model.pretrained=false"),
+        ],
+        ("tp", "recompute", "stages"),
+    ),
+    "a dense layer before those with experts, a static graph": (
+        [
+            *("+recipe=deepseek_v3", "backend=mindformers", "hardware=ascend_910b", *EIGHT, *FEW, "parallel.pp=4"),
+            *("model.num_experts=8", "model.num_experts_per_tok=2", "model.n_group=1", "model.topk_group=1"),
+            *("parallel.tp=2", "parallel.ep=2", "model.pretrained=false", "hardware.memory_gib=60"),
+        ],
+        ("micro_batch_size", "recompute", "stages"),
+    ),
+}
+
+
 def searched(job: Job, top: int = 10) -> Found:
     search = begin(job, top=top)
     for _ in search.run():
@@ -72,14 +98,47 @@ def searched(job: Job, top: int = 10) -> Found:
 
 def every_point(job: Job, axes: tuple[str, ...]) -> Iterator[dict[str, Value]]:
     """Yield every combination of the axes, whether it makes sense or not."""
-    fields = [VALUES[axis] for axis in axes if axis != "recompute"]
+    fields = [VALUES[axis] for axis in axes if axis in VALUES]
     layers = job.model.num_hidden_layers or 0
     for chosen in product(*(values for _, values in fields)):
         point = dict(zip((path for path, _ in fields), chosen, strict=True))
-        chunk = layers // (int(str(point.get("parallel.pp", 1))) * int(str(point.get("parallel.vpp") or 1)))
-        ways = [nothing_recomputed(), selectively(), everything(), *(in_block(n) for n in range(1, chunk + 1))]
+        chunk = layers // (
+            int(str(point.get("parallel.pp", job.parallel.pp))) * int(str(point.get("parallel.vpp") or 1))
+        )
+        deepest = layers if "stages" in axes else chunk
+        ways = [nothing_recomputed(), selectively(), everything(), *(in_block(n) for n in range(1, deepest + 1))]
         for recompute in ways if "recompute" in axes else [{}]:
             yield point | recompute
+
+
+def every_split(job: Job, point: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    """Yield every way to spread the layers over the stages of a point."""
+    layers, pp = job.model.num_hidden_layers or 0, int(str(point.get("parallel.pp", job.parallel.pp)))
+    for borders in combinations(range(1, layers), pp - 1):
+        counts = [end - start for start, end in zip((0, *borders), (*borders, layers), strict=True)]
+        text = layout_text(job, tuple(counts)) if pp > 1 else None
+        yield {**UNEVEN, "parallel.layout": text}
+
+
+@pytest.mark.parametrize("name", UNEVEN_CASES)
+def test_trying_every_split_of_every_point_finds_none_better(name: str) -> None:
+    words, axes = UNEVEN_CASES[name]
+    job = compose([*words, f"search.axes=[{','.join(axes)}]"])
+    found = searched(job)
+    assert found.best
+    best, tried = found.best[0].step_s, 0
+    for point in every_point(job, axes):
+        for split in every_split(job, point):
+            one = with_values(job, point | split)
+            if problems(one):
+                continue
+            tried += 1
+            answer = quick(one, exact=True)
+            assert answer.time is not None
+            if answer.fits and answer.time.step_s < best * (1 - 1e-9):
+                assert not judge(one, fixes=False).ok, (answer.time.step_s, best, point, split)
+    assert tried > 200
+    assert any(value_at(with_values(job, found.best[0].values), path) for path in UNEVEN)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,7 +153,7 @@ def test_trying_every_point_finds_none_better(name: str) -> None:
         one = with_values(job, point)
         if problems(one):
             continue
-        answer = quick(one)
+        answer = quick(one, exact=True)
         assert answer.time is not None
         if answer.fits and answer.time.step_s < best * (1 - 1e-9):
             assert not judge(one, fixes=False).ok, (answer.time.step_s, best, point)
@@ -109,7 +168,7 @@ def test_what_is_promised_is_what_judge_and_estimate_say(name: str) -> None:
         one = with_values(job, candidate.values)
         assert all(value_at(one, path) == value for path, value in candidate.point.items())
         assert judge(one, fixes=False).ok
-        answer = quick(one)
+        answer = quick(one, exact=True)
         assert answer.time is not None
         assert answer.fits
         assert answer.time.step_s == pytest.approx(candidate.step_s, rel=1e-9)

@@ -1,0 +1,237 @@
+"""The ways to recompute that a backend takes: which parts of a layer, in how many layers, each way with its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from launcher.balance.from_job import RECOMPUTED, Posed, layer_times, pose, with_limits
+from launcher.balance.problem import Problem
+from launcher.estimate.layout import parse_layout
+from launcher.job import Job, Origin, Value, value_at, with_values
+from launcher.pipeline import Outcome, judge
+from launcher.rules.finding import Finding
+
+_ORIGIN = Origin(kind="override", where="launch balance")
+_FULL, _PART = "recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"
+_MODULES = "recompute.modules"
+# What can be recomputed of a layer, alone or together. Cheap parts come first where two are as good.
+_PARTS: tuple[dict[str, Value], ...] = (
+    {"recompute.activation": True},
+    {"recompute.norm": True},
+    *(
+        {"recompute.granularity": "selective", "recompute.modules": (module,)}
+        for module in ("layernorm", "moe_act", "core_attn", "mla_up_proj", "shared_experts", "mlp", "moe")
+    ),
+)
+_OWN = (_MODULES, "recompute.activation", "recompute.norm")
+# What a module recomputes with itself: nothing is recomputed inside of what is.
+_INSIDE = {
+    "moe": ("moe_act", "shared_experts", "recompute.activation"),
+    "mlp": ("recompute.activation",),
+    "shared_experts": ("recompute.activation",),
+}
+# Unions of parts that are tried at most.
+_MOST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One way to recompute, and the problem of splitting the layers under it.
+
+    Attributes:
+        estimated: the problem with the estimate's times.
+        problem: the one to solve: with measured times where there are some, with limits corrected.
+        part: values that say what is recomputed of a layer where not all of it is.
+    """
+
+    estimated: Problem
+    problem: Problem
+    part: Mapping[str, Value]
+
+
+def _choice(problem: Problem, part: Mapping[str, Value]) -> Choice:
+    return Choice(estimated=problem, problem=problem, part=part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a backend takes: numbers of layers for each chunk, and why not where it does not."""
+
+    full_each: bool
+    part_each: bool
+    why: tuple[str, ...]
+
+
+class _Backend:
+    """What the job's backend says to other recomputation than none; without a backend, what Megatron-core would."""
+
+    def __init__(self, start: Job) -> None:
+        self.start = start
+        self.plain = None if start.backend.name is None else self._judged({})
+        self.known = {(each.rule, each.fields) for each in self.plain.findings} if self.plain is not None else set()
+
+    def _judged(self, values: Mapping[str, Value]) -> Outcome:
+        return judge(with_values(self.start, {**RECOMPUTED, **values}, _ORIGIN), fixes=False)
+
+    def against(self, values: Mapping[str, Value]) -> list[Finding]:
+        """Return errors and warnings that come with these values."""
+        return [
+            finding
+            for finding in self._judged(values).findings
+            if finding.severity in ("error", "warning") and (finding.rule, finding.fields) not in self.known
+        ]
+
+    def takes(self, part: Mapping[str, Value]) -> bool:
+        """Tell whether these parts of every layer can be recomputed: nothing speaks against it, and it is passed on."""
+        if self.plain is None:
+            return "recompute.activation" not in part and "recompute.norm" not in part
+        outcome = self._judged(part)
+        return not self.against(part) and _said(outcome) != _said(self.plain)
+
+    def taken(self) -> Taken:
+        """Return for what the backend takes numbers of layers."""
+        if self.plain is None:
+            return Taken(full_each=False, part_each=False, why=())
+        parallel = self.start.parallel
+        counts = (1, *(0 for _ in range(parallel.pp * _chunks(self.start) - 1)))
+        names = ("recompute.granularity", "recompute.method", "recompute.num_layers")
+        block: dict[str, Value] = dict(zip(names, ("full", "block", 1), strict=True))
+        some: dict[str, Value] = {"recompute.granularity": "selective", "recompute.modules": ("core_attn",)}
+        full, part = (
+            [finding for finding in self.against(values) if path in finding.fields]
+            for path, values in (
+                (_FULL, {**block, _FULL: counts}),
+                (_PART, {**some, _PART: counts}),
+            )
+        )
+        return Taken(
+            full_each=not full,
+            part_each=not full and not part,
+            why=tuple(f"{found[0].rule}: {found[0].message}" for found in (full, part) if found),
+        )
+
+
+def _said(outcome: Outcome) -> dict[str, Value]:
+    return {arg.flag: arg.value for arg in outcome.native}
+
+
+def _chunks(job: Job) -> int:
+    parts = len(parse_layout(job.parallel.layout)) if job.parallel.layout else 1
+    return job.parallel.vpp or max(1, parts // job.parallel.pp)
+
+
+def own_part(job: Job) -> dict[str, Value]:
+    """Return what the job itself recomputes in part; nothing where it does not."""
+    part = {path: value_at(job, path) for path in _OWN if value_at(job, path)}
+    if job.recompute.granularity == "selective":
+        part["recompute.granularity"] = "selective"
+    elif "recompute.modules" in part and not job.recompute.selective_layers_per_chunk:
+        del part["recompute.modules"]
+    return part
+
+
+def parts_of(job: Job, backend: _Backend) -> list[dict[str, Value]]:
+    """Return sets of parts to recompute that the backend takes: the job's own, else each larger than the one before.
+
+    The part that frees most for its time comes first. What a backend does not take together with that starts again:
+    MindSpeed recomputes the activation function and norms in its own way, or Megatron-core's modules.
+    """
+    own = own_part(job)
+    if own:
+        return [own]
+    rated = [part for _, part in sorted(_rated(backend), key=lambda item: item[0])]
+    sets, refused = _chain(backend, rated)
+    return sets + (_chain(backend, [part for part in rated if _MODULES in part])[0] if refused else [])
+
+
+def _chain(backend: _Backend, rated: list[dict[str, Value]]) -> tuple[list[dict[str, Value]], bool]:
+    """Return growing unions of parts, and whether one was refused in such a union."""
+    sets: list[dict[str, Value]] = []
+    freed, refused = 0.0, False
+    for part in rated:
+        union = _union(sets[-1] if sets else {}, part)
+        if len(sets) == _MOST:
+            break
+        if not backend.takes(union):
+            refused = True
+            continue
+        more = _figures(backend.start, union)[0]
+        if more > 1.001 * freed:
+            sets.append(union)
+            freed = more
+    return sets, refused
+
+
+def _rated(backend: _Backend) -> Iterator[tuple[float, dict[str, Value]]]:
+    """Yield each part that frees memory with its seconds for each byte, unless it costs as much as the whole layer."""
+    for part in _PARTS:
+        if backend.takes(part):
+            freed, seconds, whole = _figures(backend.start, part)
+            if freed > 0 and seconds < whole:
+                yield seconds / freed, part
+
+
+def _figures(start: Job, part: Mapping[str, Value]) -> tuple[float, float, float]:
+    """Return bytes freed by a part in all layers, its seconds, and the seconds of recomputing all."""
+    freed = seconds = whole = 0.0
+    for kind in layer_times(start, part=part).kinds:
+        none, some, full = kind.modes
+        freed += kind.count * (none.keeps - some.keeps)
+        seconds += kind.count * (some.backward - none.backward)
+        whole += kind.count * (full.backward - none.backward)
+    return freed, seconds, whole
+
+
+def _union(one: Mapping[str, Value], other: Mapping[str, Value]) -> dict[str, Value]:
+    """Return both, without what is inside a module of the other."""
+    inside = {name for module in _modules(other.get(_MODULES)) for name in _INSIDE.get(str(module), ())}
+    left = [module for module in _modules(one.get(_MODULES)) if module not in inside]
+    modules = tuple(dict.fromkeys([*left, *_modules(other.get(_MODULES))]))
+    both = {**one, **other, **({_MODULES: modules} if modules else {})}
+    return {path: value for path, value in both.items() if path not in inside}
+
+
+def _modules(value: Value) -> tuple[Value, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def choices_of(job: Job, *, recompute: bool, empty_ends: bool) -> tuple[Posed, list[Choice], Taken]:
+    """Return the even split to compare with, every way to recompute that the backend takes, and what it takes.
+
+    Args:
+        recompute: also choose recomputation; otherwise what the job says stays.
+        empty_ends: the first and the last chunk may go without layers.
+
+    Raises:
+        CannotEstimate, BadProblem: see `pose`.
+    """
+    plain = pose(job, recompute=recompute, empty_ends=empty_ends)
+    if not recompute:
+        return plain, [_choice(plain.problem, {})], Taken(full_each=False, part_each=False, why=())
+    backend = _Backend(plain.start)
+    taken, parts = backend.taken(), parts_of(job, backend)
+    if not taken.full_each:
+        return plain, [*_for_all(job, plain, parts, empty_ends)], taken
+    base = replace(plain.problem, in_order=True, one_mode_a_chunk=False)
+    if not taken.part_each or not parts:
+        return plain, [_choice(base, {})], taken
+    choices = []
+    for part in parts:
+        times = with_limits(layer_times(plain.start, empty_ends=empty_ends, part=part), plain.before)
+        choices.append(_choice(replace(times, in_order=True, one_mode_a_chunk=False), part))
+    return plain, choices, taken
+
+
+def _for_all(job: Job, plain: Posed, parts: list[dict[str, Value]], empty_ends: bool) -> Iterator[Choice]:
+    """Yield the ways that hold for all chunks: a number of layers in full, or the same parts of every layer.
+
+    Both together only where the job has parts of its own: MindSpeed counts the layers of either in its own way.
+    """
+    most = 2 * -(-plain.problem.layers // plain.problem.parts)
+    yield from (_choice(replace(plain.problem, covered=count), {}) for count in range(most + 1))
+    own = own_part(job)
+    for part in parts:
+        posed = pose(job, empty_ends=empty_ends, whole=part)
+        depths = range(most + 1) if own and part.get("recompute.granularity") != "selective" else range(1)
+        yield from (_choice(replace(posed.problem, covered=count), part) for count in depths)

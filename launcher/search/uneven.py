@@ -1,0 +1,111 @@
+"""Uneven stages that share out the work better than as many layers each: by the estimate's times of a micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Seconds that a micro-batch takes forth and back, nothing recomputed.
+
+    Attributes:
+        layers: of each layer, in the model's order.
+        first: of the embedding.
+        last: of what stands behind the layers: prediction layers, output layer and loss.
+    """
+
+    layers: tuple[float, ...]
+    first: float
+    last: float
+
+    @property
+    def whole(self) -> float:
+        """Seconds of all of the model."""
+        return self.first + sum(self.layers) + self.last
+
+    def of_stages(self, counts: Sequence[int], stages: int) -> list[float]:
+        """Return the seconds of each stage for layers per chunk, in the model's order."""
+        until = [0, *accumulate(counts)]
+        sums = [0.0, *accumulate(self.layers)]
+        loads = [0.0] * stages
+        for chunk in range(len(counts)):
+            loads[chunk % stages] += sums[until[chunk + 1]] - sums[until[chunk]]
+        loads[0] += self.first
+        loads[-1] += self.last
+        return loads
+
+
+def shared(work: Work, stages: int, chunks: int) -> tuple[int, ...] | None:
+    """Return layers per chunk such that the longest stage is short; None: there are too few.
+
+    With one chunk a stage, no split has a shorter one; of equal ones, early stages get fewer layers: they hold most
+    micro-batches. With more chunks it is a good guess.
+    """
+    if len(work.layers) < stages * chunks:
+        return None
+    counts = _contiguous(work, stages)
+    if chunks == 1:
+        return counts
+    counts = tuple(max(count, chunks) for count in counts)
+    surplus = sum(counts) - len(work.layers)
+    own = list(counts)
+    while surplus:
+        own[max(range(stages), key=own.__getitem__)] -= 1
+        surplus -= 1
+    # The longer chunks of a stage come late: its dense layers and the embedding are in the first.
+    return tuple((own[stage] + virtual) // chunks for virtual in range(chunks) for stage in range(stages))
+
+
+def _contiguous(work: Work, stages: int) -> tuple[int, ...]:
+    """Return layers per stage, in a row, with the shortest longest stage: by halving its length."""
+    low, high = work.whole / stages, work.whole
+    best = _within(work, stages, high) or ()
+    for _ in range(24):
+        middle = (low + high) / 2
+        found = _within(work, stages, middle)
+        if found is None:
+            low = middle
+        else:
+            best, high = found, middle
+    return best
+
+
+def _within(work: Work, stages: int, longest: float) -> tuple[int, ...] | None:
+    """Fill stages from the last one on, none beyond this length and none empty; None: layers are left."""
+    counts, left = [], len(work.layers)
+    for stage in range(stages - 1, -1, -1):
+        load = (work.last if stage == stages - 1 else 0.0) + (work.first if stage == 0 else 0.0)
+        count = 0
+        while left > stage and (not count or load + work.layers[left - 1] <= longest):
+            load += work.layers[left - 1]
+            left -= 1
+            count += 1
+        if load > longest:
+            return None
+        counts.append(count)
+    return None if left else tuple(reversed(counts))
+
+
+def moves(work: Work, counts: Sequence[int], stages: int, fullest: int) -> Iterator[tuple[int, ...]]:
+    """Yield splits that differ by one layer moved, none with a longer longest stage; first what relieves a stage.
+
+    Args:
+        fullest: the stage that needs most memory.
+    """
+    loads = work.of_stages(counts, stages)
+    longest = max(range(stages), key=loads.__getitem__)
+    layer, room = max(work.layers), (1 + 1e-3) * max(loads)
+    for source in sorted(range(stages), key=lambda stage: (stage not in (longest, fullest), -loads[stage])):
+        for target in sorted(range(stages), key=loads.__getitem__):
+            if source == target or loads[target] + layer > room:
+                continue
+            for giving in range(source, len(counts), stages):
+                for taking in range(target, len(counts), stages):
+                    if counts[giving] > 1:
+                        moved = list(counts)
+                        moved[giving] -= 1
+                        moved[taking] += 1
+                        yield tuple(moved)
