@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.cli.multirun import through
 from launcher.cli.options import guarded, parse, parser, print_json, show_mistakes
 from launcher.cli.start import Finished, Ready, check_start, is_queued, start, submit_sweep
 from launcher.compose import ComposeError, compose, sweep
@@ -39,7 +40,9 @@ _Failure = ComposeError | Refused | _NotStarted
 def main(words: list[str]) -> int:
     """Run a job, or with -m one job after another for each combination of swept values."""
     made = parser("run", "Check a job and start it.", "launch +recipe=tiny_qwen3_moe backend=megatron parallel.tp=2")
-    made.add_argument("-m", "--multirun", action="store_true", help="sweep: one job for each combination (a=1,2 b=3,4)")
+    made.add_argument(
+        "-m", "--multirun", action="store_true", help="one job for each combination (a=1,2 b=3,4); Slurm: an array"
+    )
     made.add_argument("--wait", action="store_true", help="with a queue: show the job's output and wait for its end")
     options = parse(made, words)
     return guarded(lambda: (_sweep if options.multirun else _single)(options), as_json=options.json)
@@ -63,7 +66,8 @@ def _single(options: Namespace) -> int:
 def _sweep(options: Namespace) -> int:
     """Compose, judge and plan every job first: a sweep that cannot end as meant does not begin."""
     try:
-        combinations = sweep(options.overrides, options.config_dir)
+        words, launcher = through(options.overrides, wait=options.wait)
+        combinations = sweep(words, options.config_dir)
     except ComposeError as error:
         if not options.json:
             raise
@@ -73,8 +77,8 @@ def _sweep(options: Namespace) -> int:
     if any(not isinstance(job, Ready) for job in jobs):
         return _refuse_together(combinations, jobs, options)
     queued = [job for job in jobs if isinstance(job, Ready) and is_queued(job)]
-    if queued and len(queued) == len(jobs) and not options.wait:
-        return _submit_sweep(combinations, queued, options)
+    if launcher or (queued and len(queued) == len(jobs) and not options.wait):
+        return _submit_sweep(combinations, [job for job in jobs if isinstance(job, Ready)], options, launcher)
     trees: list[dict[str, Any]] = []
     codes: list[int] = []
     stopped = 0
@@ -94,10 +98,10 @@ def _sweep(options: Namespace) -> int:
     return stopped or next((code for code in codes if code), 0)
 
 
-def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Namespace) -> int:
+def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Namespace, launcher: str) -> int:
     """Hand the whole sweep over to the queue and return the exit code."""
     try:
-        finished = submit_sweep(jobs, options)
+        finished = submit_sweep(jobs, options, launcher)
     except CannotStart as error:
         failure = _NotStarted(jobs[0].outcome.job, str(error))
         print_json([_failure_tree(failure)]) if options.json else _show(failure)

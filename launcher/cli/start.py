@@ -88,15 +88,23 @@ def is_queued(ready: Ready) -> bool:
     return executor is not None and not executor.foreground
 
 
-def submit_sweep(jobs: Sequence[Ready], options: Namespace) -> list[Finished]:
+def submit_sweep(jobs: Sequence[Ready], options: Namespace, launcher: str = "") -> list[Finished]:
     """Hand all jobs of a sweep over to their queue, as one array where it can.
+
+    Args:
+        launcher: name of Hydra's launcher that submits them; "": none does.
 
     Raises:
         CannotStart: the queue refuses them.
     """
     from launcher.executors.begin import begin, submit_all
 
-    records = submit_all([begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv))) for ready in jobs])
+    if launcher:
+        from launcher.executors import submitit
+
+        submitit.check([ready.plan for ready in jobs])
+    begun = [begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv))) for ready in jobs]
+    records = submit_all(begun, submitit.submit if launcher else None)
     alone = Namespace(**{**vars(options), "wait": False})
     return [after_submission(record, ready, alone) for record, ready in zip(records, jobs, strict=True)]
 

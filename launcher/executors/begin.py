@@ -3,15 +3,17 @@
 import json
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors.carried import ASSIGNED
 from launcher.executors.environment import Here, here, own_part
 from launcher.executors.failure import CannotStart
+from launcher.executors.fellows import check_ours, continues, join
 from launcher.executors.files import Written, check_free, claim, write_as_is
 from launcher.executors.local import Ended, Kept, check, check_commands, check_references, run
+from launcher.executors.protocol import Submitted
 from launcher.executors.record import RECORD, RUN, Record, read_record, record_of, write_record
 from launcher.executors.register import release, reserve
 from launcher.executors.registry import get_executor
@@ -20,6 +22,7 @@ from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.shell import script
 
 _SUBMIT_SECONDS = 120
+Through = Callable[[Sequence[tuple[LaunchPlan, Place]]], Sequence[Submitted]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str,
     record = record_of(plan, place, command)
     if plan.start.executor == "environment":
         found = here(plan)
-        record = replace(record, handle={"platform": found.platform.title, "master": found.master})
+        record = replace(record, handle={"platform": found.platform.title, **found.identity})
     texts = {"plan": plan.as_tree(), **documents}
     files = [PlanFile(path=f"{folder}/{RUN}/{RECORD}", content=record.as_json())]
     files += [_json(f"{folder}/{RUN}/{name}.json", tree) for name, tree in texts.items()]
@@ -132,16 +135,25 @@ def _run_own_part(begun: Begun, *, quiet: bool) -> Ended:
         shared=len(begun.plan.nodes) > 1 or again,
         again=again,
     )
-    return run(own_part(begun.plan, place), quiet=quiet, kept=kept)
+    part = own_part(begun.plan, place)
+    if again or not kept.shared:
+        return run(part, quiet=quiet, kept=kept)
+    marked = join(Path(begun.plan.output_dir), place)
+    try:
+        return run(part, quiet=quiet, kept=kept)
+    except CannotStart:
+        marked.undo()
+        raise
 
 
 def _check_continues(plan: LaunchPlan, place: Here) -> bool:
     """Tell whether a platform started this very job before; refuse the folder of another one."""
     folder = Path(plan.output_dir)
-    before = read_record(folder)
-    if before is not None and before.executor == "environment" and before.handle.get("master") == place.master:
+    if continues(read_record(folder), place):
         return True
-    if place.rank == 0:
+    if len(plan.nodes) > 1:
+        check_ours(folder, place)
+    else:
         check_free(folder)
     return False
 
@@ -155,16 +167,20 @@ def submit(begun: Begun) -> Record:
     return submit_all([begun])[0]
 
 
-def submit_all(runs: Sequence[Begun]) -> list[Record]:
+def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Record]:
     """Hand runs over to their queue, as one submission where it can take them so.
+
+    Args:
+        through: submits the rendered runs in the executor's place.
 
     Raises:
         CannotStart: the queue refuses one; what was written for those not yet submitted is removed.
     """
     executor = get_executor(runs[0].plan.start.executor)
     assert executor is not None
-    together = executor.together([(begun.plan, begun.place) for begun in runs]) if len(runs) > 1 else None
-    if together is None and len(runs) > 1:
+    pairs = [(begun.plan, begun.place) for begun in runs]
+    together = executor.together(pairs) if len(runs) > 1 and through is None else None
+    if together is None and through is None and len(runs) > 1:
         return [record for begun in runs for record in submit_all([begun])]
     written = Written()
     try:
@@ -173,7 +189,9 @@ def submit_all(runs: Sequence[Begun]) -> list[Record]:
             claim(folder, written)
             write_as_is(begun.files, written)
             written.folder(folder / "logs")
-        if together is None:
+        if through is not None:
+            handles = [each.handle for each in through(pairs)]
+        elif together is None:
             output = _output(executor.command(runs[0].plan, runs[0].place))
             handles = [executor.submitted(output).handle]
         else:

@@ -23,12 +23,19 @@ class Here:
         rank: this node.
         master: address of node 0; "" on a single node.
         port: of the rendezvous; "": the plan's own.
+        job: what the platform calls the job; "": it does not say.
     """
 
     platform: Platform
     rank: int
     master: str
     port: str
+    job: str = ""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What is the same on all nodes of a job and when it is started again, and differs from other jobs."""
+        return {"master": self.master, "job": self.job}
 
 
 def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
@@ -63,7 +70,8 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
         wanted = platform.master or platform.hosts
         raise CannotStart(f"{platform.title}: {wanted} does not say where node 0 is; set cluster.master_addr")
     port = "" if plan.start.port is not None else environ.get(platform.port or _DEFAULT_PORT, "")
-    return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "")
+    job = environ.get(platform.job, "") if platform.job else ""
+    return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "", job=job)
 
 
 def own_part(plan: LaunchPlan, place: Here) -> LaunchPlan:

@@ -9,6 +9,9 @@ from launcher.executors.failure import CannotStart
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.shell import REFERENCE
 
+# What only the job that a folder belongs to makes in it.
+_OWN = "run"
+
 
 class Written:
     """What one run has written, so that a start that fails can take it back, and nothing else."""
@@ -25,6 +28,10 @@ class Written:
             self.folder(path.parent)
         path.mkdir(exist_ok=True)
         self._folders.append(path)
+
+    def made(self, folder: Path) -> None:
+        """Remember a folder that this run has just created."""
+        self._folders.append(folder)
 
     def file(self, path: Path) -> None:
         """Remember a file that is about to be written, unless it is there already and so is not of this run."""
@@ -69,7 +76,7 @@ def _held(folder: Path) -> str:
 
 
 def claim(folder: Path, written: Written) -> None:
-    """Create an empty output folder.
+    """Create an empty output folder, which of two jobs that start at the same moment only one can do.
 
     Raises:
         CannotStart: the folder holds something, or cannot be written.
@@ -77,6 +84,9 @@ def claim(folder: Path, written: Written) -> None:
     check_free(folder)
     try:
         written.folder(folder)
+        if not made_here(folder / _OWN):
+            raise CannotStart(f"output_dir {folder} is being used by another job: choose another output_dir=…")
+        written.made(folder / _OWN)
         probe = folder / f".launch-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -121,6 +131,15 @@ def _write(file: PlanFile, content: str, written: Written) -> None:
         beside.replace(path)
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def made_here(folder: Path) -> bool:
+    """Create a folder; False if it is there already. Only one of those who try gets True."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return False
+    return True
 
 
 def _try(remove: Callable[[], None]) -> None:

@@ -45,6 +45,7 @@ _STOPPED = 143
 _GONE_SECONDS = 20
 _KINDS = {
     ("Job", "batch"): "job",
+    ("JobSet", "jobset.x-k8s.io"): "jobset",
     ("TrainJob", "trainer.kubeflow.org"): "trainjob",
     ("Job", "batch.volcano.sh"): "volcano",
 }
@@ -80,6 +81,7 @@ class Kubernetes:
         pods = _pods(plan)
         inside = _inside(plan, place, pods)
         rank_from = RANK_FROM[pods.kind]
+        watch, hang = plan.watch, plan.start.hang_seconds
         head = [
             *head_of(plan, inside, GRACE_SECONDS),
             *checkpoint_head(plan, inside),
@@ -87,6 +89,9 @@ class Kubernetes:
             assignment("rank_from", rank_from),
             assignment("master_addr", plan.start.address or master_address(pods, name_of(place))),
             assignment("master_port", master_port(plan, place)),
+            assignment("hang_seconds", "" if hang is None else round(hang)),
+            assignment("iteration_line", watch.iteration_line),
+            assignment("rank_log", watch.rank_log.replace("{rank}", "*")),
         ]
         files = node_files(plan, inside, rank_from=rank_from)
         files.append(rendered_file(inside, "pod.sh", head, ("common", "checkpoint", "pod")))

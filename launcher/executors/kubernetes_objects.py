@@ -28,11 +28,21 @@ _RING_FOLDER = "/user/serverid/devindex/config"
 _KUEUE = "kueue.x-k8s.io/queue-name"
 # Volcano: name of the task, as platforms' variables (VC_WORKER_HOSTS) have it.
 _TASK = "worker"
-# Kubeflow Trainer: name of the runtime's replicated job and container.
+# Kubeflow Trainer: name of the runtime's replicated job and container; likewise in a JobSet.
 _NODE = "node"
 
-RANK_FROM = {"job": "JOB_COMPLETION_INDEX", "trainjob": "PET_NODE_RANK", "volcano": "VC_TASK_INDEX"}
-RESOURCES = {"job": "job.batch", "trainjob": "trainjob.trainer.kubeflow.org", "volcano": "job.batch.volcano.sh"}
+RANK_FROM = {
+    "job": "JOB_COMPLETION_INDEX",
+    "jobset": "JOB_COMPLETION_INDEX",
+    "trainjob": "PET_NODE_RANK",
+    "volcano": "VC_TASK_INDEX",
+}
+RESOURCES = {
+    "job": "job.batch",
+    "jobset": "jobset.jobset.x-k8s.io",
+    "trainjob": "trainjob.trainer.kubeflow.org",
+    "volcano": "job.batch.volcano.sh",
+}
 
 
 def name_of(place: Place) -> str:
@@ -48,10 +58,15 @@ def name_of(place: Place) -> str:
 def master_address(pods: Pods, name: str) -> str:
     """Return the name of the first pod; "" where the pod's own environment says it.
 
-    Source: Job v1, Indexed completion (JOB-INDEX.SUBDOMAIN); Volcano pkg/controllers/job/plugins/svc
-    (JOB-TASK-INDEX.JOB).
+    Source: Job v1, Indexed completion (JOB-INDEX.SUBDOMAIN); JobSet v1alpha2, network.enableDNSHostnames
+    (JOBSET-REPLICATED-JOB-POD.JOBSET); Volcano pkg/controllers/job/plugins/svc (JOB-TASK-INDEX.JOB).
     """
-    return {"job": f"{name}-0.{name}", "volcano": f"{name}-{_TASK}-0.{name}", "trainjob": ""}[pods.kind]
+    return {
+        "job": f"{name}-0.{name}",
+        "jobset": f"{name}-{_NODE}-0-0.{name}",
+        "volcano": f"{name}-{_TASK}-0.{name}",
+        "trainjob": "",
+    }[pods.kind]
 
 
 def master_port(plan: LaunchPlan, place: Place) -> int:
@@ -100,8 +115,27 @@ def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[
 
 def _indexed_job(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
     """Return an Indexed Job: the first failure ends all pods."""
-    count = len(plan.nodes)
+    spec = _indexed(plan, pods, name, env, {"subdomain": name})
+    return _queued(pods, _object(pods, name, place, "batch/v1", "Job", {"spec": spec}))
+
+
+def _jobset(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
+    """Return a JobSet of one Indexed Job: a failure starts all pods again; one that took too long is not."""
+    overdue = {"name": "overdue", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
+    policy: Object = {"maxRestarts": plan.start.max_restarts, **({"rules": [overdue]} if pods.deadline else {})}
     spec: Object = {
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "failurePolicy": policy,
+        "replicatedJobs": [
+            {"name": _NODE, "replicas": 1, "template": {"spec": _indexed(plan, pods, name, env, {})}},
+        ],
+    }
+    return _queued(pods, _object(pods, name, place, "jobset.x-k8s.io/v1alpha2", "JobSet", {"spec": spec}))
+
+
+def _indexed(plan: LaunchPlan, pods: Pods, name: str, env: list[Object], network: Object) -> Object:
+    count = len(plan.nodes)
+    return {
         "completions": count,
         "parallelism": count,
         "completionMode": "Indexed",
@@ -109,10 +143,13 @@ def _indexed_job(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: lis
         **({"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}),
         "template": {
             "metadata": _metadata(pods, name),
-            "spec": {"subdomain": name, "restartPolicy": "Never", **_pod(pods, name, env)},
+            "spec": {**network, "restartPolicy": "Never", **_pod(pods, name, env)},
         },
     }
-    job = _object(pods, name, place, "batch/v1", "Job", {"spec": spec})
+
+
+def _queued(pods: Pods, job: Object) -> Object:
+    """Return the job as Kueue wants it, where a queue is named."""
     if pods.queue:
         job["metadata"]["labels"][_KUEUE] = pods.queue
     return job
@@ -139,13 +176,11 @@ def _volcano(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Ob
         **({"queue": pods.queue} if pods.queue else {}),
         **({"priorityClassName": pods.priority_class} if pods.priority_class else {}),
         "plugins": {"svc": ["--publish-not-ready-addresses=true"], "env": []},
-        "maxRetry": again or 1,
+        # The job is failed once it was killed this often: one more than it starts again (state/restarting.go).
+        "maxRetry": again + 1,
         "policies": [{"events": ["PodFailed", "PodEvicted"], "action": action}],
         "tasks": [task],
     }
-    if pods.deadline:
-        for each in (task["template"]["spec"],):  # type: ignore[index]
-            each["activeDeadlineSeconds"] = pods.deadline
     return _object(pods, name, place, "batch.volcano.sh/v1alpha1", "Job", {"spec": spec})
 
 
@@ -182,14 +217,12 @@ def _trainjob(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[O
             {"manager": "launch", "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": replicated}}}}
         ],
     }
-    job = _object(pods, name, place, "trainer.kubeflow.org/v1alpha1", "TrainJob", {"spec": spec})
-    if pods.queue:
-        job["metadata"]["labels"][_KUEUE] = pods.queue
-    return job
+    return _queued(pods, _object(pods, name, place, "trainer.kubeflow.org/v1alpha1", "TrainJob", {"spec": spec}))
 
 
 _STARTED: Mapping[str, Callable[[LaunchPlan, Pods, str, Place, list[Object]], Object]] = {
     "job": _indexed_job,
+    "jobset": _jobset,
     "volcano": _volcano,
     "trainjob": _trainjob,
 }

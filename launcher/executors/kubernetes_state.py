@@ -23,6 +23,8 @@ _LOG_SECONDS = 120
 # Exit codes of SIGTERM and SIGKILL: how pods end once another one has failed.
 _ENDED_BY_OTHERS = (143, 137)
 _NUMBER = re.compile(r"-(\d+)(?:-[a-z0-9]{5})?$")
+# Which attempt of the whole job a pod belongs to; Source: JobSet pkg/constants, Volcano batch/v1alpha1 labels.go.
+_ATTEMPT = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
 _INDEX = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index")
 # Volcano's JobPhase (batch/v1alpha1 job.go).
 _PHASES = {
@@ -40,6 +42,7 @@ class Pod:
 
     Attributes:
         node: rank of the node that it is.
+        attempt: how often all pods were started before it.
         phase: as Kubernetes says: Pending, Running, Succeeded, Failed, Unknown.
         why: why it waits, or ended.
         code: exit code of its container; None while it runs.
@@ -50,6 +53,7 @@ class Pod:
     name: str
     node: int
     phase: str
+    attempt: int = 0
     why: str = ""
     code: int | None = None
     at: float = 0.0
@@ -87,7 +91,7 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
     ended = sorted((pod for pod in pods if pod.code is not None), key=lambda pod: pod.at)
     first = next((pod for pod in ended if pod.code), None)
     for pod in ended:
-        file = folder / RUN / EXITS / f"0.{pod.node}"
+        file = folder / RUN / EXITS / f"{pod.attempt}.{pod.node}"
         if file.exists():
             continue
         by_others = pod is not first and pod.code in _ENDED_BY_OTHERS
@@ -162,12 +166,15 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _of_conditions(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return state and reason of a Job or TrainJob; "" while it goes on. Source: batch/v1 JobConditionType."""
+    """Return state and reason of a Job, TrainJob or JobSet; "" while it goes on.
+
+    Source: batch/v1 JobConditionType; jobset v1alpha2 JobSetConditionType.
+    """
     for condition in status.get("conditions", ()):
         if condition.get("status") != "True":
             continue
         said = ": ".join(filter(None, (condition.get("reason", ""), condition.get("message", ""))))
-        if condition["type"] == "Complete":
+        if condition["type"] in ("Complete", "Completed"):
             return "done", ""
         if condition["type"] == "Failed":
             return "failed", said
@@ -191,6 +198,7 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
     return Pod(
         name=metadata["name"],
         node=_node(metadata),
+        attempt=int(next((text for name in _ATTEMPT if (text := _told(metadata).get(name, "")).isdigit()), 0)),
         phase=status.get("phase", "Unknown"),
         why=_why(status),
         code=ended[0]["exitCode"] if ended else None,
@@ -200,12 +208,16 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
 
 
 def _node(metadata: Mapping[str, Any]) -> int:
-    told = {**metadata.get("labels", {}), **metadata.get("annotations", {})}
+    told = _told(metadata)
     text = next((told[name] for name in _INDEX if name in told), None)
     if text is None:
         found = _NUMBER.search(metadata["name"])
         text = found[1] if found else "0"
     return int(text)
+
+
+def _told(metadata: Mapping[str, Any]) -> dict[str, str]:
+    return {**metadata.get("labels", {}), **metadata.get("annotations", {})}
 
 
 def _why(status: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, claim, resolved, write, write_as_is
 from launcher.executors.guard import Guard
 from launcher.executors.output import Output
-from launcher.executors.port import on_free_port
+from launcher.executors.port import is_free, on_free_port
 from launcher.executors.processes import Process, descendants, identified, kill_all
 from launcher.executors.progress import Progress, last_checkpoint
 from launcher.executors.record import write_exit, write_status
@@ -76,7 +76,8 @@ def check(plan: LaunchPlan) -> None:
     """Look for everything that would keep a plan from starting here; nothing is written.
 
     Raises:
-        CannotStart: several nodes, a reference that is not set, a program that is not there, an output folder in use.
+        CannotStart: several nodes, a reference that is not set, a program that is not there, a taken port that the user
+            chose, an output folder in use.
     """
     if len(plan.nodes) != 1:
         raise CannotStart(
@@ -84,6 +85,9 @@ def check(plan: LaunchPlan) -> None:
             "launch dry-run --format shell writes the script to run on each of them"
         )
     check_commands(plan)
+    port = plan.start.port
+    if port is not None and not is_free(port):
+        raise CannotStart(f"port {port} is taken: choose another cluster.master_port, or none")
     check_free(Path(plan.output_dir))
 
 
@@ -231,7 +235,8 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
             if ended.code or ended.interrupted:
                 return ended, False
     progress = Progress(Path(plan.output_dir), run.plan.watch, run.plan.start.hang_seconds) if run.kept.own else None
-    node = plan.nodes[0] if run.kept.shared else on_free_port(plan.nodes[0])
+    chosen = run.kept.shared or plan.start.port is not None
+    node = plan.nodes[0] if chosen else on_free_port(plan.nodes[0])
     return _start(node, environ, run, progress)
 
 

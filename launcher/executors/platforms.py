@@ -13,6 +13,8 @@ class Platform:
         nodes, rank: number of nodes, and this node's place among them from 0; both must be set to recognise it.
         devices: processes or devices of a node; "": it does not say.
         master, port: address and port of node 0; "": it does not say.
+        job: what the platform calls the job, the same when it is started again; "": it does not say.
+        also: variables that must be set too; they tell it from another platform that uses the same names.
         hosts: list of all hosts, separated by commas, the first one node 0; or Slurm's compressed list.
         source: who documents them.
     """
@@ -24,6 +26,8 @@ class Platform:
     master: str = ""
     port: str = ""
     hosts: str = ""
+    job: str = ""
+    also: tuple[str, ...] = ()
     source: str
 
 
@@ -35,7 +39,17 @@ PLATFORMS = (
         devices="PET_NPROC_PER_NODE",
         master="PET_MASTER_ADDR",
         port="PET_MASTER_PORT",
-        source="Kubeflow Trainer v2 plug-in torch; training-operator 1.7 pkg/controller.v1/pytorch/envvar.go",
+        source="Kubeflow Trainer v2 pkg/constants (TorchEnv…); training-operator 1.7 controller.v1/pytorch/envvar.go",
+    ),
+    # Its workers count from 0 besides, without the master (VC_TASK_INDEX, VC_WORKER_NUM).
+    Platform(
+        title="Volcano with its plug-in pytorch",
+        nodes="WORLD_SIZE",
+        rank="RANK",
+        master="MASTER_ADDR",
+        port="MASTER_PORT",
+        also=("VC_TASK_INDEX", "MASTER_ADDR"),
+        source="Volcano pkg/controllers/job/plugins/distributed-framework/pytorch/pytorch.go",
     ),
     Platform(
         title="ModelArts",
@@ -43,14 +57,14 @@ PLATFORMS = (
         rank="VC_TASK_INDEX",
         devices="MA_NUM_GPUS",
         hosts="VC_WORKER_HOSTS",
-        source="Huawei Cloud ModelArts, environment variables of a training container",
+        source="support.huaweicloud.com/usermanual-standard-modelarts/develop-modelarts-0104.html, table 2",
     ),
     Platform(
         title="Volcano",
         nodes="VC_WORKER_NUM",
         rank="VC_TASK_INDEX",
         hosts="VC_WORKER_HOSTS",
-        source="Volcano job plug-ins env and svc, for a task called worker",
+        source="Volcano pkg/controllers/job/plugins/{env,svc} (VC_TASK_INDEX, VC_%s_NUM, VC_%s_HOSTS), task worker",
     ),
     Platform(
         title="Volcengine ML platform",
@@ -59,6 +73,7 @@ PLATFORMS = (
         devices="MLP_WORKER_GPU",
         master="MLP_WORKER_0_HOST",
         port="MLP_WORKER_0_PORT",
+        job="MLP_TASK_ID",
         source="volcengine.com/docs/6459/75329",
     ),
     Platform(
@@ -66,6 +81,7 @@ PLATFORMS = (
         nodes="SLURM_NNODES",
         rank="SLURM_NODEID",
         hosts="SLURM_JOB_NODELIST",
+        job="SLURM_JOB_ID",
         source="Slurm srun(1), OUTPUT ENVIRONMENT VARIABLES",
     ),
     Platform(
@@ -78,17 +94,20 @@ PLATFORMS = (
         source="the options of torchrun as variables, as scripts of Megatron-LM and ms-swift name them",
     ),
     Platform(
-        title="PAI or PyTorchJob (RANK and WORLD_SIZE of nodes)",
+        title="PAI, Baige or PyTorchJob (RANK and WORLD_SIZE of nodes)",
         nodes="WORLD_SIZE",
         rank="RANK",
         devices="NPROC_PER_NODE",
         master="MASTER_ADDR",
         port="MASTER_PORT",
-        source="PAI DLC, built-in environment variables; training-operator before 1.7",
+        source="alibabacloud.com/help/en/pai/general-environment-variables; cloud.baidu.com/doc/AIHC/s/mm346i20k; "
+        "training-operator before 1.7 pkg/controller.v1/pytorch/envvar.go",
     ),
 )
 
 
 def recognised(environ: Mapping[str, str]) -> Platform | None:
     """Return the platform whose variables are set; None if none's are."""
-    return next((each for each in PLATFORMS if environ.get(each.nodes) and environ.get(each.rank)), None)
+    return next(
+        (each for each in PLATFORMS if all(environ.get(name) for name in (each.nodes, each.rank, *each.also))), None
+    )

@@ -14,7 +14,7 @@ def on_free_port(node: NodePlan) -> NodePlan:
     """Return the node with a free port in place of a rendezvous port that is taken; no other number is touched."""
     places = [place for index in range(len(node.argv)) if (place := _place(index, node.argv))]
     taken = places[0][1] if places else node.env.get(_VARIABLE)
-    if taken is None or not taken.isdigit() or _is_free(int(taken)):
+    if taken is None or not taken.isdigit() or is_free(int(taken)):
         return node
     free = _free_port()
     argv = list(node.argv)
@@ -53,7 +53,8 @@ def _place(index: int, argv: tuple[str, ...]) -> tuple[int, str] | None:
     return (index + 1, argv[index + 1]) if index + 1 < len(argv) else None
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Tell whether nobody listens to a port here."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -20,11 +20,13 @@ class Observed:
         state: one of STATES; "": it knows nothing (any more), so the run directory must tell.
         why: words of its own (a reason to wait, an exit state).
         nodes: names of the machines.
+        asked: False: it could not be asked just now, and `why` says why; that alone ends nothing.
     """
 
     state: str
     why: str = ""
     nodes: tuple[str, ...] = ()
+    asked: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,9 +140,14 @@ def head_of(plan: LaunchPlan, place: Place, grace: int) -> list[str]:
 
 
 def _first_path(plan: LaunchPlan) -> str:
-    """Return the folder of the job's Python: its scripts (torchrun) are found though no environment is activated."""
+    """Return the folder of the job's Python: its scripts (torchrun) are found though no environment is activated.
+
+    In a container it is the image that says which Python there is, unless the user does; then "".
+    """
     python = plan.start.python
-    return os.path.dirname(python if python and "/" in python else sys.executable)
+    if python and "/" in python:
+        return os.path.dirname(python)
+    return "" if plan.start.container else os.path.dirname(sys.executable)
 
 
 def _commands(plan: LaunchPlan, place: Place, name: str) -> PlanFile:

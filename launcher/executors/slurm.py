@@ -1,5 +1,6 @@
 """Submits a plan to Slurm: one task per node, static rendezvous; state from plain-text squeue and scontrol."""
 
+import os
 import re
 import shlex
 import shutil
@@ -7,13 +8,16 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from launcher.executors.carried import carried_names
 from launcher.executors.failure import CannotStart
 from launcher.executors.protocol import Observed, Submitted, Together
 from launcher.executors.render import Place, array, assignment, conductor_file, node_files
 from launcher.plan import LaunchPlan, PlanFile
 
 SCRIPT = "job.sbatch"
-_SECONDS = 60
+_SECONDS, _LOOK_SECONDS = 60, 20
+# What squeue says of a job that it does not know any more; anything else says nothing of the job.
+_FORGOTTEN = ("Invalid job id specified",)
 # Below the time between SIGTERM and SIGKILL (KillWait, 30 s unless the site says otherwise), so that nodes
 # can still write how they ended.
 _GRACE_SECONDS = 20
@@ -49,6 +53,7 @@ class Slurm:
         for name in ("sbatch", "squeue", "scancel"):
             if shutil.which(name) is None:
                 raise CannotStart(f"there is no {name} on the PATH: this machine does not submit to Slurm")
+        _check_container(plan)
         done = _call(["sbatch", "--test-only", *plan.start.batch_options, "--wrap", "true"])
         if done.returncode:
             raise CannotStart(f"Slurm refuses the job: {_words(done)}")
@@ -66,6 +71,7 @@ class Slurm:
         first = [f"#SBATCH {_option(option)}" for option in options]
         head = ["unset LAUNCH_ATTACHED", array("srun", ["srun", *_container(plan, place)])]
         head.append(assignment("requeue", "yes" if "--requeue" in start.batch_options else ""))
+        head.append(array("carry", carried_names(plan) if start.container else ()))
         head.append('srun+=(${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})')
         grace = _GRACE_SECONDS
         conductor = conductor_file(plan, place, SCRIPT, "slurm", first=first, head=head, grace=grace)
@@ -109,11 +115,13 @@ class Slurm:
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Ask squeue, then scontrol; a job that both have forgotten is told by its run directory."""
         place = _cluster(handle)
-        done = _call(["squeue", *place, "-h", "-j", handle["job"], "-t", "all", "-o", "%T|%r|%N"])
+        done = _call(["squeue", *place, "-h", "-j", handle["job"], "-t", "all", "-o", "%T|%r|%N"], _LOOK_SECONDS)
+        if done.returncode and not any(sign in done.stderr for sign in _FORGOTTEN):
+            return Observed(state="", why=f"Slurm cannot be asked: {_words(done)}", asked=False)
         if done.returncode == 0 and done.stdout.strip():
             state, why, nodes = (*done.stdout.strip().splitlines()[-1].split("|"), "", "")[:3]
         else:
-            done = _call(["scontrol", *place, "-o", "show", "job", handle["job"]])
+            done = _call(["scontrol", *place, "-o", "show", "job", handle["job"]], _LOOK_SECONDS)
             fields = dict(_FIELD.findall(done.stdout)) if done.returncode == 0 else {}
             state, why, nodes = (fields.get(name, "") for name in ("JobState", "Reason", "NodeList"))
         why = "" if why in ("None", "(null)") else why
@@ -142,13 +150,39 @@ def _option(option: str) -> str:
 
 
 def _container(plan: LaunchPlan, place: Place) -> list[str]:
-    """Return srun's options for a container; needs the Pyxis plug-in."""
+    """Return srun's options for a container; needs the Pyxis plug-in.
+
+    The launch folder and the run's own lie in it where they lie outside, writable; what the image sets must not hide
+    what the launcher sets (`shell/slurm.sh` names these variables).
+
+    Raises:
+        CannotStart: a folder whose name no mount can have.
+    """
     start = plan.start
     if start.container is None:
         return []
-    mounts = dict.fromkeys([f"{place.launch_dir}:{place.launch_dir}", f"{place.folder}:{place.folder}"])
-    mounts |= dict.fromkeys(start.container_mounts)
+    # A folder below another one that is mounted is there already.
+    own = [place.launch_dir] if _within(place.folder, place.launch_dir) else [place.launch_dir, place.folder]
+    for folder in own:
+        if any(sign in folder for sign in " ,:"):
+            raise CannotStart(f"{folder} cannot be mounted into a container: its name has a space, a comma or a colon")
+    mounts = dict.fromkeys([*(f"{folder}:{folder}" for folder in own), *start.container_mounts])
     return [f"--container-image={start.container}", f"--container-mounts={','.join(mounts)}"]
+
+
+def _check_container(plan: LaunchPlan) -> None:
+    if plan.start.container is None:
+        return
+    _container(plan, Place(id="", folder=os.path.abspath(plan.output_dir), launch_dir=os.getcwd()))
+    if "--container-image" not in _call(["srun", "--help"]).stdout:
+        raise CannotStart(
+            "cluster.container needs Pyxis, and srun here has no --container-image: "
+            "https://github.com/NVIDIA/pyxis/wiki/Installation, or leave out cluster.container"
+        )
+
+
+def _within(folder: str, parent: str) -> bool:
+    return f"{folder}/".startswith(f"{parent.rstrip('/')}/")
 
 
 def _cluster(handle: Mapping[str, Any]) -> list[str]:
@@ -162,10 +196,12 @@ def _expanded(nodes: str) -> tuple[str, ...]:
     return tuple(done.stdout.split()) if done.returncode == 0 else (nodes,)
 
 
-def _call(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+def _call(words: Sequence[str], seconds: float = _SECONDS) -> "subprocess.CompletedProcess[str]":
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 127, "", f"{words[0]} gave no answer within {seconds:.0f} s")
+    except OSError as error:
         return subprocess.CompletedProcess(words, 127, "", str(error))
 
 

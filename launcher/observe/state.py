@@ -72,6 +72,9 @@ def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
     executor = get_executor(record.executor)
     if executor is not None and not executor.foreground:
         seen = executor.observe(record.handle)
+        if not seen.asked:
+            state = written or "queued"
+            return state, "" if state in ENDED else f"as it was last seen; {seen.why}", seen.nodes
         if seen.state in ("queued", "running"):
             return seen.state, seen.why, seen.nodes
         if written in ENDED:

@@ -10,6 +10,8 @@ from tests.cluster.machines import Site, lacking, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
 
+STUB = Path(__file__).parent / "stub"
+
 
 def status(site: Site, run: str = "qwen3_8b-1") -> dict[str, object]:
     return site.launch("status", run, "--json").json  # type: ignore[no-any-return]
@@ -140,6 +142,29 @@ def test_slurms_own_refusal_is_passed_on_and_nothing_is_written(site: Site, case
     assert site.launch("ps", "--json").json == []
 
 
+def test_a_container_gets_the_files_and_what_the_launcher_sets(site: Site):
+    """A stand-in for srun with Pyxis, whose image sets variables of its own, starts the tasks by the real srun."""
+    site.program('echo "port $MASTER_PORT home $HF_HOME"; step 1')
+    environ = {"PATH": f"{STUB}:{site.environ['PATH']}", "SRUN_SEEN": f"{site.folder}/seen", "HF_HOME": "/mine"}
+    words = [*site.words("slurm"), "cluster.container=reg#img:1", "cluster.container_mounts=[/usr:/usr:ro]"]
+    done = site.launch("run", *words, "--wait", env=environ)
+    assert done.code == 0, (done, site.log(0))
+    seen = json.loads((site.folder / "seen").read_text())
+    assert seen["--container-image"] == "reg#img:1"
+    assert seen["--container-mounts"] == f"{site.folder}:{site.folder},/usr:/usr:ro"
+    assert "home /mine" in site.log(1)
+    assert "port 1 " not in site.log(1)
+    assert {"MASTER_ADDR", "MASTER_PORT", "ATTEMPT", "HF_HOME"} <= set(seen["--container-env"].split(","))
+
+
+def test_a_container_without_the_plug_in_is_refused(site: Site):
+    site.program("step 1")
+    done = site.launch("run", *site.words("slurm"), "cluster.container=img")
+    assert done.code == 1, done
+    assert "srun here has no --container-image" in done.err
+    assert not (site.folder / "out").exists()
+
+
 def test_a_taken_port_is_avoided(site: Site):
     site.program("step 1")
     listen = (
@@ -152,10 +177,14 @@ def test_a_taken_port_is_avoided(site: Site):
     assert port >= 20200
 
 
-def test_a_sweep_is_one_array(site: Site):
+@pytest.mark.parametrize("launcher", ["", "hydra/launcher=submitit_slurm"], ids=["own", "submitit"])
+def test_a_sweep_is_one_array(site: Site, launcher: str):
+    if launcher:
+        pytest.importorskip("submitit")
     site.program('echo "lr $*" | grep -o "learning_rate [^ ]*\\|--lr [^ ]*"; step 1')
     words = [word for word in site.words("slurm") if not word.startswith("output_dir")]
-    done = site.launch("run", "-m", *words, "optimizer.lr=1e-4,2e-4,3e-4", "cluster.array_limit=2", "--json")
+    more = [launcher, "hydra.launcher.array_parallelism=2"] if launcher else ["cluster.array_limit=2"]
+    done = site.launch("run", "-m", *words, "optimizer.lr=choice(1e-4,2e-4,3e-4)", *more, "--json")
     assert done.code == 0, done
     jobs = [tree["handle"]["job"] for tree in done.json]
     assert len({job.partition("_")[0] for job in jobs}) == 1
@@ -163,10 +192,62 @@ def test_a_sweep_is_one_array(site: Site):
     wait_until(lambda: all(row["state"] == "done" for row in site.launch("ps", "--json").json), 60)
     rates = [(Path(tree["output_dir"]) / "logs" / "node0.log").read_text() for tree in done.json]
     assert len(set(rates)) == 3
+    assert all((Path(tree["output_dir"]) / "logs" / "node1.log").exists() for tree in done.json)
+
+
+def test_one_job_of_a_sweep_is_stopped_and_the_others_go_on(site: Site):
+    pytest.importorskip("submitit")
+    site.program("trap 'sleep 1; touch saved.$RANDOM; exit 0' TERM; step 1; for _ in $(seq 40); do sleep 0.2; done")
+    words = [word for word in site.words("slurm", 1) if not word.startswith("output_dir")]
+    done = site.launch("run", "-m", *words, "optimizer.lr=1e-4,2e-4", "hydra/launcher=submitit_slurm", "--json")
+    assert done.code == 0, done
+    first, second = (tree["id"] for tree in done.json)
+    log = Path(done.json[0]["output_dir"]) / "logs" / "node0.log"
+    wait_until(lambda: log.exists() and "iteration" in log.read_text())
+    assert site.launch("stop", first).code == 0
+    wait_until(lambda: status(site, first)["state"] == "stopped", 60)
+    assert list(site.folder.glob("saved.*")), "ranks had their time to save"
+    wait_until(lambda: status(site, second)["state"] == "done", 60)
+    wait_until(lambda: not site.left(), 20)
+
+
+def test_a_sweep_that_submitit_cannot_submit_leaves_nothing(site: Site):
+    pytest.importorskip("submitit")
+    site.program("step 1")
+    words = [*site.words("slurm"), "optimizer.lr=1e-4,2e-4", "hydra/launcher=submitit_slurm"]
+    done = site.launch("run", "-m", *words, "hydra.launcher.array_parallelism=1", "hydra.launcher.wckey=x")
+    assert done.code == 2
+    assert "hydra.launcher.wckey" in done.err
+    short = site.launch("run", "-m", *words, 'cluster.sbatch_options=["-x n3"]')
+    assert short.code == 1, short
+    assert "long options only" in short.err
+    assert not (site.folder / "out").exists()
+    assert site.launch("ps", "--json").json == []
+
+
+def unreachable(site: Site) -> dict[str, str]:
+    """Return the environment in which nobody answers for Slurm."""
+    text = (site.machines.root / "slurm.conf").read_text()
+    conf = site.folder / "dead.conf"
+    conf.write_text("\n".join("SlurmctldPort=1" if "SlurmctldPort" in line else line for line in text.splitlines()))
+    return {"SLURM_CONF": str(conf)}
 
 
 def test_a_forgotten_job_is_told_by_its_directory(site: Site):
     site.program("step 1")
     assert site.launch("run", *site.words("slurm"), "--wait").code == 0
-    shown = site.launch("status", "out", "--json", env={"PATH": "/usr/bin:/bin", "SLURM_CONF": "/none"})
+    shown = site.launch("status", "out", "--json", env=unreachable(site))
     assert shown.json["state"] == "done"
+
+
+def test_a_controller_that_does_not_answer_ends_no_job(site: Site):
+    site.program("step 1; while [ ! -e go ]; do sleep 0.2; done")
+    assert site.launch("run", *site.words("slurm")).code == 0
+    wait_until(lambda: status(site)["state"] == "running")
+    shown = site.launch("status", "out", "--json", env=unreachable(site))
+    assert shown.json["state"] == "running"
+    assert "as it was last seen; Slurm cannot be asked" in shown.json["why"]
+    (row,) = site.launch("ps", "--json", env=unreachable(site)).json
+    assert row["state"] == "running"
+    (site.folder / "go").touch()
+    wait_until(lambda: status(site)["state"] == "done")

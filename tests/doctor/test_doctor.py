@@ -114,6 +114,36 @@ def test_every_backend_says_what_it_needs_and_who_says_so(name: str):
         assert {requirement.partition(":")[2] for requirement in requirements_of(backend, version)} <= known, version
 
 
+# backend, its version, thing, version of it that upstream names, one that it does not
+MATRIX = (
+    ("mindspeed", "26.1.0", "cann", "9.1.0", "8.2.RC1"),
+    ("mindspeed", "26.1.0", "torch_npu", "2.7.1.post8", "2.8.0"),
+    ("mindspeed", "26.1.0", "transformers", "5.2.0", "4.57.1"),
+    ("mindspeed", "2.1.0", "torch", "2.6.0", "2.7.1"),
+    ("mindspeed", "2.1.0", "MEGATRON_LM_PATH", "0.8.0", "0.12.1"),
+    ("mindspeed", "2.1.0", "transformers", "4.57.1", "5.2.0"),
+    ("mindspeed", "master", "MEGATRON_LM_PATH", "0.12.1", "0.8.0"),
+    ("mindformers", "1.6.0", "mindspore", "2.7.0rc1", "2.9.0"),
+    ("mindformers", "1.6.0", "datasets", "2.18.0", "4.0.0"),
+    ("mindformers", "2.1.0", "mindspore", "2.11.0", "2.7.2"),
+    ("mindformers", "2.1.0", "transformers", "5.3.0", "4.57.1"),
+    ("megatron", "4.6.0", "mcore_bridge", "1.6.5", "1.0.2"),
+    ("megatron", "4.6.0", "cann", "9.0.0", "8.3.RC1"),
+    ("megatron", "4.0.0", "transformers", "5.2.0", "5.3.0"),
+    ("megatron", "3.6.4", "peft", "0.15.2", "0.17.0"),
+    ("megatron_lm", "0.16.1", "torch", "2.6.0", "2.5.1"),
+)
+
+
+@pytest.mark.parametrize("case", MATRIX, ids=[" ".join(case[:3]) for case in MATRIX])
+def test_the_matrix_is_upstream_s(case: tuple[str, str, str, str, str]):
+    name, version, thing, right, wrong = case
+    found = [each for each in get_backend(name).support if each.name == thing and each.holds(version, "npu")]
+    assert len(found) == 1
+    assert fits(right, found[0].wanted)
+    assert not fits(wrong, found[0].wanted)
+
+
 # -- devices, addresses, disk
 
 

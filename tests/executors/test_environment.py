@@ -61,6 +61,28 @@ TOLD = {
         {"VC_WORKER_NUM": "2", "VC_TASK_INDEX": "1", "VC_WORKER_HOSTS": "j-worker-0.j,j-worker-1.j"},
         ("j-worker-0.j", "20001"),
     ),
+    "Volcano's pytorch plug-in": (
+        {
+            "VC_WORKER_NUM": "1",
+            "VC_TASK_INDEX": "0",
+            "VC_WORKER_HOSTS": "j-worker-0.j",
+            "WORLD_SIZE": "2",
+            "RANK": "1",
+            "MASTER_ADDR": "j-master-0.j",
+            "MASTER_PORT": "23456",
+        },
+        ("j-master-0.j", "23456"),
+    ),
+    "Volcengine": (
+        {
+            "MLP_WORKER_NUM": "2",
+            "MLP_ROLE_INDEX": "1",
+            "MLP_WORKER_GPU": "8",
+            "MLP_WORKER_0_HOST": "10.1.0.1",
+            "MLP_WORKER_0_PORT": "9006",
+        },
+        ("10.1.0.1", "9006"),
+    ),
     "Slurm": (
         {"SLURM_NNODES": "2", "SLURM_NODEID": "1", "SLURM_JOB_NODELIST": "gpu[03-04]"},
         ("gpu03", "20001"),

@@ -24,7 +24,7 @@ from tests.conftest import make_job
 load()
 PLACE = Place(id="Qwen3_8b-2", folder="/shared/it's here/out", launch_dir="/shared/it's here")
 SCHEMAS = Path(__file__).parent / "schemas"
-KINDS = ("job", "trainjob", "volcano")
+KINDS = ("job", "jobset", "trainjob", "volcano")
 # Everything that a site may ask for.
 SITE: dict[str, Any] = {
     "container": "registry.example/megatron:1",
@@ -62,7 +62,9 @@ def job_of(kind: str, nodes: int = 2, device: str = "cuda", **cluster: object) -
     return make_job({"cluster": known, "hardware": {"device": device}})
 
 
-def plan(kind: str, nodes: int = 2, *, max_restarts: int = 0, words: int = 1, **cluster: Any) -> LaunchPlan:
+def plan(
+    kind: str, nodes: int = 2, *, max_restarts: int = 0, hang: float | None = None, words: int = 1, **cluster: Any
+) -> LaunchPlan:
     job = job_of(kind, nodes, **{"container": "i:1", **cluster})
 
     def node(rank: int, *more: str) -> NodePlan:
@@ -78,6 +80,7 @@ def plan(kind: str, nodes: int = 2, *, max_restarts: int = 0, words: int = 1, **
             name="x",
             devices_per_node=8,
             max_restarts=max_restarts,
+            hang_seconds=hang,
             pods=pods_of(job, native=True),
         ),
         resume=LaunchPlan(nodes=tuple(node(rank, "--load", "${LAUNCH_RESUME}") for rank in range(nodes))),
@@ -112,9 +115,14 @@ def strict(schema: Any) -> Any:
 
 def check(tree: dict[str, Any]) -> list[str]:
     group = tree["apiVersion"].partition("/")[0]
-    own = {"trainer.kubeflow.org": "trainjob", "batch.volcano.sh": "volcano"}.get(group)
+    own = {"trainer.kubeflow.org": "trainjob", "batch.volcano.sh": "volcano", "jobset.x-k8s.io": "jobset"}.get(group)
     if own is not None:
-        return faults(tree, json.loads((SCHEMAS / f"{own}.json").read_text()))
+        inside = [
+            {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, **each["template"]}
+            for each in tree["spec"].get("replicatedJobs", ())
+        ]
+        found = [text for job in inside for text in check(job)]
+        return [*faults(tree, json.loads((SCHEMAS / f"{own}.json").read_text())), *found]
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     try:
         kubernetes_validate.validate(tree, kubernetes_validate.latest_version(), strict=True)
@@ -127,11 +135,11 @@ def check(tree: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("site", [{}, SITE], ids=["plain", "everything"])
 def test_manifests_are_what_the_published_schemas_take(kind, site):
     made = manifest(kind, **site)
-    assert [tree["kind"] for tree in made][-1] == {"trainjob": "TrainJob"}.get(kind, "Job")
+    assert [tree["kind"] for tree in made][-1] == {"trainjob": "TrainJob", "jobset": "JobSet"}.get(kind, "Job")
     assert {f"{tree['kind']}: {text}" for tree in made for text in check(tree)} == set()
 
 
-@pytest.mark.parametrize("kind", ["job", "volcano"])
+@pytest.mark.parametrize("kind", ["job", "jobset", "volcano"])
 def test_pods_on_the_node_s_network_or_of_a_priority_are_taken_too(kind):
     made = manifest(kind, host_network=True, priority_class="high", device="npu", rank_table=kind == "volcano")
     assert [text for tree in made for text in check(tree)] == []
@@ -154,6 +162,8 @@ def pod_of(tree: dict[str, Any]) -> dict[str, Any]:
         pod = runtime["template"]["spec"]["template"]["spec"]
         trainer = {**spec["trainer"], "resources": spec["trainer"].get("resourcesPerNode")}
         return {**pod, "containers": [{**pod["containers"][0], **trainer}]}
+    if "replicatedJobs" in spec:
+        return spec["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
     return spec["template"]["spec"]  # type: ignore[no-any-return]
 
 
@@ -207,11 +217,29 @@ def test_ascend_s_rank_table_is_the_controller_s_configmap():
     ]
 
 
-def test_volcano_starts_all_again_and_the_others_end():
-    assert manifest("volcano", max_restarts=3)[-1]["spec"]["maxRetry"] == 3
-    assert manifest("volcano", max_restarts=3)[-1]["spec"]["policies"][0]["action"] == "RestartJob"
-    assert manifest("volcano")[-1]["spec"]["policies"][0]["action"] == "TerminateJob"
+@pytest.mark.parametrize("restarts", [0, 1, 3])
+def test_all_pods_start_again_as_often_as_the_job_says(restarts):
+    """Volcano fails a job that was killed maxRetry times, so that it needs one more; JobSet counts restarts."""
+    volcano = manifest("volcano", max_restarts=restarts)[-1]["spec"]
+    assert volcano["maxRetry"] == restarts + 1
+    assert volcano["policies"][0]["action"] == ("RestartJob" if restarts else "TerminateJob")
+    assert manifest("jobset", max_restarts=restarts)[-1]["spec"]["failurePolicy"]["maxRestarts"] == restarts
+
+
+def test_a_failure_of_one_pod_ends_its_job_at_once():
     assert manifest("job")[-1]["spec"]["backoffLimit"] == 0
+    (job,) = manifest("jobset")[-1]["spec"]["replicatedJobs"]
+    assert job["template"]["spec"]["backoffLimit"] == 0
+    (rule,) = manifest("jobset", max_restarts=2, time_limit="10")[-1]["spec"]["failurePolicy"]["rules"]
+    assert (rule["action"], rule["onJobFailureReasons"]) == ("FailJobSet", ["DeadlineExceeded"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_watch_for_hangs_by_themselves(kind):
+    files = {Path(file.path).name: file.content for file in EXECUTOR.render(plan(kind, hang=90.0), PLACE)}
+    assert "hang_seconds=90" in files["pod.sh"]
+    assert "iteration_line='iteration +[0-9]+'" in files["pod.sh"]
+    assert files["pod.sh"] in {tree["kind"]: tree for tree in manifest(kind, hang=90.0)}["ConfigMap"]["data"].values()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -263,18 +291,21 @@ def test_all_that_a_site_may_ask_for_is_no_mistake(kind):
     assert list(_findings(job_of(kind, **SITE))) == []
 
 
-def test_a_kind_that_cannot_restart_is_refused():
-    job = job_of("job", container="i:1")
+@pytest.mark.parametrize("kind, says", [("job", "alone"), ("trainjob", "training runtime")])
+def test_a_kind_that_cannot_restart_is_refused(kind, says):
+    job = job_of(kind, container="i:1")
     job = replace(job, fault_tolerance=replace(job.fault_tolerance, max_restarts=2))
     (finding,) = _findings(job)
-    assert "cluster.kind=volcano can" in finding.message
+    assert says in finding.message
+    assert "cluster.kind=jobset" in finding.message
 
 
-def test_a_hang_that_nobody_would_see_is_refused():
-    job = job_of("volcano", container="i:1")
-    job = replace(job, fault_tolerance=replace(job.fault_tolerance, hang_minutes=5.0))
-    (finding,) = _findings(job)
-    assert "hang_minutes" in finding.message
+@pytest.mark.parametrize("kind", KINDS)
+def test_restarts_where_they_are_possible_and_hangs_everywhere_are_no_mistake(kind):
+    job = job_of(kind, container="i:1")
+    restarts = 2 if kind in ("jobset", "volcano") else 0
+    job = replace(job, fault_tolerance=replace(job.fault_tolerance, max_restarts=restarts, hang_minutes=5.0))
+    assert list(_findings(job)) == []
 
 
 def _findings(job: Job) -> Iterator[Any]:

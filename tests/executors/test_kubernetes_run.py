@@ -100,7 +100,7 @@ def wait_until(true: Callable[[], object], seconds: float = 40) -> None:
         time.sleep(0.3)
 
 
-@pytest.mark.parametrize("kind", ["job", "trainjob", "volcano"])
+@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano"])
 def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
     (cluster.state / "secrets/launch-secrets/HF_TOKEN").write_text(SECRET)
     cluster.program('step 1; [ "$HF_TOKEN" = ' + SECRET + ' ] && echo "the secret is there"; echo "[rank3] of it"')
@@ -143,16 +143,48 @@ def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
     assert cluster.launch("stop", "qwen3_8b-1").code == 1
 
 
-def test_volcano_starts_all_again_from_the_last_checkpoint(cluster: Cluster):
+@pytest.mark.parametrize("kind", ["jobset", "volcano"])
+def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: str):
     cluster.program(
         'step 1; if [ -z "$load" ]; then [ "$NODE_RANK" != 0 ] || { checkpoint 5; step 6; sleep 1; exit 3; };'
         'sleep 60; fi; [ -s "$load/latest_checkpointed_iteration.txt" ] || exit 9; step 10'
     )
-    done = cluster.launch("run", *cluster.words("volcano"), "fault_tolerance.max_restarts=1", "--wait", "--json")
+    done = cluster.launch("run", *cluster.words(kind), "fault_tolerance.max_restarts=1", "--wait", "--json")
     assert (done.code, done.json["state"]) == (0, "done"), done
     log = (cluster.folder / "out/logs/node1.log").read_text()
     assert "goes on from " in log
     assert "10/10" in log
+
+
+@pytest.mark.parametrize("kind", ["jobset", "volcano"])
+def test_restarts_are_counted(cluster: Cluster, kind: str):
+    cluster.program('echo once; [ "$NODE_RANK" = 1 ] || sleep 60; exit 5')
+    done = cluster.launch("run", *cluster.words(kind), "fault_tolerance.max_restarts=2", "--wait", "--json")
+    assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 5, "failed"), done
+    assert (cluster.folder / "out/logs/node1.log").read_text().count("once") == 3
+
+
+def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
+    cluster.program('if [ "$NODE_RANK" = 1 ]; then step 1; sleep 1; step 2; fi; sleep 305')
+    done = cluster.launch("run", *cluster.words(), "fault_tolerance.hang_minutes=0.05", "--wait", "--json")
+    assert (done.code, done.json["exit_code"], done.json["state"]) == (1, 124, "failed"), done
+    assert "no new iteration for" in (cluster.folder / "out/logs/node1.log").read_text()
+    assert "no new iteration for" not in (cluster.folder / "out/logs/node0.log").read_text()
+
+
+def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster):
+    cluster.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 305')
+    words = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait", "--json")
+    done = cluster.launch("run", *cluster.words("jobset"), *words)
+    assert (done.code, done.json["state"]) == (0, "done"), done
+
+
+def test_a_watched_pod_gives_ranks_time_to_save_and_loses_no_line(cluster: Cluster):
+    cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
+    assert cluster.launch("run", *cluster.words(), "fault_tolerance.hang_minutes=5").code == 0
+    wait_until(lambda: "iteration" in cluster.launch("logs", "qwen3_8b-1", "--rank", "8").out)
+    assert cluster.launch("stop", "qwen3_8b-1").code == 0
+    assert "saved" in (cluster.folder / "out/logs/node0.log").read_text()
 
 
 def test_a_job_that_waits_says_why(cluster: Cluster):
@@ -233,7 +265,8 @@ def test_the_real_megatron_core_trains_on_two_pods(cluster: Cluster):
     size = ("cluster.nodes=2", "cluster.devices_per_node=1", "cluster.container=example.invalid/megatron:1")
     batch = ("batch.global_batch_size=12", "batch.micro_batch_size=1", "batch.seq_length=64")
     steps = ("schedule.train_iters=6", "schedule.lr_warmup_iters=2", "checkpoint.save_interval=3", "output_dir=out")
-    job = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "cluster=kubernetes")
+    python = f"cluster.python={sys.executable}"  # the stand-in's pods have no image of their own
+    job = ("+recipe=tiny_qwen3", "backend=megatron_lm", "runtime=rehearsal", "cluster=kubernetes", python)
     done = cluster.launch("run", *job, *size, *batch, *steps, "--wait")
     assert done.code == 0, done
     assert "iteration 6/6" in done.out

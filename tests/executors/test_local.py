@@ -6,16 +6,18 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launcher.executors.failure import CannotStart
+from launcher.executors.files import Written, claim
 from launcher.executors.local import run
 from launcher.executors.processes import identified, kill_all
 from launcher.executors.stop import Stop
-from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan import LaunchPlan, NodePlan, PlanFile, Start
 from tests.conftest import ROOT
 
 
@@ -131,6 +133,19 @@ def test_a_taken_port_is_replaced_by_a_free_one(tmp_path):
     assert chosen != port
 
 
+def test_a_port_that_the_user_chose_is_taken_or_nothing_starts(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        made = plan(tmp_path / "out", "print('ran')", "--master_port", str(port))
+        made = replace(made, start=Start(port=port))
+        with pytest.raises(CannotStart, match=f"port {port} is taken"):
+            run(made)
+        assert not (tmp_path / "out").exists()
+    assert run(made).code == 0
+
+
 def test_only_the_port_is_replaced(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -194,6 +209,7 @@ while True: time.sleep(0.1)
 RUNNER = """
 import sys
 from pathlib import Path
+from launcher.executors.files import Written, claim
 from launcher.executors.local import run
 from launcher.plan import LaunchPlan, NodePlan
 ended = run(LaunchPlan(nodes=(NodePlan(rank=0, argv=(sys.executable, "-c", sys.argv[1])),), output_dir=sys.argv[2]))
@@ -302,3 +318,20 @@ def test_a_signal_during_the_start_reaches_the_process(tmp_path):
         stop.watch(process)
         assert process.wait(timeout=10) == -signal.SIGTERM
     assert stop.received == [signal.SIGTERM]
+
+
+def test_of_jobs_that_start_at_once_in_one_folder_one_has_it(tmp_path):
+    def one(folder: Path) -> Written | None:
+        written = Written()
+        try:
+            claim(folder, written)
+        except CannotStart:
+            return None
+        return written
+
+    for number in range(20):
+        with ThreadPoolExecutor(8) as pool:
+            (winner,) = [written for written in pool.map(one, [tmp_path / f"out{number}"] * 8) if written is not None]
+        assert [path.name for path in (tmp_path / f"out{number}").iterdir()] == ["run"]
+        winner.undo()
+        assert not (tmp_path / f"out{number}" / "run").exists()

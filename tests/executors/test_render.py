@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executors.failure import CannotStart
 from launcher.executors.registry import EXECUTORS, get_executor
 from launcher.executors.render import Place
+from launcher.executors.slurm import EXECUTOR
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 
 PLACE = Place(id="job-1", folder="/shared/it's here/out", launch_dir="/shared/it's here")
@@ -58,13 +60,36 @@ def test_the_port_is_found_at_the_start_unless_the_user_chose_it():
 
 def test_a_site_s_wishes_stand_in_the_batch_script():
     options = ("--nodes=2", "--partition=a b", "--gres=npu:8", "--exclusive")
-    text = rendered("slurm", 2, batch_options=options, container="img.sqsh", container_mounts=("/data:/data",))[
-        "job.sbatch"
-    ]
+    text = rendered("slurm", 2, batch_options=options)["job.sbatch"]
     for line in ("#SBATCH --partition='a b'", "#SBATCH --gres=npu:8", "#SBATCH --exclusive", "#SBATCH --comment=job-1"):
         assert line in text.splitlines()
-    assert "--container-image=img.sqsh" in text
     assert text.index("#SBATCH") < text.index("\nid=")
+    assert "srun=(srun)" in text
+
+
+# run directory, what is mounted beside the user's own folder
+MOUNTED = {
+    "below the launch folder": ("/shared/here/out", "/shared/here:/shared/here"),
+    "elsewhere": ("/runs/out", "/shared/here:/shared/here,/runs/out:/runs/out"),
+    "beside": ("/shared/here2", "/shared/here:/shared/here,/shared/here2:/shared/here2"),
+}
+
+
+@pytest.mark.parametrize("case", MOUNTED.values(), ids=MOUNTED.keys())
+def test_a_container_sees_the_launcher_s_files_and_the_user_s(case):
+    folder, mounts = case
+    place = Place(id="job-1", folder=folder, launch_dir="/shared/here")
+    made = plan(2, executor="slurm", container="reg#img:1", container_mounts=("/data:/data:ro",))
+    files = {Path(file.path).name: file.content for file in EXECUTOR.render(made, place)}
+    words = f"srun=(srun '--container-image=reg#img:1' --container-mounts={mounts},/data:/data:ro)"
+    assert words in files["job.sbatch"].splitlines()
+    assert "HF_HOME" in next(line for line in files["job.sbatch"].splitlines() if line.startswith("carry="))
+    assert "first_path=''" in files["node.sh"].splitlines(), "the image says which Python there is"
+
+
+def test_a_folder_that_no_mount_can_name_is_refused():
+    with pytest.raises(CannotStart, match="it's here cannot be mounted"):
+        rendered("slurm", 2, container="img.sqsh")
 
 
 @pytest.mark.parametrize("name", ["ssh", "slurm"])

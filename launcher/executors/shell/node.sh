@@ -35,7 +35,7 @@ stop() {
 trap stop TERM INT HUP
 
 cd "$launch_dir" || { say "$(hostname): $launch_dir is not there: every node needs the same folders"; exit 72; }
-export PATH="$first_path:$PATH"
+[ -z "$first_path" ] || export PATH="$first_path:$PATH"
 if [ "${LAUNCH_ATTACHED:-}" = 1 ]; then
   # Standard input first names variables, up to a dot; its end means that whoever started this is gone.
   exec 3<&0

@@ -1,4 +1,5 @@
-# -- nodes are tasks of a Slurm step; this script itself runs on the first node. Above stand also: srun (array), requeue (empty: no)
+# -- nodes are tasks of a Slurm step; this script itself runs on the first node. Above stand also: srun (array), requeue
+#    (empty: no), carry (names of variables that hold inside a container whatever its image sets; empty: there is none)
 mapfile -t hosts < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?this is a Slurm job: sbatch $run/job.sbatch}")
 if [ "${#hosts[@]}" -lt "$nodes" ]; then
   say "${#hosts[@]} nodes are allocated (${SLURM_JOB_NODELIST}), the job needs $nodes"
@@ -10,8 +11,17 @@ step=''
 first_port() { echo "${fixed_port:-$((20000 + SLURM_JOB_ID % 10000))}"; }
 master_port_on() { free_port "$1"; }
 
+# Pyxis: an image's own values win over those outside, unless a variable is named.
+container_env() {
+  local name names=MASTER_ADDR,MASTER_PORT,ATTEMPT,LAUNCH_RESUME
+  for name in "${carry[@]}"; do [ -z "${!name+x}" ] || names+=,$name; done
+  echo "$names"
+}
+
 start_nodes() {
-  "${srun[@]}" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
+  local inside=()
+  ((${#carry[@]} == 0)) || inside=(--container-env="$(container_env)")
+  "${srun[@]}" "${inside[@]}" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
     --output="$logs/node%n.log" --open-mode=append bash "$run/node.sh" </dev/null &
   step=$!
 }

@@ -1,0 +1,136 @@
+"""`-m`: one answer for each combination of swept values, for the verbs that start nothing; Hydra's own words for it."""
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.cli.options import print_json, show_mistakes, show_refusal
+from launcher.compose import ComposeError, sweep
+from launcher.compose.errors import Mistake
+from launcher.job.secret import without_secrets
+from launcher.pipeline import Refused
+from launcher.rehearse.refusal import RehearsalRefused
+
+SUBMITIT = "submitit_slurm"
+# Settings of Hydra's submitit launcher, and the fields that say the same here.
+_SETTINGS = {
+    "partition": "cluster.partition={}",
+    "account": "cluster.account={}",
+    "qos": "cluster.qos={}",
+    "constraint": "cluster.constraint={}",
+    "exclude": "cluster.exclude={}",
+    "gres": "cluster.gres={}",
+    "nodes": "cluster.nodes={}",
+    "gpus_per_node": "cluster.devices_per_node={}",
+    "cpus_per_task": "cluster.cpus_per_task={}",
+    "mem_gb": "cluster.memory={}G",
+    "timeout_min": "cluster.time_limit={}",
+    "array_parallelism": "cluster.array_limit={}",
+    "name": "name={}",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a verb says of one job: exit code, and what --json shows."""
+
+    code: int
+    tree: Any
+
+
+def add_option(made: ArgumentParser) -> None:
+    """Add -m to a verb."""
+    made.add_argument("-m", "--multirun", action="store_true", help="one answer for each combination (a=1,2 b=3,4)")
+
+
+def answered(options: Namespace, one: Callable[[Namespace], Answer]) -> int:
+    """Ask for the job of the command line, or with -m for each of a sweep; return the highest exit code.
+
+    Args:
+        one: answers for a single job; it prints for people unless --json was asked for.
+    """
+    if not options.multirun:
+        answer = one(options)
+        if options.json:
+            print_json(answer.tree)
+        return answer.code
+    combinations = sweep(options.overrides, options.config_dir)
+    trees, codes = [], []
+    for number, words in enumerate(combinations, start=1):
+        shown = without_secrets(words)
+        if not options.json:
+            print(f"# job {number} of {len(combinations)}: {' '.join(shown)}", flush=True)
+        answer = _caught(one, Namespace(**{**vars(options), "overrides": words, "number": number}))
+        tree = answer.tree if isinstance(answer.tree, dict) else {"result": answer.tree}
+        trees.append({"number": number, "overrides": shown, **tree})
+        codes.append(answer.code)
+        sys.stdout.flush()
+    if options.json:
+        print_json(trees)
+    return max(codes)
+
+
+def _caught(one: Callable[[Namespace], Answer], options: Namespace) -> Answer:
+    """Let one wrong job of a sweep be an answer, so that the others have theirs."""
+    try:
+        return one(options)
+    except ComposeError as error:
+        if not options.json:
+            show_mistakes(error, as_json=False)
+        mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in error.mistakes]
+        return Answer(code=2, tree={"ok": False, "mistakes": mistakes})
+    except (Refused, RehearsalRefused) as error:
+        findings = [error.finding] if isinstance(error, Refused) else list(error.findings)
+        if not options.json:
+            show_refusal(findings, as_json=False)
+        code = 2 if isinstance(error, Refused) else 1
+        return Answer(code=code, tree={"ok": False, "findings": [finding.as_tree() for finding in findings]})
+
+
+def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str]:
+    """Take Hydra's own settings out of the words of a sweep.
+
+    Args:
+        wait: the user wants to see the jobs' end.
+
+    Returns:
+        The words of the job, and the name of Hydra's launcher that was asked for; "": none.
+
+    Raises:
+        ComposeError: a launcher, sweeper or setting that has no meaning here.
+    """
+    rest: list[str] = []
+    launcher, mistakes = "", []
+    for word in words:
+        name, _, value = word.lstrip("+").partition("=")
+        if name == "hydra/launcher" and value in ("basic", SUBMITIT):
+            launcher = value if value == SUBMITIT else ""
+        elif name == "hydra/sweeper" and value == "basic":
+            continue
+        elif name.startswith("hydra.launcher.") and name.removeprefix("hydra.launcher.") in _SETTINGS:
+            rest.append(_SETTINGS[name.removeprefix("hydra.launcher.")].format(value))
+        elif name.startswith(("hydra/", "hydra.")):
+            mistakes.append(_no_meaning(name, word))
+        else:
+            rest.append(word)
+    if launcher and wait:
+        works = ("launch ps", "launch logs ID -f", "--wait without hydra/launcher=… (one after another)")
+        mistakes.append(Mistake(what=f"--wait: hydra/launcher={launcher} submits all jobs and returns", works=works))
+    if launcher and not any(word.startswith("cluster=") for word in rest):
+        rest.append("cluster=slurm")
+    if mistakes:
+        raise ComposeError(mistakes)
+    return rest, launcher
+
+
+def _no_meaning(name: str, word: str) -> Mistake:
+    works = {
+        "hydra/launcher": (f"hydra/launcher={SUBMITIT}", "hydra/launcher=basic (one after another)"),
+        "hydra/sweeper": ("hydra/sweeper=basic", "launch search (the best parallel strategy)"),
+        "hydra.sweep.dir": ("output_dir=…",),
+        "hydra.launcher.setup": ("cluster.setup=[…]",),
+        "hydra.launcher.additional_parameters": ("cluster.sbatch_options=[…]",),
+    }.get(name, tuple(f"hydra.launcher.{each}=…" for each in _SETTINGS))
+    return Mistake(what=f"{name} is not a setting of Hydra that means anything here", where=word, works=works)

@@ -1,0 +1,91 @@
+"""A sweep's job array through submitit, for those who keep their sweeps there; each task runs a rendered job.sbatch."""
+
+import shutil
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.protocol import Submitted
+from launcher.executors.render import Place
+from launcher.executors.slurm import SCRIPT
+from launcher.plan import LaunchPlan
+
+# submitit asks Slurm for SIGUSR2 before the time limit, which would end the nodes' shells; nobody minds this one.
+_SIGNAL = "URG@60"
+# Its own limit where none is set.
+_AT_ONCE = 256
+
+
+def check(plans: Sequence[LaunchPlan]) -> None:
+    """Look for what keeps submitit from taking a sweep; nothing is written.
+
+    Raises:
+        CannotStart: it is not installed, or the jobs are not Slurm's, or ask for different machines.
+    """
+    if any(plan.start.executor != "slurm" for plan in plans):
+        raise CannotStart("hydra/launcher=submitit_slurm submits to Slurm: cluster=slurm")
+    if any(plan.start.batch_options != plans[0].start.batch_options for plan in plans):
+        raise CannotStart("one job array has the same machines for all its jobs: leave out hydra/launcher=…")
+    short = [word for word in plans[0].start.batch_options if not word.startswith("--")]
+    if short:
+        raise CannotStart(f"submitit takes long options only, and cluster.sbatch_options has {' '.join(short)}")
+    if find_spec("submitit") is None:
+        raise CannotStart(
+            "submitit is not installed: pip install 'launch-llm[sweep]', or leave out hydra/launcher=…: "
+            "a sweep with cluster=slurm is a job array without it too"
+        )
+
+
+def submit(runs: Sequence[tuple[LaunchPlan, Place]]) -> list[Submitted]:
+    """Submit rendered runs as one array and return their jobs.
+
+    Raises:
+        CannotStart: in submitit's or Slurm's own words.
+    """
+    submitit: Any = import_module("submitit")
+    plan, place = runs[0]
+    folder = Path(place.folder) / "run" / "submitit"
+    try:
+        executor = submitit.SlurmExecutor(folder=folder)
+        executor.update_parameters(**parameters(plan))
+        function = submitit.helpers.CommandFunction
+        jobs = executor.submit_array([function(command(each), verbose=False) for _, each in runs])
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        said = " · ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise CannotStart(f"submitit does not submit the sweep: {said or type(error).__name__}") from None
+    return [Submitted(handle={"job": str(job.job_id)}) for job in jobs]
+
+
+def command(place: Place) -> list[str]:
+    """Return what a task of the array runs: the run's own script, with its own log."""
+    return [
+        "bash",
+        "-c",
+        'exec bash "$0" >>"$1" 2>&1',
+        f"{place.folder}/run/{SCRIPT}",
+        f"{place.folder}/logs/slurm.log",
+    ]
+
+
+def parameters(plan: LaunchPlan) -> dict[str, Any]:
+    """Return submitit's parameters: sbatch's options as the plan has them, and nothing of its own.
+
+    Source: submitit 1.5.4 slurm/slurm.py, _make_sbatch_string.
+    """
+    options: dict[str, object] = {"signal": _SIGNAL}
+    for word in plan.start.batch_options:
+        name, equals, value = word.removeprefix("--").partition("=")
+        options[name.replace("-", "_")] = value if equals else True
+    return {
+        "job_name": plan.start.name,
+        "time": None,
+        "wckey": None,
+        # The script itself starts a task on every node.
+        "use_srun": False,
+        "array_parallelism": plan.start.array_limit or _AT_ONCE,
+        "additional_parameters": options,
+    }

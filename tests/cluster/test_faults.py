@@ -1,0 +1,144 @@
+"""Each fault in each way to start nodes: how it ends, what is left, which exit code, and the loss after going on."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.machines import Machines, Site, lacking, sites, wait_until
+from tests.cluster.test_training import losses, rank_processes, words
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
+pytest.importorskip("megatron.core")
+
+
+@pytest.fixture(scope="module")
+def whole(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, str]]:
+    """The losses of a run that nothing interrupted."""
+    for site in sites(tmp_path_factory.mktemp("whole"), machines):
+        done = site.launch("run", *words(site, "ssh", 2, 1, "out"), "--json", timeout=600)
+        assert done.code == 0, done
+        found = losses(site, "out")
+        assert len(found) == 12
+        yield found
+
+
+def status(site: Site, folder: str = "out") -> dict[str, object]:
+    return site.launch("status", folder, "--json").json  # type: ignore[no-any-return]
+
+
+def has_come(site: Site, iteration: int) -> bool:
+    return any(f"iteration {iteration:2}/12" in site.log(node) for node in (0, 1))
+
+
+def job_of(site: Site) -> str:
+    return str(json.loads((site.folder / "out/run/run.json").read_text())["handle"]["job"])
+
+
+def test_slurm_a_killed_rank_costs_time_and_nothing_else(site: Site, whole: dict[int, str]):
+    process = site.start("run", *words(site, "slurm", 2, 1, "out"), "fault_tolerance.max_restarts=1", "--wait")
+    wait_until(lambda: has_come(site, 6), 400)
+    os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    shown = status(site)
+    assert (shown["state"], shown["code"], shown["restarts"]) == ("done", 0, 1)
+    assert losses(site, "out") == whole
+    assert not site.left()
+
+
+def test_slurm_a_killed_rank_without_restarts_is_the_job_s_failure(site: Site):
+    process = site.start("run", *words(site, "slurm", 2, 1, "out"), "cluster.requeue=false", "--wait")
+    wait_until(lambda: has_come(site, 2), 400)
+    os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
+    process.communicate(timeout=600)
+    assert process.returncode == 1
+    shown = status(site)
+    assert shown["state"] == "failed"
+    first = min((end for end in shown["exits"] if end["code"]), key=lambda end: end["at"])  # type: ignore[attr-defined]
+    assert shown["code"] == first["code"]
+    wait_until(lambda: not site.left(), 20)
+
+
+def test_ssh_a_lost_connection_costs_time_and_nothing_else(site: Site, whole: dict[int, str]):
+    process = site.start("run", *words(site, "ssh", 2, 1, "out"), "fault_tolerance.max_restarts=1")
+    wait_until(lambda: has_come(site, 6), 400)
+    try:
+        assert site.machines.kill("n2", "sshd")
+    finally:
+        site.machines.call("sshd", "n2")
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    assert "the connection is lost" in out
+    assert losses(site, "out") == whole
+    shown = status(site)
+    assert (shown["state"], shown["restarts"]) == ("done", 1)
+    assert (shown["exits"][0]["node"], shown["exits"][0]["code"]) == (1, 255)  # type: ignore[index]
+    assert not site.left()
+
+
+def goes_on(site: Site, executor: str, whole: dict[int, str]) -> None:
+    """Start the job again from what the one before left, and compare."""
+    words_of = [*words(site, executor, 2, 1, "again"), "checkpoint.load=out/checkpoints"]
+    done = site.launch("run", *words_of, "--wait", "--json", timeout=600)
+    assert done.code == 0, done
+    later = losses(site, "again")
+    assert min(later) > 4, "it goes on, and does not begin anew"
+    # A line that was on its way when its reader was killed is lost; none may differ.
+    assert {**whole, **losses(site, "out"), **later} == whole
+    assert set(later) == set(range(min(later), 13))
+    assert not site.left()
+
+
+@pytest.mark.parametrize("by", ["scancel", "stop"])
+def test_slurm_a_cancelled_job_goes_on_later_with_the_same_loss(site: Site, whole: dict[int, str], by: str):
+    assert site.launch("run", *words(site, "slurm", 2, 1, "out")).code == 0
+    wait_until(lambda: has_come(site, 6), 400)
+    if by == "stop":
+        assert site.launch("stop", "out").code == 0
+    else:
+        site.machines.slurm("scancel", job_of(site))
+    wait_until(lambda: status(site)["state"] == "stopped", 90)
+    assert status(site)["code"] in (130, 143)
+    wait_until(lambda: not site.left(), 30)
+    goes_on(site, "slurm", whole)
+
+
+def test_ssh_a_killed_launcher_leaves_nothing_and_the_job_goes_on_later(site: Site, whole: dict[int, str]):
+    process = site.start("run", *words(site, "ssh", 2, 1, "out"))
+    wait_until(lambda: has_come(site, 6), 400)
+    process.kill()
+    wait_until(lambda: not site.left(), 90, "still running")
+    wait_until(lambda: status(site)["state"] == "stopped", 30)
+    goes_on(site, "ssh", whole)
+
+
+def test_slurm_a_killed_launcher_harms_nothing(site: Site, whole: dict[int, str]):
+    process = site.start("run", *words(site, "slurm", 2, 1, "out"), "--wait")
+    wait_until(lambda: has_come(site, 2), 400)
+    process.kill()
+    wait_until(lambda: status(site)["state"] == "done", 400)
+    assert losses(site, "out") == whole
+    assert not site.left()
+
+
+HOLD = """
+import socket, time
+held = [socket.create_server(("", 23457))]
+print("held", flush=True)
+time.sleep(120)
+"""
+
+
+def test_slurm_a_demanded_port_that_is_taken_ends_the_job_before_a_rank_starts(site: Site):
+    with site.machines.holding("n1", HOLD):
+        words_of = [*words(site, "slurm", 2, 1, "out"), "cluster.master_port=23457"]
+        done = site.launch("run", *words_of, "--wait", "--json")
+    assert done.code == 1, done
+    assert (done.json["exit_code"], done.json["state"]) == (73, "failed")
+    assert status(site)["why"] == "port 23457 is taken"
+    assert not list(Path(site.folder / "out/logs").glob("node*.log"))
+    assert not site.left()
