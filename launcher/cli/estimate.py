@@ -1,11 +1,13 @@
 """`launch estimate`: will it fit, how fast will it be, computed from the job that would be started."""
 
+import argparse
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.cli.multirun import Answer, add_option, answered
+from launcher.cli.options import composed, guarded, parse, parser
 from launcher.compose import ComposeError
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.job import Job
@@ -21,50 +23,53 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("--plot", metavar="FILE", help="draw memory and pipeline: .html, .svg or .png")
     made.add_argument("--trace", metavar="FILE.json", help="write the pipeline for Perfetto or chrome://tracing")
+    add_option(made)
     options = parse(made, words)
-
-    def body() -> int:
-        try:
-            job = composed(options)
-        except ComposeError as error:
-            findings = _impossible(error)
-            if findings is None:
-                raise
-            return _refuse(findings, None, as_json=options.json)
-        wrong = _wrong_file(options.plot, options.trace)
-        if wrong:
-            print(f"launch estimate: {wrong}", file=sys.stderr)
-            return 2
-        try:
-            answer = estimate(job, timeline=bool(options.plot or options.trace))
-        except CannotEstimate as error:
-            return _refuse(error.findings, job, as_json=options.json)
-        if options.json:
-            print_json(answer.as_tree())
-        else:
-            from launcher.estimate.screen import screen
-
-            print(screen(job, answer))
-        if options.trace:
-            from launcher.estimate.trace import write_trace
-
-            write_trace(Path(options.trace), job, answer)
-        if options.plot:
-            from launcher.estimate.plot import write_plot
-
-            trouble = write_plot(Path(options.plot), job, answer)
-            if trouble:
-                print(f"launch estimate: {trouble}", file=sys.stderr)
-                return 1
-        return 0
-
-    return guarded(body, as_json=options.json)
+    wrong = _wrong_file(options)
+    if wrong:
+        print(f"launch estimate: {wrong}", file=sys.stderr)
+        return 2
+    return guarded(lambda: answered(options, _estimated), as_json=options.json)
 
 
-def _wrong_file(plot: str | None, trace: str | None) -> str | None:
-    for name, text, allowed in (("--plot", plot, (".html", ".svg", ".png")), ("--trace", trace, (".json",))):
+def _estimated(options: argparse.Namespace) -> Answer:
+    """Estimate one job, show the answer to people, and write the files that were asked for."""
+    try:
+        job = composed(options)
+    except ComposeError as error:
+        findings = _impossible(error)
+        if findings is None:
+            raise
+        return _refuse(findings, None, as_json=options.json)
+    try:
+        answer = estimate(job, timeline=bool(options.plot or options.trace))
+    except CannotEstimate as error:
+        return _refuse(error.findings, job, as_json=options.json)
+    if not options.json:
+        from launcher.estimate.screen import screen
+
+        print(screen(job, answer))
+    if options.trace:
+        from launcher.estimate.trace import write_trace
+
+        write_trace(Path(options.trace), job, answer)
+    trouble = ""
+    if options.plot:
+        from launcher.estimate.plot import write_plot
+
+        trouble = write_plot(Path(options.plot), job, answer) or ""
+        if trouble:
+            print(f"launch estimate: {trouble}", file=sys.stderr)
+    return Answer(code=1 if trouble else 0, tree=answer.as_tree())
+
+
+def _wrong_file(options: argparse.Namespace) -> str | None:
+    forms = (("--plot", options.plot, (".html", ".svg", ".png")), ("--trace", options.trace, (".json",)))
+    for name, text, allowed in forms:
         if text is None:
             continue
+        if options.multirun:
+            return f"{name} draws one job; leave out -m"
         if Path(text).suffix not in allowed:
             return f"{name} {text}: the name must end in {' or '.join(allowed)}"
         if not Path(text).absolute().parent.is_dir():
@@ -83,7 +88,8 @@ def _impossible(error: ComposeError) -> list[Finding] | None:
             rule, field, message = "EST-HARDWARE-NAME", "hardware", mistake.what
         else:
             return None
-        fixes = tuple(Fix(overrides=(f"{field}={works}",)) for works in mistake.works)
+        # Nothing of what must be above zero for an estimate works at the bound of its type.
+        fixes = tuple(Fix(overrides=(f"{field}={works}",)) for works in mistake.works if works != "0")
         message = f"{message} ({mistake.where})" if mistake.where else message
         findings.append(
             Finding(rule=rule, severity="error", message=message, fields=(field,), fixes=fixes, source="launch")
@@ -91,11 +97,9 @@ def _impossible(error: ComposeError) -> list[Finding] | None:
     return findings
 
 
-def _refuse(findings: Sequence[Finding], job: Job | None, *, as_json: bool) -> int:
-    if as_json:
-        print_json({"ok": False, "findings": [finding.as_tree() for finding in findings]})
-        return 1
-    from launcher.report.findings import print_findings
+def _refuse(findings: Sequence[Finding], job: Job | None, *, as_json: bool) -> Answer:
+    if not as_json:
+        from launcher.report.findings import print_findings
 
-    print_findings(findings, job)
-    return 1
+        print_findings(findings, job)
+    return Answer(code=1, tree={"ok": False, "findings": [finding.as_tree() for finding in findings]})

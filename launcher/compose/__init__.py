@@ -1,6 +1,7 @@
 """Composition: a user's words and YAML files become one typed job. The only room that imports hydra."""
 
-from launcher.compose.compose import compose, sweep
+from launcher.compose.compose import compose
 from launcher.compose.errors import ComposeError
+from launcher.compose.sweep import sweep
 
 __all__ = ["ComposeError", "compose", "sweep"]

@@ -1,11 +1,11 @@
 """Compose a job: Hydra merges files and overrides, then the tree is typed and the model's config.json is read."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose import plain
+from launcher.compose.errors import ComposeError, Mistake, first_line
 from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
@@ -28,39 +28,12 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     """
     places = search_path(config_dirs)
     overrides = _parsed(words, places)
-    tree, files = _composed(overrides, places)
+    tree, files = plain.composed(overrides, places) or _composed(overrides, places)
     origins = _origins(files, overrides)
     job, problems = build(tree, origins)
     if problems:
         raise ComposeError([_mistake(problem, origins) for problem in problems])
     return resolve(job, _model_file(files), _default_name(overrides))
-
-
-def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[str]]:
-    """Expand comma-separated choices and ranges (Hydra multirun) into the words of each single job.
-
-    Raises:
-        ComposeError: a word is not an override.
-    """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    overrides, mistakes = parse(list(words))
-    mistakes += check_names(overrides, search_path(config_dirs))
-    if mistakes:
-        raise ComposeError(mistakes)
-    axes: list[list[str]] = []
-    for override in overrides:
-        word = override.raw if override.is_group or override.sign == "~" else for_hydra([override], multirun=True)[0][0]
-        try:
-            parsed = OverridesParser.create().parse_override(word)
-        except HydraException as error:
-            raise ComposeError([Mistake(what=_first_line(error), where=override.raw)]) from None
-        if parsed.is_sweep_override():
-            axes.append([f"{override.sign}{override.key}={value}" for value in parsed.sweep_string_iterator()])
-        else:
-            axes.append([override.raw])
-    return [list(combination) for combination in itertools.product(*axes)]
 
 
 def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
@@ -72,7 +45,7 @@ def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
 
 
 def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, Any], list[tuple[str, Path]]]:
-    """Return the merged tree, and the files it came from as (group, path) in the order of merging."""
+    """Let Hydra merge: return the tree, and the files it came from as (group, path) in the order of merging."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -163,7 +136,7 @@ def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
 def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     from yaml import MarkedYAMLError
 
-    text = _first_line(error)
+    text = first_line(error)
     if any(sign in text for sign in _GRAMMAR):
         guilty = [override.raw for override in overrides if override.key and f"{override.key}=" in str(error)]
         works = ("key='quoted value'", "key=[a,b]")
@@ -174,8 +147,3 @@ def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     where = next((override.raw for override in overrides if override.raw in str(error)), "")
     key = getattr(error, "full_key", None)
     return Mistake(what=f"{key}: {text}" if key else text, where=where)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

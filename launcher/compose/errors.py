@@ -24,3 +24,9 @@ class ComposeError(Exception):
     def __init__(self, mistakes: list[Mistake]) -> None:
         super().__init__("\n".join(mistake.what for mistake in mistakes))
         self.mistakes = mistakes
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of a library's message that says something, or the error's name."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

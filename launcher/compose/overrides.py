@@ -66,14 +66,22 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
 
 def check_names(overrides: list[Override], places: SearchPath) -> list[Mistake]:
     """Return a mistake for every unknown field and every unknown option of a group."""
-    mistakes: list[Mistake] = []
-    for override in overrides:
-        if override.is_group:
-            mistakes.extend(_unknown_options(override, places))
-        elif not _is_field(override.key):
-            works = suggest_field(override.key)
-            mistakes.append(Mistake(what=f"{override.key} is not a field of the job", where=override.raw, works=works))
-    return mistakes
+    return [*check_fields(overrides), *check_options(overrides, places)]
+
+
+def check_fields(overrides: list[Override]) -> list[Mistake]:
+    """Return a mistake for every unknown field."""
+    unknown = [override for override in overrides if not override.is_group and not _is_field(override.key)]
+    return [
+        Mistake(what=f"{each.key} is not a field of the job", where=each.raw, works=suggest_field(each.key))
+        for each in unknown
+    ]
+
+
+def check_options(overrides: list[Override], places: SearchPath) -> list[Mistake]:
+    """Return a mistake for every unknown option of a group."""
+    groups = [override for override in overrides if override.is_group]
+    return [mistake for override in groups for mistake in _unknown_options(override, places)]
 
 
 def _is_field(key: str) -> bool:
@@ -83,8 +91,8 @@ def _is_field(key: str) -> bool:
 def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
     mistakes = []
     for option in _options(override):
-        if option == "null" or looks_like_file(option):
-            if looks_like_file(option) and not Path(option).expanduser().is_file():
+        if looks_like_file(option):
+            if not Path(option).expanduser().is_file():
                 mistakes.append(Mistake(what=f"{option} does not exist", where=override.raw))
             continue
         if override.key in SECTION_GROUPS and override.value is not None and override.value.startswith(("{", "[")):
@@ -146,7 +154,7 @@ def _group_word(override: Override, files: list[FileOption]) -> str:
 
 
 def _quoted(key: str, value: str, *, multirun: bool) -> str:
-    kind = _kind(key)
+    kind = kind_of(key)
     as_typed = value in ("", "null") or value[:1] in "'\"[{" or "${" in value or (multirun and "," in value)
     if as_typed or kind is None:
         return value if value or kind is not str else "''"
@@ -157,13 +165,18 @@ def _quoted(key: str, value: str, *, multirun: bool) -> str:
     return value
 
 
+def is_text(key: str) -> bool:
+    """Tell whether a field holds text, which is taken as typed."""
+    return kind_of(key) is str
+
+
 def _quote(text: str) -> str:
     escaped = re.sub(r"(\\*)'", lambda match: match.group(1) * 2 + "\\'", text)
     tail = len(escaped) - len(escaped.rstrip("\\"))
     return f"'{escaped}{chr(92) * tail}'"
 
 
-def _kind(key: str) -> Any:
+def kind_of(key: str) -> Any:
     """Return str, tuple, or None for every other kind of field."""
     if key.startswith("backend.env."):
         return str

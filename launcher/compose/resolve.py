@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher.compose import plain
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.hosts import with_hosts
 from launcher.compose.lines import shown
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
-from launcher.job.secret import HIDDEN, is_secret, is_secret_argument
+from launcher.job.secret import HIDDEN, by_reference, is_secret, is_secret_argument
 from launcher.models import determined_fields
 
 # Fields that hold paths of this machine's file system.
@@ -68,9 +69,9 @@ def _without_secrets(job: Job) -> Job:
         if is_secret(name):
             env[name] = f"${{{name}}}"
             origins[f"backend.env.{name}"] = Origin(kind="override", where=f"backend.env.{name}={HIDDEN}")
-    for name in args:
+    for name, value in args.items():
+        args[name] = by_reference(name, value)
         if is_secret_argument(name):
-            args[name] = f"${{{name.replace('-', '_').upper()}}}"
             origins[f"backend.args.{name}"] = Origin(kind="override", where=f"backend.args.{name}={HIDDEN}")
     return dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=env, args=args), origins=origins)
 
@@ -112,17 +113,24 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
 
 def _with_overridden(job: Job, preset: Path | None) -> Job:
     """Record which architecture fields differ from the preset that hub_id belongs to."""
-    from omegaconf import OmegaConf
-
     if preset is None:
         return job
-    loaded = OmegaConf.to_container(OmegaConf.load(preset), resolve=True)
-    pristine = _model_of({str(key): value for key, value in loaded.items()} if isinstance(loaded, dict) else {})
+    pristine = _model_of(_loaded(preset))
     if pristine.hub_id != job.model.hub_id:
         return job
     paths = determined_fields()
     overridden = tuple(path for path in paths if _at(job.model, path) != _at(pristine, path))
     return dataclasses.replace(job, model=dataclasses.replace(job.model, overridden=overridden))
+
+
+def _loaded(preset: Path) -> dict[str, Any]:
+    tree = plain.read(preset)
+    if tree is not None:
+        return tree
+    from omegaconf import OmegaConf
+
+    loaded = OmegaConf.to_container(OmegaConf.load(preset), resolve=True)
+    return {str(key): value for key, value in loaded.items()} if isinstance(loaded, dict) else {}
 
 
 def _explicit(job: Job, preset: Path | None) -> dict[str, Any]:

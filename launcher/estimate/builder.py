@@ -47,12 +47,14 @@ class Builder:
         *,
         split: str = "none",
         shared: bool = False,
+        cast: bool = False,
     ) -> Operation:
         """Return a matrix product of `tokens` x inner x outer on this rank.
 
         Args:
             split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
             shared: its input is kept by another operation already.
+            cast: in FP8, its input is cast by a kernel of its own, not by the one that made it.
         """
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer
@@ -60,6 +62,9 @@ class Builder:
         forward = machine.linear(flops, given + made + weight)
         backward = machine.linear(flops, given + made + weight)
         backward += machine.linear(flops, given + made + 2 * inner * outer * 4, gradient=True)
+        if cast and s.fp8:
+            forward += machine.moved(0 if shared else s.fp8_cast * tokens * inner)
+            backward += machine.moved(s.fp8_cast * tokens * outer)
         forward_comm = backward_comm = 0.0
         keeps = float(tokens * inner * self.gemm)
         needs, back = float(given + made), float(given + made)

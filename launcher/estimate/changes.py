@@ -1,7 +1,7 @@
 """What would make a job fit: candidates are estimated one by one, and the cheapest in time are named."""
 
 from collections.abc import Callable, Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 from launcher.estimate.check import problems
 from launcher.estimate.result import Change, Estimate
@@ -11,7 +11,7 @@ _MOST = 3
 
 
 def cheapest(job: Job, quick: Callable[[Job], Estimate]) -> tuple[Change, ...]:
-    """Return at most three changes that make the job fit, the fastest first; single ones before pairs.
+    """Return at most three changes that make the job fit, the fastest first: single ones, pairs, or many at once.
 
     Args:
         quick: estimates a sound job.
@@ -40,6 +40,10 @@ def cheapest(job: Job, quick: Callable[[Job], Estimate]) -> tuple[Change, ...]:
         for one, other in combinations(rest, 2):
             if not set(one) & set(other):
                 try_change({**one, **other})
+    if len(found) < _MOST:
+        for values in _together(job):
+            if not any(less.items() <= values.items() for less in enough):
+                try_change(values)
     found.sort(key=lambda item: item[0])
     return tuple(change for _, change in found[:_MOST])
 
@@ -70,6 +74,33 @@ def _candidates(job: Job) -> Iterator[dict[str, Value]]:
         yield {"offload.optimizer": True}
     if job.batch.micro_batch_size > 1:
         yield {"batch.micro_batch_size": max(1, job.batch.micro_batch_size // 2)}
+
+
+# By how much a layout is spread further at once.
+_FACTORS = (1, 2, 4, 8)
+
+
+def _together(job: Job) -> Iterator[dict[str, Value]]:
+    """Yield layouts spread much further, with and without full recomputation, and with everything that costs least."""
+    parallel = job.parallel
+    fixed = parallel.layout or parallel.first_stage_layers is not None or parallel.last_stage_layers is not None
+    free: dict[str, Value] = {}
+    if not parallel.zero_stage:
+        free["parallel.distributed_optimizer"] = True
+    if not job.kernels.cross_entropy_fusion:
+        free |= {"kernels.cross_entropy_fusion": True, "kernels.cross_entropy_fusion_impl": "te"}
+    *_, full = _recompute(job)
+    for tp, pp, ep in product(_FACTORS, (1,) if fixed else _FACTORS, _FACTORS if job.model.is_moe else (1,)):
+        layout: dict[str, Value] = {}
+        if tp > 1 and parallel.tp * tp <= job.cluster.devices_per_node:
+            layout |= {"parallel.tp": parallel.tp * tp, "parallel.sequence_parallel": True}
+        elif tp > 1:
+            continue
+        layout |= {"parallel.pp": parallel.pp * pp} if pp > 1 else {}
+        layout |= {"parallel.ep": parallel.ep * ep} if ep > 1 else {}
+        for recompute, offload in product(({}, full), ({}, {"offload.optimizer": True})):
+            values = {**layout, **free, **recompute, **offload}
+            yield {path: value for path, value in values.items() if value_at(job, path) != value}
 
 
 def _recompute(job: Job) -> Iterator[dict[str, Value]]:

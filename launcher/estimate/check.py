@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 
-from launcher.estimate.layout import CannotSplit
+from launcher.estimate.layout import MOST_LAYERS, CannotSplit
 from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.job import Job
@@ -134,7 +134,15 @@ def shares_are_at_most_one(facts: Facts) -> Iterator[Fault]:
 def layers_fill_stages(facts: Facts) -> Iterator[Fault]:
     """The layers must come out evenly over stages and chunks, or the uneven split must say where the rest goes."""
     job = facts.job
+    for name in ("first_stage_layers", "last_stage_layers"):
+        if getattr(job.parallel, name) == 0 and job.parallel.pp > 1:
+            message = f"parallel.{name} is 0: a stage without layers needs parallel.layout"
+            yield Fault(message=message, fields=(f"parallel.{name}",))
     if None in (job.model.num_hidden_layers, job.model.hidden_size, job.batch.seq_length):
+        return
+    if (job.model.num_hidden_layers or 0) > MOST_LAYERS:
+        message = f"model.num_hidden_layers {job.model.num_hidden_layers:,} is more than {MOST_LAYERS:,}"
+        yield Fault(message=message, fields=("model.num_hidden_layers",))
         return
     split = resolved(job)
     if isinstance(split, CannotSplit):

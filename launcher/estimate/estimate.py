@@ -6,11 +6,12 @@ from functools import lru_cache
 
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
+from launcher.estimate.effect import without_effect
 from launcher.estimate.layers import operations_of
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
 from launcher.estimate.memory import GIB, activations, library_workspace, placeholders, stage_memory, static, step_peak
-from launcher.estimate.operation import OFFLOADED, Operation
+from launcher.estimate.operation import OFFLOADED, Operation, idle
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
 from launcher.estimate.placement import Chunk
 from launcher.estimate.result import Estimate, StageMemory, StepTime
@@ -45,6 +46,7 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     if found:
         raise CannotEstimate(found)
     answer = quick(job, exact=True, timeline=timeline)
+    answer = replace(answer, missing=(*answer.missing, *without_effect(job, quick, answer.missing)))
     if answer.fits is False and changes:
         return replace(answer, changes=cheapest(job, quick))
     return answer
@@ -65,6 +67,7 @@ class _Stage:
     costs: tuple[ChunkCost, ...]
     adapters: int
     placeholders: float
+    idle: frozenset[str]
 
 
 # Steps of all stages beyond which also a single estimate extends the schedule instead of simulating all of it.
@@ -98,18 +101,29 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     whole = exact and steps <= _MOST_EVENTS
     time = _time(sizes, machine, stages, events, whole=whole) if machine.known else None
     counts = sum((stage.counts for stage in stages), Counts())
-    missing = [*assumed, *unmeasured, *_simplified(job), *unread(job)]
+    missing = [*assumed, *unmeasured, *_simplified(job), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
 
 
 @lru_cache(maxsize=512)
 def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
-    costs, before = [], 0
-    for chunk in chunks:
-        costs.append(cost(parts_of(sizes, machine, chunk, before)))
-        before += len(chunk.kinds)
+    costs = [
+        cost(parts_of(sizes, machine, chunk, _covered(sizes, virtual, len(chunks))))
+        for virtual, chunk in enumerate(chunks)
+    ]
     counts, adapters, kept = _holds(plain_sizes(sizes), machine, chunks)
-    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters, placeholders=kept)
+    nothing = frozenset[str]()
+    if sizes.recompute_modules:
+        nothing = idle(_operations(plain_sizes(sizes), machine, chunks), sizes.recompute_modules)
+    return _Stage(counts=counts, costs=tuple(costs), adapters=adapters, placeholders=kept, idle=nothing)
+
+
+def _covered(sizes: Sizes, virtual: int, chunks: int) -> int | None:
+    """Return the layers of a chunk that method `block` recomputes where their number holds per stage: in turn.
+
+    Source: layer_idx * vpp_size + vpp_rank < recompute_num_layers, mindspeed/core/memory/common.py:190 (core 0.12.1).
+    """
+    return max(0, -(-(sizes.recompute_layers - virtual) // chunks)) if sizes.per_stage else None
 
 
 @lru_cache(maxsize=512)
@@ -176,6 +190,23 @@ def _simplified(job: Job) -> list[str]:
         notes.append("offload.modules: the transfers are counted as hidden behind computation")
     if _shorter_samples(job):
         notes.append("batch.seq_length: every sequence is counted at full length; shorter samples need less")
+    return notes
+
+
+def _idle(job: Job, stages: list[_Stage]) -> list[str]:
+    """Return a note where what is to be recomputed is nowhere in the model, or part of a kernel that recomputes."""
+    if not stages[0].idle:
+        return []
+    nowhere = frozenset.intersection(*(stage.idle for stage in stages))
+    wanted = {"activation": "recompute.activation", "layernorm": "recompute.norm"} if nowhere else {}
+    set_by = [path for name, path in wanted.items() if name in nowhere and name not in job.recompute.modules]
+    listed = [name for name in job.recompute.modules if name in nowhere]
+    notes = [f"{path}: does not change the estimate (nothing in this model to recompute)" for path in set_by]
+    if listed:
+        names = ", ".join(listed)
+        notes.append(
+            f"recompute.modules: does not change the estimate for {names} (nothing in this model to recompute)"
+        )
     return notes
 
 

@@ -6,6 +6,11 @@ from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.operation import Operation
 
+# Kernels that the host starts in eager mode (megatron-core 0.16.1 router.py, token_dispatcher.py, experts.py).
+_ROUTER, _FUSED_ROUTER = 40, 12
+_DISPATCH, _FUSED_DISPATCH = 20, 6
+_COMBINE, _FUSED_COMBINE = 12, 4
+_GROUPED = 10
 # Small kernels of scores, top-k, balancing loss, token counts, each way (megatron-core 0.16.1 router.py, moe_utils.py).
 _ROUTING_KERNELS = 10
 
@@ -15,6 +20,19 @@ def routed_tokens(builder: Builder) -> float:
     s = builder.sizes
     share = float(builder.local * s.topk * s.etp)
     return share * s.capacity if s.capacity else share
+
+
+def copies(builder: Builder) -> float:
+    """Return how often a token is sent: to each of its experts, to each device that has some of them, or to all."""
+    s = builder.sizes
+    if s.dispatcher == "allgather":
+        return float(s.ep * s.etp)
+    return _reached(s.ep, s.topk) if s.flex else s.topk * (s.capacity or 1.0)
+
+
+def _reached(places: float, visits: int) -> float:
+    """Return how many of `places` a token reaches whose `visits` experts lie anywhere with equal chance."""
+    return places * (1 - (1 - 1 / places) ** visits)
 
 
 def experts(builder: Builder) -> list[Operation]:
@@ -48,33 +66,55 @@ def _router(builder: Builder) -> Operation:
         + machine.moved(3 * scores)
         + _ROUTING_KERNELS * machine.latency,
         flops=flops,
+        launches=_FUSED_ROUTER if s.fused_router else _ROUTER,
     )
 
 
-def _exchange(builder: Builder, sent: float) -> float:
-    """Return seconds of one exchange of `sent` bytes a rank between the expert-parallel ranks."""
+# What is left of an exchange that overlaps with computation of the same layer (shared experts, permutation).
+_BESIDE_OWN = 0.7
+
+
+def _exchange(builder: Builder) -> float:
+    """Return seconds of one exchange of tokens between the expert-parallel ranks."""
     s, machine = builder.sizes, builder.machine
     stride = s.etp
+    size = float(builder.local * s.hidden * builder.act)
+    sent = size * copies(builder)
     if s.dispatcher == "allgather":
-        return network.all_gather(machine, sent * s.ep, s.ep * s.etp, 1)
-    seconds = network.all_to_all(machine, sent, s.ep, stride)
+        return network.all_gather(machine, sent, s.ep * s.etp, 1)
+    if s.flex:
+        nodes = max(1.0, s.ep * stride / machine.node)
+        reached = _reached(nodes, s.topk)
+        if s.groups > 1 and s.groups % nodes == 0:
+            reached = min(reached, s.topk_groups)
+        seconds = network.dispatch(machine, size, copies(builder), reached, s.ep, stride)
+    else:
+        seconds = network.all_to_all(machine, sent, s.ep, stride)
     if s.etp > 1:
         seconds += network.all_gather(machine, sent * s.etp, s.etp, 1)
-    if s.overlap_moe:
-        return 0.2 * seconds
-    return seconds * 0.7 if s.overlap_shared and s.shared_ffn else seconds
+    beside = s.overlap_dispatch or (s.overlap_shared and s.shared_ffn)
+    return seconds * _BESIDE_OWN if beside else seconds
+
+
+def _permuting(builder: Builder) -> float:
+    """Return seconds in which a rank brings tokens into the order in which they are sent, and into that of experts."""
+    s, machine, act = builder.sizes, builder.machine, builder.act
+    sent = float(builder.local * s.hidden * act) * copies(builder)
+    got = routed_tokens(builder) * s.hidden * act
+    if s.flex or s.dispatcher == "allgather":
+        return (sent + got) / machine.permute + machine.latency  # sent as they are, copied where they arrive
+    seconds = (builder.local * s.hidden * act + sent) / machine.permute + machine.latency
+    if s.ep > 1 and s.experts > s.ep:
+        seconds += 2 * got / machine.permute + machine.latency
+    return seconds
 
 
 def _dispatch(builder: Builder) -> list[Operation]:
     s, machine, act = builder.sizes, builder.machine, builder.act
-    tokens = builder.local * s.hidden * act
-    sent = float(builder.local * s.topk) * s.hidden * act * (s.capacity or 1.0)
+    sent = float(builder.local * s.hidden * act) * copies(builder)
     got = routed_tokens(builder) * s.hidden * act
-    kernels = (tokens + sent) / machine.permute + machine.latency
-    if s.ep > 1 and s.experts > s.ep:
-        kernels += 2 * got / machine.permute + machine.latency
-    seconds = _exchange(builder, sent)
-    if s.probs:
+    kernels, seconds = _permuting(builder), _exchange(builder)
+    if s.probs and not s.flex:
         seconds += network.all_to_all(machine, sent / s.hidden / act * 4, s.ep, s.etp) if s.ep > 1 else 0.0
     return [
         Operation(
@@ -86,6 +126,8 @@ def _dispatch(builder: Builder) -> list[Operation]:
             backward=kernels,
             forward_comm=seconds,
             backward_comm=seconds,
+            exchange=seconds,
+            launches=_FUSED_DISPATCH if s.flex else _DISPATCH,
         )
     ]
 
@@ -97,7 +139,7 @@ def _held(builder: Builder) -> float:
     (megatron-core 0.16.1 transformer/moe/moe_layer.py).
     """
     s = builder.sizes
-    sent = float(builder.local * s.topk) * s.hidden * builder.act * (s.capacity or 1.0)
+    sent = float(builder.local * s.hidden * builder.act) * copies(builder)
     got = routed_tokens(builder) * s.hidden * builder.act
     return sent + (got if s.ep > 1 and s.experts > s.ep else 0.0)
 
@@ -134,6 +176,9 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     count = 1 if s.grouped else local
     seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
     back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
+    if s.fp8:  # dense layers cast in the kernels before; experts' tokens are cast as they arrive
+        seconds += machine.moved(s.fp8_cast * rows * inner)
+        back += machine.moved(s.fp8_cast * rows * outer)
     return Operation(
         name=name,
         module="moe",
@@ -144,18 +189,15 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
         backward=back,
         flops=flops,
         weight=(outer, inner),
+        launches=_GROUPED,
     )
 
 
 def _combine(builder: Builder) -> Operation:
-    s, machine, act = builder.sizes, builder.machine, builder.act
-    tokens = builder.local * s.hidden * act
-    sent = float(builder.local * s.topk) * s.hidden * act * (s.capacity or 1.0)
+    s, act = builder.sizes, builder.act
+    sent = float(builder.local * s.hidden * act) * copies(builder)
     got = routed_tokens(builder) * s.hidden * act
-    kernels = (tokens + sent) / machine.permute + machine.latency
-    if s.ep > 1 and s.experts > s.ep:
-        kernels += 2 * got / machine.permute + machine.latency
-    seconds = _exchange(builder, sent)
+    kernels, seconds = _permuting(builder), _exchange(builder)
     return Operation(
         name="combine",
         module="moe",
@@ -166,4 +208,6 @@ def _combine(builder: Builder) -> Operation:
         backward=kernels,
         forward_comm=seconds,
         backward_comm=seconds,
+        exchange=seconds,
+        launches=_FUSED_COMBINE if s.flex else _COMBINE,
     )

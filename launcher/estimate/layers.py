@@ -1,12 +1,22 @@
 """A transformer layer as the list of its kernels: sizes kept and moved, products, collectives, in execution order."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.experts import experts
 from launcher.estimate.machine import Machine
-from launcher.estimate.operation import Layer, Operation, bound_by_host, checkpointed, offloaded, recomputed, walk
+from launcher.estimate.operation import (
+    Layer,
+    Operation,
+    beside_another,
+    bound_by_host,
+    checkpointed,
+    offloaded,
+    recomputed,
+    walk,
+)
 from launcher.estimate.sizes import Sizes, plain_sizes
 
 
@@ -56,19 +66,29 @@ class LayerBuilder(Builder):
         down = self.local if s.duplicated_mla else self.tokens
         operations: list[Operation] = []
         if s.q_rank is not None:
-            operations.append(self.linear("q down", "attention", down, s.hidden, s.q_rank))
+            operations.append(self.linear("q down", "attention", down, s.hidden, s.q_rank, cast=True))
             operations.append(self.norm("q norm", down, s.q_rank, "attention", keeps=True))
-            operations.append(self.linear("q up", "attention", self.tokens, s.q_rank, heads * head, split="column"))
+            operations.append(
+                self.linear("q up", "attention", self.tokens, s.q_rank, heads * head, split="column", cast=True)
+            )
         else:
-            operations.append(self.linear("q", "attention", self.tokens, s.hidden, heads * head, split="column"))
-        operations.append(self.linear("kv down", "attention", down, s.hidden, s.kv_rank + s.rope_dim, shared=True))
+            operations.append(
+                self.linear("q", "attention", self.tokens, s.hidden, heads * head, split="column", cast=True)
+            )
+        operations.append(
+            self.linear("kv down", "attention", down, s.hidden, s.kv_rank + s.rope_dim, shared=True, cast=True)
+        )
         operations.append(self.norm("kv norm", down, s.kv_rank, "attention"))
         up = heads * (s.nope_dim + s.v_dim)
-        operations.append(self.linear("kv up", "attention", self.tokens, s.kv_rank, up, split="column"))
+        operations.append(self.linear("kv up", "attention", self.tokens, s.kv_rank, up, split="column", cast=True))
         rotated = self.tokens * heads * (2 * head + s.v_dim) * act  # query and key put together anew, value copied
-        operations.append(self.elementwise("rope", "attention", 2 * rotated, needs=rotated))
+        rope = self.elementwise("rope", "attention", 2 * rotated, needs=rotated)
+        # In parts: halves of query and key taken apart, turned and joined.
+        operations.append(rope if s.fused_rope else replace(rope, launches=30))
         operations += self._core(heads * head, heads * head, heads * s.v_dim, heads, head, s.v_dim)
-        operations.append(self.linear("out", "attention", self.tokens, heads * s.v_dim, s.hidden, split="row"))
+        operations.append(
+            self.linear("out", "attention", self.tokens, heads * s.v_dim, s.hidden, split="row", cast=True)
+        )
         return operations
 
     def _core(self, query: int, key: int, value: int, heads: int, qk_dim: int, v_dim: int) -> list[Operation]:
@@ -113,7 +133,7 @@ class LayerBuilder(Builder):
             backward_comm=backward_comm,
             flops=flops,
         )
-        softmax = Operation(name="softmax", module="core", keeps=statistics)
+        softmax = Operation(name="softmax", module="core", keeps=statistics, launches=0)
         return [core, softmax]
 
     def _context(
@@ -197,4 +217,5 @@ def layer(sizes: Sizes, machine: Machine, moe: bool, recompute: str) -> Layer:
         return checkpointed(operations, residual, saved, group, machine.launch)
     if recompute == "selective":
         operations = recomputed(operations, sizes)
-    return bound_by_host(walk(operations, residual), operations, machine.launch)
+    made = bound_by_host(walk(operations, residual), operations, machine.launch)
+    return beside_another(made, operations) if sizes.overlap_batch else made

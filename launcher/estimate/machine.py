@@ -20,7 +20,7 @@ ASSUMED: dict[str, float] = {
     "permute_efficiency": 0.4,
     "cross_entropy_efficiency": 0.4,
     "kernel_latency_us": 15.0,
-    "host_launch_us": 40.0,
+    "host_launch_us": 38.0,
     "all_reduce_efficiency": 0.75,
     "all_gather_efficiency": 0.7,
     "reduce_scatter_efficiency": 0.7,

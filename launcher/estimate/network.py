@@ -64,6 +64,27 @@ def all_to_all(machine: Machine, size: float, group: int, stride: int) -> float:
     return max(local, remote) + _latency(machine, group, stride)
 
 
+def dispatch(machine: Machine, size: float, copies: float, nodes_reached: float, group: int, stride: int) -> float:
+    """Return the seconds in which each member sends `size` bytes of tokens to the devices of their experts.
+
+    A token crosses the network once for each other node that it has experts on, and is passed on inside it (DeepEP,
+    HybridEP).
+
+    Args:
+        copies: devices that a token reaches, on average.
+        nodes_reached: nodes that a token reaches, on average.
+    """
+    if group <= 1 or not size:
+        return 0.0
+    inside = min(group, max(1, machine.node // stride))
+    nodes = group / inside
+    local = 0.0
+    if inside > 1:
+        local = size * copies * (inside - 1) / inside / _bandwidth(machine, machine.all_to_all, inside, stride)
+    remote = size * nodes_reached * (nodes - 1) / nodes / machine.inter
+    return max(local, remote) + _latency(machine, group, stride)
+
+
 def send(machine: Machine, size: float, stride: int) -> float:
     """Return the seconds to send `size` bytes to a device `stride` further in the world."""
     if stride >= machine.node:

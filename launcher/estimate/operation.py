@@ -18,10 +18,12 @@ class Operation:
         restored: bytes that recomputation brings back before its backward.
         frees: of the bytes brought back, those that its backward frees.
         forward, backward: seconds of computation.
-        forward_comm, backward_comm: seconds of communication that nothing hides.
+        forward_comm, backward_comm: seconds of communication that nothing within the layer hides.
+        exchange: seconds of each of them that another micro-batch's computation can hide.
         flops: of the forward, dense.
         rerun: its forward runs again in the backward.
         weight: (out, in) of a matrix product, for the library's placeholder of weight gradients.
+        launches: kernels that the host starts for its forward.
     """
 
     name: str
@@ -35,9 +37,11 @@ class Operation:
     backward: float = 0.0
     forward_comm: float = 0.0
     backward_comm: float = 0.0
+    exchange: float = 0.0
     flops: float = 0.0
     rerun: bool = False
     weight: tuple[int, int] | None = None
+    launches: int = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +108,6 @@ def walk(operations: list[Operation], residual: float) -> Layer:
     )
 
 
-# Kernels that the host starts for an operation's forward, where they are more than a few.
-_LAUNCHES = {"router": 40, "dispatch": 20, "combine": 12, "expert up": 10, "expert down": 10, "softmax": 0}
-_FEW = 3
 # The backward starts more, because it makes two products of one and accumulates.
 _BACKWARD_LAUNCHES = 1.7
 
@@ -117,14 +118,38 @@ def bound_by_host(layer: Layer, operations: list[Operation], launch: float) -> L
     Args:
         launch: seconds for one kernel.
     """
-    forward = launch * sum(_LAUNCHES.get(op.name, _FEW) for op in operations)
+    forward = launch * sum(op.launches for op in operations)
     backward = _BACKWARD_LAUNCHES * forward
-    backward += launch * sum(_LAUNCHES.get(op.name, _FEW) for op in operations if op.rerun)
+    backward += launch * sum(op.launches for op in operations if op.rerun)
     late = max(0.0, forward - layer.forward - layer.forward_comm)
     later = max(0.0, backward - layer.backward - layer.backward_comm)
     if not late and not later:
         return layer
     return replace(layer, forward=layer.forward + late, backward=layer.backward + later)
+
+
+# Of an exchange beside another micro-batch's computation, the share that still shows: its first and last part.
+_SHOWN = 0.2
+
+
+def beside_another(layer: Layer, operations: list[Operation]) -> Layer:
+    """Return a layer whose experts' exchange runs beside the computation of another micro-batch.
+
+    One micro-batch's forward runs beside another's backward: what hides are all exchanges of a layer behind all of its
+    computation, and no more than that.
+    """
+    exchange = sum(op.exchange for op in operations)
+    exchange_again = sum(op.exchange for op in operations if op.rerun)
+    total = 2 * exchange + exchange_again
+    if not total:
+        return layer
+    shown = max(_SHOWN * total, total - layer.forward - layer.backward) / total
+    hidden = exchange * (1 - shown)
+    return replace(
+        layer,
+        forward_comm=layer.forward_comm - hidden,
+        backward_comm=layer.backward_comm - hidden - exchange_again * (1 - shown),
+    )
 
 
 def checkpointed(operations: list[Operation], residual: float, saved: float, group: int, launch: float) -> Layer:
@@ -181,6 +206,14 @@ def recomputed(operations: list[Operation], sizes: Sizes) -> list[Operation]:
         if name in chosen:
             result = _discard(result, makers, readers)
     return result
+
+
+def idle(operations: list[Operation], modules: tuple[str, ...]) -> frozenset[str]:
+    """Return the modules of selective recomputation that have nothing to recompute among some operations."""
+    names, parts = {op.name for op in operations}, {op.module for op in operations}
+    busy = {name for name, members in _WHOLE.items() if parts & set(members)}
+    busy |= {name for name, makers, _ in _DISCARDED if names & set(makers)}
+    return frozenset(modules) - busy
 
 
 # Modules of fine-grained offloading (megatron-core 0.16.1) and the operations whose kept tensors go to the host.

@@ -21,6 +21,7 @@ class Chunk:
         norm: the final normalisation is at its end.
         head: the output layer and the loss are at its end.
         recomputed: layers at its beginning that method `block` recomputes; none: the same number in all chunks.
+        in_part: layers after those of which modules are recomputed; none: all that are left.
     """
 
     kinds: tuple[bool, ...]
@@ -29,13 +30,22 @@ class Chunk:
     norm: bool = False
     head: bool = False
     recomputed: int | None = None
+    in_part: int | None = None
 
 
 @lru_cache(maxsize=4096)
 def _chunk(
-    kinds: tuple[bool, ...], embedding: bool, mtp: int, norm: bool, head: bool, recomputed: int | None = None
+    kinds: tuple[bool, ...],
+    embedding: bool,
+    mtp: int,
+    norm: bool,
+    head: bool,
+    recomputed: int | None = None,
+    in_part: int | None = None,
 ) -> Chunk:
-    return Chunk(kinds=kinds, embedding=embedding, mtp=mtp, norm=norm, head=head, recomputed=recomputed)
+    return Chunk(
+        kinds=kinds, embedding=embedding, mtp=mtp, norm=norm, head=head, recomputed=recomputed, in_part=in_part
+    )
 
 
 _PLACED: dict[tuple[object, ...], tuple[tuple[Chunk, ...], ...]] = {}
@@ -48,27 +58,37 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     Raises:
         CannotSplit: the numbers of layers do not come out.
     """
-    parallel = job.parallel
+    parallel, recompute = job.parallel, job.recompute
     key = (
         (sizes.layers, sizes.experts > 0, sizes.dense_first, sizes.moe_every, sizes.mtp, sizes.pp, sizes.vpp),
         (parallel.layout, parallel.noop_layers, parallel.first_stage_layers, parallel.last_stage_layers),
-        (parallel.account_for_embedding, parallel.account_for_loss, job.recompute.layers_per_chunk),
+        (parallel.account_for_embedding, parallel.account_for_loss),
+        (recompute.layers_per_chunk, recompute.selective_layers_per_chunk),
     )
     found = _PLACED.get(key)
     if found is None:
         if len(_PLACED) >= _MOST_PLACED:
             _PLACED.clear()
-        found = _PLACED[key] = _treated(_place(job, sizes), job.recompute.layers_per_chunk)
+        found = _PLACED[key] = _treated(
+            _place(job, sizes), recompute.layers_per_chunk, recompute.selective_layers_per_chunk
+        )
     return found
 
 
-def _treated(stages: tuple[tuple[Chunk, ...], ...], counts: tuple[int, ...]) -> tuple[tuple[Chunk, ...], ...]:
+def _treated(
+    stages: tuple[tuple[Chunk, ...], ...], full: tuple[int, ...], in_part: tuple[int, ...]
+) -> tuple[tuple[Chunk, ...], ...]:
     """Return the chunks with what each of them recomputes, where the job says it for each."""
-    if len(counts) != sum(map(len, stages)):
+    parts = sum(map(len, stages))
+    counts = [each if len(each) == parts else (None,) * parts for each in (full, in_part)]
+    if all(each[0] is None for each in counts):
         return stages
     return tuple(
         tuple(
-            _chunk(each.kinds, each.embedding, each.mtp, each.norm, each.head, counts[virtual * len(stages) + stage])
+            _chunk(
+                *(each.kinds, each.embedding, each.mtp, each.norm, each.head),
+                *(numbers[virtual * len(stages) + stage] for numbers in counts),
+            )
             for virtual, each in enumerate(chunks)
         )
         for stage, chunks in enumerate(stages)

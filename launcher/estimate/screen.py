@@ -1,5 +1,6 @@
 """An estimate on one screen."""
 
+from launcher.estimate.effect import NO_EFFECT
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
 from launcher.job import Job
@@ -19,7 +20,10 @@ def screen(job: Job, answer: Estimate) -> str:
             seconds = f", {change.step_s:.3g} s/step" if change.step_s is not None else ""
             lines.append(f"  {' '.join(change.overrides)}  ({change.peak_reserved / GIB:.1f} GiB{seconds})")
     elif answer.fits is False:
-        lines += ["", "no single change or pair of changes of recomputation, layout, precision or offload makes it fit"]
+        lines += [
+            "",
+            "no change of recomputation, layout, cross entropy, optimizer or micro-batch makes it fit on these devices",
+        ]
     if answer.missing:
         lines += ["", "assumed:"] + [f"  {line}" for line in _grouped(answer.missing)]
     return "\n".join(lines)
@@ -78,9 +82,15 @@ def _time(job: Job, answer: Estimate) -> list[str]:
 
 
 def _grouped(missing: tuple[str, ...]) -> list[str]:
-    """Put the figures of the hardware that nobody measured on one line; `--json` names each with its value."""
+    """Put the figures of the hardware that nobody measured on one line, and fields without effect on another.
+
+    `--json` names each figure with its value.
+    """
     unmeasured = [line for line in missing if line.endswith("(nobody measured it)")]
-    rest = [line for line in missing if line not in unmeasured]
+    idle = [line for line in missing if line.endswith(NO_EFFECT)]
+    rest = [line for line in missing if line not in unmeasured and line not in idle]
+    if idle:
+        rest.append(f"set, but without effect on the estimate: {', '.join(line.partition(':')[0] for line in idle)}")
     if unmeasured:
         names = ", ".join(line.split(":")[0].removeprefix("hardware.") for line in unmeasured[:4])
         more = f" and {len(unmeasured) - 4} more" if len(unmeasured) > 4 else ""

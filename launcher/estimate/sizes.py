@@ -76,6 +76,7 @@ class Sizes:
     dtype: int
     fp8: bool
     fp8_weights: bool
+    fp8_cast: int
     grad_bytes: int
     zero: int
     master_bytes: int
@@ -100,17 +101,22 @@ class Sizes:
     fused_wgrad: bool
     separate_norm: bool
     duplicated_mla: bool
-    fused_permute: bool
+    fused_router: bool
+    fused_rope: bool
     grouped: bool
     # -- experts
     dispatcher: str
+    flex: bool
+    groups: int
+    topk_groups: int
     capacity: float | None
     probs: bool
     # -- overlap
     overlap_grad: bool
     overlap_param: bool
     overlap_tp: bool
-    overlap_moe: bool
+    overlap_batch: bool
+    overlap_dispatch: bool
     overlap_shared: bool
     overlap_p2p: bool
     # -- options
@@ -231,8 +237,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     fused_ce = bool(kernels.cross_entropy_fusion)
     if kernels.cross_entropy_fusion is None:
         assumed.append("kernels.cross_entropy_fusion: false (Megatron-core's default)")
-    fp8 = precision.fp8_format is not None or precision.fp8_recipe is not None
-    if is_moe and not (moe.capacity_factor and moe.pad_to_capacity):
+    fp8 = precision.fp8_format is not None
+    if is_moe and not (moe.capacity_factor and moe.pad_to_capacity) and not moe.force_load_balancing:
         assumed.append("routing: every expert gets the same number of tokens")
     sizes = Sizes(
         layers=model.num_hidden_layers or 0,
@@ -288,6 +294,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         dtype=dtype,
         fp8=fp8,
         fp8_weights=fp8 and bool(precision.fp8_param_gather),
+        # Bytes read and written to make both FP8 copies of a 16-bit element; the largest value is looked for first.
+        fp8_cast=6 if precision.fp8_recipe == "tensorwise" else 4,
         grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
         zero=zero,
         master_bytes=master,
@@ -310,15 +318,21 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         fused_wgrad=kernels.gradient_accumulation_fusion is not False,
         separate_norm=kernels.transformer_impl == "local",
         duplicated_mla=kernels.transformer_impl != "local",
-        fused_permute=bool(moe.permute_fusion),
+        fused_router=bool(moe.router_fusion),
+        # For MLA the kernel knows YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
+        fused_rope=kernels.rope_fusion is not False and not (model.is_mla and model.rope_scaling.type != "yarn"),
         grouped=moe.grouped_gemm is not False,
         dispatcher=moe.token_dispatcher_type,
+        flex=moe.token_dispatcher_type == "flex" or bool(moe.deepep),
+        groups=(model.n_group or 1) if is_moe else 1,
+        topk_groups=(model.topk_group or model.n_group or 1) if is_moe else 1,
         capacity=_capacity(job),
         probs=job.estimate.dispatch_probs,
         overlap_grad=bool(job.overlap.grad_reduce),
         overlap_param=bool(job.overlap.param_gather),
         overlap_tp=bool(job.overlap.tp_comm),
-        overlap_moe=bool(moe.dispatch_overlap or moe.batch_overlap),
+        overlap_batch=bool(moe.batch_overlap),
+        overlap_dispatch=bool(moe.dispatch_overlap),
         overlap_shared=bool(moe.shared_expert_overlap),
         overlap_p2p=job.overlap.p2p is not False and _chunks_per_stage(job) > 1,
         sparsity=job.estimate.attention_sparsity,
@@ -361,11 +375,22 @@ def _optimizer_bytes(job: Job, dtype: int, grad_fp32: bool, zero: int) -> tuple[
     master = 0 if dtype == 4 else 4
     if not optimizer.precision_aware:
         return master, 4 * moments
-    if dtype == 2 and (optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"):
+    short = optimizer.main_params_dtype == "fp16" or job.precision.dtype == "bf16"
+    if dtype == 2 and short and _holds_main_weights(job):
         master = 2  # fp16, or what fp32 adds to bf16 (OptimizerConfig.store_param_remainders, on by default)
     first = BYTES[optimizer.exp_avg_dtype or "fp32"]
     second = BYTES[optimizer.exp_avg_sq_dtype or "fp32"] if moments == 2 else 0
     return master, first + second
+
+
+def _holds_main_weights(job: Job) -> bool:
+    """Tell whether a precision-aware optimizer holds the main weights itself and reads gradients in their own format.
+
+    With an FP8 recipe other than delayed, also where no FP8 is used, Megatron-core keeps them in fp32 (0.16.1
+    optimizer_config.py:355, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
+    """
+    other = job.optimizer.main_params_dtype not in (None, "fp32")
+    return other or job.precision.fp8_recipe in (None, "delayed") or bool(job.offload.optimizer)
 
 
 def _step_bytes(job: Job, grad_bytes: int) -> int:
@@ -375,10 +400,12 @@ def _step_bytes(job: Job, grad_bytes: int) -> int:
     optimizers/fused_adam.py, where one kernel reads and writes the moments only if both are bf16.
     """
     optimizer = job.optimizer
+    gradients = 4 if grad_bytes < 4 else 0
     if not optimizer.precision_aware:
-        return 4 if grad_bytes < 4 else 0
+        return gradients
     moments = [optimizer.exp_avg_dtype or "fp32", optimizer.exp_avg_sq_dtype or "fp32"]
-    return 0 if moments == ["bf16", "bf16"] else 4 * sum(each != "fp32" for each in moments)
+    unpacked = 0 if moments == ["bf16", "bf16"] else 4 * sum(each != "fp32" for each in moments)
+    return unpacked if _holds_main_weights(job) else gradients + unpacked
 
 
 def _resident_optimizer(job: Job) -> float:
@@ -391,7 +418,9 @@ def _resident_optimizer(job: Job) -> float:
 def _recompute(job: Job) -> tuple[str, tuple[str, ...]]:
     """Return the kind (none, full, block, selective) and the modules that are recomputed or discarded."""
     recompute = job.recompute
-    modules = set(recompute.modules)
+    # With full recomputation, modules are recomputed only where the job says in how many layers.
+    chosen = recompute.granularity == "selective" or (recompute.granularity and recompute.selective_layers_per_chunk)
+    modules = set(recompute.modules) if chosen else set()
     if recompute.activation:
         modules.add("activation")
     if recompute.norm:

@@ -22,18 +22,17 @@ class Part:
     count: int = 1
 
 
-def parts_of(sizes: Sizes, machine: Machine, chunk: Chunk, recomputed_before: int = 0) -> list[Part]:
+def parts_of(sizes: Sizes, machine: Machine, chunk: Chunk, covered: int | None = None) -> list[Part]:
     """Return what a chunk runs, in order.
 
     Args:
-        recomputed_before: layers of the same stage that recompute method `block` covered in earlier chunks; counts
-            only where the number of layers holds per stage.
+        covered: layers that recompute method `block` covers in this chunk, where their number holds per stage.
     """
     parts: list[Part] = []
     plain = plain_sizes(sizes)
     if chunk.embedding:
         parts.append(Part(name="embedding", layer=_embedding(plain, machine)))
-    parts += _layers(sizes, machine, chunk, recomputed_before)
+    parts += _layers(sizes, machine, chunk, covered)
     if chunk.norm:
         residual = float(sizes.local_tokens * sizes.hidden * sizes.act)
         norm = Builder(sizes, machine).norm("final norm", sizes.local_tokens, sizes.hidden, "head")
@@ -50,16 +49,17 @@ def _output(sizes: Sizes, machine: Machine) -> Layer:
     return walk(_head(sizes, machine), 0.0)
 
 
-def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, before: int) -> list[Part]:
-    kind, covered = sizes.recompute, 0
+def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, covered: int | None) -> list[Part]:
+    kind, full = sizes.recompute, 0
     if kind == "block":
-        covered = max(0, sizes.recompute_layers - before) if sizes.per_stage else sizes.recompute_layers
-        covered = covered if chunk.recomputed is None else chunk.recomputed
+        full = sizes.recompute_layers if covered is None else covered
+        full = full if chunk.recomputed is None else chunk.recomputed
         kind = "selective" if sizes.recompute_modules else "none"
+    until = len(chunk.kinds) if chunk.in_part is None or kind != "selective" else full + chunk.in_part
     runs: list[tuple[bool, str, int]] = []
-    for recomputed, kinds in ((True, chunk.kinds[:covered]), (False, chunk.kinds[covered:])):
+    for how, kinds in (("full", chunk.kinds[:full]), (kind, chunk.kinds[full:until]), ("none", chunk.kinds[until:])):
         for moe, group in groupby(kinds):
-            runs.append((moe, "full" if recomputed else kind, len(list(group))))
+            runs.append((moe, how, len(list(group))))
     return [
         Part(
             name=f"{'moe' if moe else 'dense'} layer" + (" (recomputed)" if how == "full" else ""),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from launcher.compose import ComposeError, compose, sweep
+from launcher.job import derive
 
 RECIPE = """
 defaults:
@@ -201,3 +202,17 @@ def test_sweep_makes_every_combination():
 def test_recipe_of_another_package_is_taken_as_written(own: Path):
     (own / "packaged.yaml").write_text(textwrap.dedent("# @package parallel\ntp: 4\n"))
     assert compose([f"+recipe={own}/packaged.yaml"]).parallel.tp == 4
+
+
+# words -> nodes
+HOSTS = {
+    "a recipe's count gives way": (["+recipe=tiny_qwen3", "cluster=ssh", "cluster.hosts=[a,b]"], 2),
+    "what the user says stays": (["+recipe=tiny_qwen3", "cluster=ssh", "cluster.hosts=[a,b]", "cluster.nodes=1"], 1),
+    "no hosts": (["+recipe=qwen3_moe", "cluster=slurm"], 2),
+}
+
+
+@pytest.mark.parametrize("case", HOSTS.values(), ids=HOSTS.keys())
+def test_as_many_nodes_as_hosts(case):
+    words, nodes = case
+    assert derive(compose(words)).cluster.nodes == nodes

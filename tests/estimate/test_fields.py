@@ -29,6 +29,7 @@ NO_COST = {
     "hardware.name",
     "hardware.source",
     "kernels.manual_gc_interval",
+    "kernels.te_rng_tracker",
     "lora.alpha",
     "lora.dropout",
     "lora.load",
@@ -43,16 +44,34 @@ NO_COST = {
     "optimizer.adam_beta2",
     "optimizer.adam_eps",
     "optimizer.clip_grad",
+    "optimizer.decay_qk_layernorm",
+    "optimizer.decoupled_lr",
+    "optimizer.decoupled_min_lr",
+    "optimizer.end_weight_decay",
     "optimizer.lr",
     "optimizer.min_lr",
+    "optimizer.muon_extra_scale_factor",
+    "optimizer.muon_momentum",
+    "optimizer.muon_nesterov",
+    "optimizer.muon_scale_mode",
+    "optimizer.muon_split_qkv",
     "optimizer.sgd_momentum",
+    "optimizer.start_weight_decay",
     "optimizer.weight_decay",
+    "optimizer.weight_decay_style",
+    "overlap.average_in_collective",
     "parallel.dp",
+    "parallel.gloo",
     "precision.calculate_per_token_loss",
+    "precision.fp8_amax_compute_algo",
+    "precision.fp8_amax_history_len",
+    "precision.fp8_margin",
     "precision.initial_loss_scale",
     "precision.loss_scale",
     "precision.loss_scale_factor",
+    "precision.loss_scale_hysteresis",
     "precision.loss_scale_window",
+    "precision.min_loss_scale",
 }
 FP8 = {"bf16_tflops": 1000.0, "fp8_tflops": 2000.0, "fp32_tflops": 500.0}
 FULL = {"granularity": "full", "method": "block", "num_layers": 2}
@@ -81,12 +100,14 @@ JOBS: dict[str, Job] = {
     ),
 }
 TEXTS: dict[str, tuple[Value, ...]] = {
+    "batch.rampup_batch_size": ((32, 32, 1000),),
     "offload.modules": (("attention",),),
     "hardware.unverified": (("hardware.bf16_tflops: a guess",),),
     "parallel.noop_layers": ((3, 4),),
     "parallel.layout": ("Ettt|tttt|tttt|tttttL",),
     "lora.target_modules": (("q_proj",),),
     "recompute.layers_per_chunk": ((2, 0, 1, 2),),
+    "recompute.selective_layers_per_chunk": ((2, 0),),
     "recompute.modules": (("core_attn",), ("mlp",)),
 }
 
@@ -140,6 +161,33 @@ def test_packing_of_instruction_data() -> None:
     assert set(loose) - set(packed) == {
         "batch.seq_length: every sequence is counted at full length; shorter samples need less"
     }
+
+
+def test_modules_are_recomputed_in_the_layers_that_follow_those_in_full() -> None:
+    part = {"recompute.granularity": "full", "recompute.modules": ("core_attn",)}
+
+    def held(full: tuple[int, ...], in_part: tuple[int, ...]) -> int:
+        values = {**part, "recompute.layers_per_chunk": full, "recompute.selective_layers_per_chunk": in_part}
+        return estimate(with_values(JOBS["dense"], values), changes=False).stages[0].activations
+
+    none = held((0, 0, 0, 0), (0, 0, 0, 0))
+    assert held((1, 0, 1, 0), (0, 0, 0, 0)) < held((0, 0, 0, 0), (1, 0, 1, 0)) < none
+    assert held((1, 0, 1, 0), (1, 0, 1, 0)) < held((1, 0, 1, 0), (0, 0, 0, 0))
+    all_in_part = {**dict.fromkeys(("recompute.method", "recompute.num_layers")), "recompute.granularity": "selective"}
+    every = estimate(with_values(JOBS["dense"], all_in_part), changes=False).stages[0].activations
+    assert held((0, 0, 0, 0), (99, 99, 99, 99)) == every
+
+
+def test_layers_counted_per_stage_are_taken_from_its_chunks_in_turn() -> None:
+    """MindSpeed: layer_idx * vpp_size + vpp_rank < recompute_num_layers."""
+
+    def held(values: dict[str, Value]) -> list[int]:
+        job = with_values(JOBS["dense"], values)
+        return [stage.activations for stage in estimate(job, changes=False).stages]
+
+    for count, each in ((1, (1, 1, 0, 0)), (2, (1, 1, 1, 1)), (3, (2, 2, 1, 1))):
+        by_stage = held({"recompute.per_pp_rank": True, "recompute.num_layers": count})
+        assert by_stage == held({"recompute.layers_per_chunk": each, "recompute.num_layers": 2})
 
 
 def test_the_same_number_for_every_chunk_is_num_layers() -> None:

@@ -106,6 +106,20 @@ def test_parts_add_up() -> None:
         assert stage.peak_reserved > stage.peak_allocated
 
 
+AWARE = {"precision_aware": True, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16"}
+
+
+def test_an_fp8_recipe_keeps_main_weights_out_of_the_precision_aware_optimizer() -> None:
+    """Remainders of two bytes become fp32 weights of four, with or without FP8 products, unless scaling is delayed."""
+    one = {"cluster": {"devices_per_node": 1}, "batch": {"global_batch_size": 1}, "optimizer": AWARE}
+    number = estimate(job_with(**one)).parameters["total"]
+    bytes_of = {
+        recipe: estimate(job_with(**one, precision={"fp8_recipe": recipe})).stages[0].optimizer / number
+        for recipe in (None, "delayed", "tensorwise")
+    }
+    assert bytes_of == {None: 6, "delayed": 6, "tensorwise": 8}
+
+
 def test_known_sizes() -> None:
     """A dense model without data parallelism: 2, 4 and 12 bytes for each parameter."""
     job = job_with(cluster={"devices_per_node": 1}, batch={"global_batch_size": 1})
@@ -143,6 +157,20 @@ def _value(path: str, text: str) -> Any:
     if isinstance(raw, list):
         return tuple(item for item in raw if item)
     return convert(int(raw) if isinstance(raw, str) and raw.isdigit() else raw, info.type, info.meta)
+
+
+def test_many_changes_at_once_where_two_are_not_enough() -> None:
+    big = {"num_hidden_layers": 80, "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}
+    answer = estimate(job_with(model=big, batch={"global_batch_size": 8}))
+    assert answer.fits is False
+    assert answer.changes
+    assert min(len(change.overrides) for change in answer.changes) > 2
+
+
+def test_no_change_is_another_one_with_more_to_it() -> None:
+    changes = estimate(job_with(hardware={"memory_gib": 14.0}, batch={"micro_batch_size": 2})).changes
+    sets = [set(change.overrides) for change in changes]
+    assert not any(one < other for one in sets for other in sets)
 
 
 def test_fits_counts_what_lies_outside_the_allocator() -> None:

@@ -3,19 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tools.bench import measured_recipes
+
 _PRESETS = {
     "LLAMA3-8B": "llama3_8b",
     "LLAMA3-70B": "llama3_70b",
     "LLAMA3_8B": "llama3_8b",
     "LLAMA3_70B": "llama3_70b",
-    "LLAMA31_405B": None,
+    "LLAMA3.1_405B": "llama3_1_405b",
+    "LLAMA3_405B": "llama3_1_405b",
     "DeepSeekV3": "deepseek_v3",
     "Qwen3_30B_a3B": "qwen3_30b_a3b",
     "Qwen3-30B-A3B": "qwen3_30b_a3b",
     "Qwen3_235B_a22B": "qwen3_235b_a22b",
 }
-# Megatron-Bridge's recipe of Moonlight (src/megatron/bridge/recipes/moonlight/moonlight_16b.py).
+# Megatron-Bridge's recipe of Moonlight (600d069b src/megatron/bridge/recipes/moonlight/h100/moonlight_16b.py). Its
+# MixedPrecisionConfig hands the optimizer its default FP8 recipe, although no FP8 is used (mixed_precision.py, setup).
 _MOONLIGHT_RECIPE = [
+    "precision.fp8_recipe=tensorwise",
     "optimizer.precision_aware=true",
     "optimizer.exp_avg_dtype=bf16",
     "optimizer.exp_avg_sq_dtype=bf16",
@@ -79,21 +84,27 @@ def overrides(row: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     if "moe-hardware-configs" in row["source"] and model == "Qwen3-30B-A3B":
         words = [
             "model=qwen3_30b_a3b",
-            "moe.batch_overlap=true",
+            *("moe.batch_overlap=true", "moe.token_dispatcher_type=flex", "moe.deepep=true", "moe.router_fusion=true"),
             *_common(row, "h100_80g"),
-            "hardware.host_launch_us=0",
+            "hardware.host_launch_us=0",  # CUDA graphs
         ]
         return "Megatron-Bridge, Qwen3-30B-A3B on 16 H100", words
     tables = "docs/performance-summary" in row["source"] or "examples/llama" in row["source"]
     if not tables or not row["parallel_valid"] or row["fsdp"] or "Pre" not in row["phase"]:
         return None
-    preset = _PRESETS.get(model.replace(" ", "_").replace("LLAMA3-", "LLAMA3_"))
+    preset = _PRESETS.get(model.split(" (")[0].replace(" ", "_").replace("LLAMA3-", "LLAMA3_"))
     hardware = {"DGX-H100": "h100_80g", "DGX-B200": "b200"}.get(row["system"])
     if preset is None or hardware is None:
         return None
-    words = [f"model={preset}", *_common(row, hardware), "overlap.tp_comm=true"]
+    recipe = measured_recipes.words(preset, row)
+    if not any(word.startswith("model=") for word in recipe):
+        recipe.insert(0, f"model={preset}")
+    words = [*recipe, *_common(row, hardware), "overlap.tp_comm=true"]
+    if "w/ MTP" not in model and preset == "deepseek_v3" and row["system"] == "DGX-B200":
+        return None
     if row["precision"] != "BF16":
-        words += ["precision.fp8_format=hybrid", "precision.fp8_recipe=tensorwise", "precision.fp8_param_gather=true"]
+        scaling = "mxfp8" if "MX" in row["precision"] else "tensorwise"
+        words += ["precision.fp8_format=hybrid", f"precision.fp8_recipe={scaling}", "precision.fp8_param_gather=true"]
     kind = ("bf16" if row["precision"] == "BF16" else "FP8") + (", MoE" if (row["ep"] or 1) > 1 else ", dense")
     return f"Megatron-Bridge and Megatron-LM tables, {kind}", words
 
