@@ -1,23 +1,24 @@
 """Our verdict and the real one of ms-swift 4.6.0 for the same jobs, and what may differ, with the reason."""
 
 import dataclasses
+import hashlib
 import json
-import os
-import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from backends.megatron.launch import argv, command
 from launcher.job import Job
 from launcher.models.hf import config_from_model
+from launcher.models.source import ModelConfigError
 from launcher.pipeline import judge
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.backends.verdicts import ROOT, Validator, Verdict, ask
 
 # Rules whose fault the argument classes and the model's configuration do not see, and where it shows.
 LATER = {
+    "LR-WARMUP-LENGTH": "when the scheduler is built (optimizer_param_scheduler.py:157)",
+    "LR-ORDER": "when the scheduler is built (optimizer_param_scheduler.py)",
+    "REQ-LENGTH": "when the scheduler is built: training has no number of steps",
     "MOE-TP-SP": "in the first forward pass (moe_layer.py:379)",
     "MOE-EP-EXPERTS": "when the model is built (moe_layer.py:101)",
     "MOE-TOPK": "in the first forward pass",
@@ -35,71 +36,66 @@ LATER = {
     "SW-RC-MODULES": "never where recompute is off",
 }
 # What only the machine decides, not the job.
-_MACHINE = ("TE >=", "TE version", "transformer-engine", "fused permutation", "apply_rope_fusion is not available")
+MACHINE = (
+    "FileNotFoundError: path",
+    "TE >=",
+    "TE version",
+    "transformer-engine",
+    "fused permutation",
+    "apply_rope_fusion is not available",
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One job's verdicts.
-
-    Attributes:
-        ours: ids of the errors that we tell.
-        real: what the real classes said; None: accepted.
-    """
-
-    name: str
-    ours: tuple[str, ...]
-    real: str | None
-
-    @property
-    def kind(self) -> str:
-        """Return `same`, `later` (we tell what shows only later), `missed` or `false`."""
-        if bool(self.ours) == (self.real is not None):
-            return "same"
-        if self.real is not None:
-            return "machine" if any(text in self.real for text in _MACHINE) else "missed"
-        return "later" if set(self.ours) <= set(LATER) else "false"
+def validator(python: Path, *, title: str = "", cache: Path | None = None, workers: int = 1) -> Validator:
+    """Return the program that asks ms-swift's own classes, in an environment with ms-swift 4.6.0."""
+    return Validator(
+        command=(str(python), "-m", "tests.backends.megatron.real_parser"),
+        env={"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"},
+        as_list=True,
+        title=title,
+        cache=cache,
+        workers=workers,
+    )
 
 
-def compare(jobs: Iterable[tuple[str, Job]], python: Path, folder: Path, timeout: float = 1500) -> list[Verdict]:
-    """Judge every job ourselves and by the real classes, in one child process.
+def compare(jobs: Iterable[tuple[str, Job]], folder: Path, program: Validator) -> list[Verdict]:
+    """Judge every job ourselves and by the real classes.
 
     Args:
-        python: interpreter of an environment with ms-swift 4.6.0.
-        folder: for the models' directories.
+        folder: for the models' directories; answers that are kept are those of the same folder.
     """
     ours: dict[str, tuple[str, ...]] = {}
     cases = []
     for name, job in jobs:
-        located, case = _case(name, job, folder)
+        try:
+            located, case = _case(name, job, folder)
+        except ModelConfigError:  # no config.json says this model
+            continue
         outcome = judge(located, fixes=False)
         ours[name] = tuple(sorted({f.rule for f in outcome.findings if f.severity == "error"}))
         cases.append(case | {"argv": [*argv(outcome.native), *case["argv"]]})
-    result = subprocess.run(
-        [str(python), "-m", "tests.backends.megatron.real_parser"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    if result.returncode:
-        raise RuntimeError(result.stderr[-4000:])
-    real = {line["name"]: line["error"] for line in map(json.loads, result.stdout.splitlines())}
-    return [Verdict(name=name, ours=ours[name], real=real[name]) for name in ours]
+    answers = ask(program, cases)
+    return [
+        Verdict(name=name, ours=ours[name], real=answer["error"], later=_later(ours[name]), machine=MACHINE)
+        for name, answer in zip(ours, answers, strict=True)
+    ]
+
+
+def _later(ours: tuple[str, ...]) -> Mapping[str, str]:
+    """Return what may show later; what no option expresses is not asked about, and may break other rules, too."""
+    return dict.fromkeys(ours, LATER["MAP-UNSUPPORTED"]) if "MAP-UNSUPPORTED" in ours else LATER
 
 
 def _case(name: str, job: Job, folder: Path) -> tuple[Job, dict[str, Any]]:
-    home = folder / name.replace(" ", "_")
-    home.mkdir(parents=True)
-    (home / "config.json").write_text(json.dumps(config_from_model(job.model)))
+    content = json.dumps(config_from_model(job.model))
+    home = folder / hashlib.sha256(content.encode()).hexdigest()[:16]
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "config.json").write_text(content, encoding="utf-8")
     model = dataclasses.replace(job.model, path=str(home))
     checkpoint = dataclasses.replace(job.checkpoint, save=str(folder / "out"), save_interval=5)
     located = dataclasses.replace(job, model=model, checkpoint=checkpoint)
     return located, {
-        "name": name,
+        "name": "",
         "command": command(job),
         "argv": ["--check_model", "false"],
         "world_size": job.cluster.world_size,

@@ -244,7 +244,14 @@ def lines(catalogue: Catalogue, count: int, seed: int, moves: Sequence[str] = MO
 
 
 def _is_known(move: str, catalogue: Catalogue) -> bool:
-    return all(catalogue.get(word) is not None for word in move.split() if word.startswith("--"))
+    words = move.split()
+    for flag, value in zip(words, [*words[1:], ""], strict=True):
+        argument = catalogue.get(flag) if flag.startswith("--") else None
+        if flag.startswith("--") and argument is None:
+            return False
+        if argument is not None and argument.type == "int" and not value.lstrip("-").isdigit():
+            return False  # 0.8 counts layers of experts, later versions take a pattern
+    return True
 
 
 def _alone(argument: Argument, draw: random.Random) -> Iterator[str]:

@@ -1,11 +1,8 @@
 """Our verdict and the real one of MindFormers 1.6.0 for jobs drawn at random, and what may differ, with the reason."""
 
-import json
-import os
+import hashlib
 import random
-import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ from backends.mindformers.launch import launch
 from launcher.job import Job, derive
 from launcher.pipeline import judge
 from tests.backends.mindformers.jobs import DEEPSEEK, OLD, make, tree
+from tests.backends.verdicts import Validator, Verdict, ask
 
 _MODEL = "model.model_config."
 # Rules whose fault neither MindFormers' checks nor its classes see before the network is built.
@@ -70,25 +68,6 @@ _FIELDS: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One job's verdicts: ids of our errors, and what MindFormers said against it (None: nothing)."""
-
-    name: str
-    ours: tuple[str, ...]
-    real: str | None
-    changes: Mapping[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """Return `same`, `later` (we tell what shows only later), `missed` or `false`."""
-        if bool(self.ours) == (self.real is not None):
-            return "same"
-        if self.real is not None:
-            return "missed"
-        return "later" if set(self.ours) <= set(LATER) else "false"
-
-
 def jobs(count: int, seed: int = 0) -> Iterator[tuple[str, dict[str, Any], Job]]:
     """Yield named jobs with their changes; the same seed draws the same ones."""
     for number in range(count):
@@ -117,13 +96,26 @@ def _job(draw: random.Random) -> tuple[dict[str, Any], Job]:
     return {**chosen, **keys}, derive(make(whole))
 
 
-def compare(count: int, seed: int, python: Path, folder: Path) -> list[Verdict]:
-    """Judge jobs ourselves and by MindFormers, in one child process; jobs that the mapping refuses are left out.
+def validator(python: Path, folder: Path, *, title: str = "", cache: Path | None = None, workers: int = 1) -> Validator:
+    """Return the program that asks MindFormers itself, in an environment with MindFormers 1.6.0."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Validator(
+        command=(str(python), str(Path(__file__).with_name("real_rules.py"))),
+        cwd=folder,
+        as_list=True,
+        title=title,
+        cache=cache,
+        workers=workers,
+    )
+
+
+def compare(count: int, seed: int, folder: Path, program: Validator) -> list[Verdict]:
+    """Judge jobs ourselves and by MindFormers; jobs that the mapping refuses are left out.
 
     Args:
-        python: interpreter of an environment with MindFormers 1.6.0.
-        folder: for the files.
+        folder: for the files, which are named by their content.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     drawn: list[tuple[str, tuple[str, ...], dict[str, Any]]] = []
     cases = []
     for name, changes, job in jobs(count, seed):
@@ -131,24 +123,12 @@ def compare(count: int, seed: int, python: Path, folder: Path) -> list[Verdict]:
         errors = tuple(sorted({f.rule for f in outcome.findings if f.severity == "error"}))
         if {"MAP-UNSUPPORTED", "ARG-VALUE", "ARG-CONTRADICTION"} & set(errors):
             continue
-        path = folder / f"{name.replace(' ', '_')}.yaml"
-        path.write_text(launch(outcome.job, outcome.native).files[0].content, encoding="utf-8")
+        content = launch(outcome.job, outcome.native).files[0].content
+        path = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.yaml"
+        path.write_text(content, encoding="utf-8")
         drawn.append((name, errors, changes))
         cases.append([str(path), outcome.job.cluster.world_size])
-    result = subprocess.run(
-        [str(python), str(Path(__file__).with_name("real_rules.py"))],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=1500,
-        check=False,
-    )
-    if result.returncode:
-        raise RuntimeError(result.stderr[-4000:])
-    real = [json.loads(line) for line in result.stdout.splitlines()]
     return [
-        Verdict(name=name, ours=ours, real=said, changes=changes)
-        for (name, ours, changes), said in zip(drawn, real, strict=True)
+        Verdict(name=name, ours=ours, real=said, later=LATER, about=changes)
+        for (name, ours, changes), said in zip(drawn, ask(program, cases), strict=True)
     ]
