@@ -11,7 +11,7 @@ from backends.megatron.mapping_merge import prepare
 from backends.megatron.mapping_model import converted_folder
 from backends.megatron.support import SUPPORT
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry
+from launcher.translate.backend import Backend, Entry, late
 from launcher.translate.catalogue import Catalogue, load
 
 _VERSIONS = ("4.6.0", "4.0.0", "3.12.6", "3.6.4", "3.5.3", "3.5-dev")
@@ -50,6 +50,7 @@ ENTRY = Entry(
     config=("config",),
     positional_config=True,
     environment_cluster=True,
+    own=late("backends.megatron.own:rows"),
     effective=effective,
     signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
     renames=Path(__file__).parent / "renames.json",
@@ -65,6 +66,7 @@ BACKEND = Backend(
     launch=launch,
     native_cpu="backends.megatron.rehearse",
     checkpoint_format="launcher.convert.formats.torch_dist",
+    adapter_format="backends.megatron.adapter",
     converted_folder=converted_folder,
     argv=argv,
     prepare=prepare,

@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from backends.megatron import mapping_gaps, mapping_parallel, mapping_surroundings, mapping_training
+from backends.megatron import mapping_details, mapping_gaps, mapping_parallel, mapping_surroundings, mapping_training
 from backends.megatron.mapping_extra import argument_row, key_row
 from backends.megatron.mapping_model import model_rows, rope_scaling_row
 from backends.megatron.mapping_rows import FOUR
@@ -26,6 +26,7 @@ def _rows(version: str) -> tuple[Row, ...]:
         *mapping_training.task_rows(version),
         *model_rows(version),
         *_architecture_rows(version),
+        *mapping_details.model_rows(),
         *mapping_training.lora_rows(),
         *mapping_parallel.parallel_rows(),
         *mapping_parallel.recompute_rows(),
@@ -34,13 +35,16 @@ def _rows(version: str) -> tuple[Row, ...]:
         *mapping_training.batch_rows(),
         *mapping_training.schedule_rows(version),
         *mapping_training.optimizer_rows(version),
+        *mapping_details.optimizer_rows(),
         *mapping_training.precision_rows(),
+        *mapping_details.precision_rows(),
         *mapping_parallel.kernel_rows(),
         *mapping_parallel.overlap_rows(),
         *mapping_surroundings.data_rows(version),
         *mapping_training.seed_rows(),
         *mapping_surroundings.checkpoint_rows(version),
         *mapping_surroundings.logging_rows(),
+        *mapping_details.other_rows(),
     )
 
 

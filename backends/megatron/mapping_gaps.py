@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from backends.megatron import mapping_details
 from backends.megatron.mapping_extra import padded_vocabulary
 from backends.megatron.mapping_model import BRIDGED, overridden
 from backends.megatron.mapping_rows import FOUR, THREE, only
@@ -63,6 +64,11 @@ _GAPS = (
     _missing("recompute.norm_num_layers", _MEMORY, neutral=(0,), warning=True),
     _missing("recompute.per_pp_rank", "num_layers counts per chunk", neutral=(False,), warning=True),
     _missing("recompute.layers_per_chunk", "num_layers holds for all chunks", works=("recompute.num_layers=…",)),
+    _missing(
+        "recompute.selective_layers_per_chunk",
+        "selective recompute holds for all layers or none",
+        works=("recompute.selective_layers_per_chunk=[]",),
+    ),
     _missing("recompute.in_bubble", _SPEED, neutral=(False,), warning=True),
     _missing("recompute.in_advance", _SPEED, neutral=(False,), warning=True),
     _missing("recompute.communication", _SPEED, neutral=(True,), warning=True),
@@ -126,7 +132,7 @@ _GAPS = (
 def unsupported(version: str) -> dict[str, Gap]:
     """Return the fields that this version cannot express."""
     own = {item.path: item.gap for item in _GAPS if in_range(version, item.since, item.until)}
-    return {**static_graph.GAPS, **own}
+    return {**static_graph.GAPS, **mapping_details.gaps(version), **own}
 
 
 _LAUNCHER = "read by the launcher itself"
@@ -147,7 +153,7 @@ _WITHOUT_LORA = ("lora.alpha", "lora.dropout", "lora.target_modules", "lora.rslo
 
 def irrelevant(version: str) -> dict[str, str]:
     """Return the fields that do not concern this version, with the reason."""
-    found = {**static_graph.irrelevant(), **_IRRELEVANT}
+    found = {**static_graph.irrelevant(), **mapping_details.irrelevant(version), **_IRRELEVANT}
     for path in field_paths():
         if path.split(".")[0] in ("hardware", "cluster", "backend", "rehearse", "rules", "estimate", "search"):
             found[path] = _LAUNCHER

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from backends.megatron.mapping_details import counted
 from backends.megatron.mapping_model import DTYPES
 from backends.megatron.mapping_rows import FOUR, SEED, THREE, explicit, listed, one_of, only, single
 from launcher.job import Job, Value, value_at
@@ -189,12 +190,12 @@ def schedule_rows(version: str) -> tuple[Row, ...]:
         same("optimizer.lr", "lr"),
         same("optimizer.min_lr", "min_lr"),
         one_of("schedule.lr_decay_style", "lr_decay_style", styles),
-        same("schedule.lr_decay_iters", "lr_decay_iters"),
-        same("schedule.lr_warmup_iters", "lr_warmup_iters"),
+        counted("lr_decay"),
+        counted("lr_warmup"),
         same("schedule.lr_warmup_fraction", "lr_warmup_fraction", since="3.5.0"),
         same("schedule.lr_warmup_init", "lr_warmup_init", since=FOUR),
         same("schedule.lr_wsd_decay_style", "lr_wsd_decay_style", since=FOUR),
-        same("schedule.lr_wsd_decay_iters", "lr_wsd_decay_iters", since=FOUR),
+        counted("lr_wsd_decay", since=FOUR),
         only("schedule.lr_wsd_decay_style", (), "3.x has no WSD schedule", until=THREE),
         only("schedule.lr_wsd_decay_iters", (), "3.x has no WSD schedule", until=THREE),
     )

@@ -10,6 +10,7 @@ _BASE = "ms-swift 4.6.0 arguments/base_args"
 
 lower("MOE-EP-DENSE", NAME, "expert parallelism of a dense model is dropped without a word", since=FOUR)
 lower("SEQ-POSITIONS", NAME, "it does not compare the two, and positions beyond were never learned", since=FOUR)
+lower("LR-WARMUP-TWICE", NAME, "the share of lr_warmup_fraction wins without a word", since=FOUR)
 lower("MOE-BIAS-SIGMOID", NAME, "the bias of softmax routing is left out without a word", since=FOUR)
 
 
@@ -234,6 +235,15 @@ OPTIMIZER = (
 _BACKENDS = ("flash", "fused", "unfused", "local", "auto", "flash_2", "flash_3", "flash_4")
 
 TUNING = (
+    SwiftRule(
+        id="SW-NUM-LABELS",
+        doc="A classifier has a number of labels; a reward model's is 1 without being told.",
+        source="ms-swift 4.6.0 model/model_meta.py:319",
+        flags=("task_type", "num_labels"),
+        when=lambda v: v.task_type == "seq_cls" and not v.given("num_labels") and v.job.task.type != "reward_model",
+        say="task_type seq_cls needs num_labels",
+        since="4.6",
+    ),
     SwiftRule(
         id="SW-ADAPTERS-ONE",
         doc="Training continues from one adapter.",

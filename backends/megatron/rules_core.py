@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from backends.megatron.rules_view import FOUR, SwiftRule, View, declare
-from launcher.rules.common_sense import layout_chunks
+from launcher.rules.common_sense import layout_fault
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
@@ -14,30 +14,21 @@ _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"
 _ACCOUNTS = ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")
 
 
-def _layout_fault(v: View) -> str | None:
-    chunks = layout_chunks(str(v.pipeline_model_parallel_layout))
-    flat, pp = "".join(chunks), v.pipeline_model_parallel_size
-    unknown = sorted(set(flat) - set("EtmL"))
-    if unknown:
-        return f"unknown letters {''.join(unknown)}: E is the embedding, t a layer, m an MTP layer, L the loss"
-    if len(chunks) % pp:
-        return f"{len(chunks)} chunks do not spread evenly over pp {pp}"
-    if pp == 1 and len(chunks) > 1:
-        return f"{len(chunks)} chunks need pp of at least 2"
-    if not flat.startswith("E") or not flat.endswith("L") or flat.count("E") != 1 or flat.count("L") != 1:
-        return "it must start with the only E and end with the only L"
-    return _prediction_fault(v, chunks)
+def _layout_fault(v: View) -> str:
+    layout = str(v.pipeline_model_parallel_layout)
+    return layout_fault(layout, v.pipeline_model_parallel_size, v.mtp_num_layers or 0)
 
 
-def _prediction_fault(v: View, chunks: list[str]) -> str | None:
-    flat, pp, wanted = "".join(chunks), v.pipeline_model_parallel_size, v.mtp_num_layers or 0
-    if flat.count("m") != wanted:
-        return f"it places {flat.count('m')} MTP layers, the model has {wanted}"
-    if "t" in flat[flat.index("m") :] if "m" in flat else False:
-        return "MTP layers come after all others"
-    if any("m" in chunk for chunk in chunks[:-pp]) or sum("m" in chunk for chunk in chunks) > 1:
-        return "all MTP layers belong to one chunk, the last of its stage"
-    return None
+def _offload_fault(v: View) -> str:
+    wanted, layers = v.job.offload.activation_layers or 0, v.job.model.num_hidden_layers
+    if not wanted:
+        return ""
+    if layers is not None and not 0 <= wanted < layers:
+        return f"fewer than all {layers} layers can wait on the host"
+    if v.pipeline_model_parallel_size > 1:
+        return f"not with a pipeline (pp {v.pipeline_model_parallel_size})"
+    granularity = v.recompute_granularity
+    return "" if granularity in (None, "none") else f"not with recomputation (recompute_granularity {granularity})"
 
 
 LAYOUT = (
@@ -102,6 +93,21 @@ def _model_known(v: View) -> bool:
 _MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 
 RECOMPUTE = (
+    SwiftRule(
+        id="SW-DISTRIBUTE-SP",
+        doc="Sequence parallelism spreads kept activations already; spreading them again is refused with recompute.",
+        source=f"{_CONFIG}:1187",
+        flags=("megatron_extra_kwargs", "recompute_granularity", "sequence_parallel"),
+        fields=("recompute.distribute_saved_activations", "parallel.sequence_parallel"),
+        when=lambda v: (
+            v.job.recompute.distribute_saved_activations
+            and v.sequence_parallel
+            and v.tensor_model_parallel_size > 1
+            and v.recompute_granularity not in (None, "none")
+        ),
+        say="recompute.distribute_saved_activations with sequence_parallel, which does that already",
+        since=FOUR,
+    ),
     SwiftRule(
         id="SW-RC-DEFAULT",
         doc="swift recomputes selectively unless told otherwise, and a method or a number of layers contradicts that.",
@@ -202,6 +208,23 @@ PRECISION = (
         fields=("precision.dtype",),
         when=lambda v: v.fp16 and v.bf16,
         say="fp16 and bf16 are both true",
+    ),
+    SwiftRule(
+        id="SW-FP16-DTYPE",
+        doc="What is not said of fp16 and bf16 follows torch_dtype, else the model's own, which is bfloat16 today.",
+        source="ms-swift 4.6.0 model_args.py:130; megatron-core 0.16.1 model_parallel_config.py",
+        flags=("fp16", "bf16", "torch_dtype"),
+        fields=("precision.dtype",),
+        when=lambda v: (
+            (v.fp16 and v.bf16 is None and str(v.torch_dtype).removeprefix("torch.") in ("None", "bfloat16"))
+            or (v.bf16 and v.fp16 is None and str(v.torch_dtype).removeprefix("torch.") in ("float16", "float32"))
+        ),
+        say=lambda v: (
+            "fp16 true, and bf16 follows a bfloat16 model: both at once, write bf16 false"
+            if v.fp16
+            else f"bf16 true, and fp16 follows torch_dtype {v.torch_dtype}: both at once, write fp16 false"
+        ),
+        since=FOUR,
     ),
     SwiftRule(
         id="SW-FP8-PARAM",
@@ -419,6 +442,16 @@ OPTIMIZER = (
         say="overlap.param_gather without overlap.grad_reduce: Megatron-LM refuses it, this version checks nothing",
         severity="warning",
         since=FOUR,
+    ),
+    SwiftRule(
+        id="SW-OFFLOAD-LAYERS",
+        doc="Activations of layers wait on the host in one pipeline stage, without recomputation, and not for all.",
+        source=f"{_CONFIG}:1137-1152",
+        flags=("megatron_extra_kwargs", "pipeline_model_parallel_size", "recompute_granularity"),
+        fields=("offload.activation_layers", "parallel.pp", "recompute.granularity"),
+        when=lambda v: bool(_offload_fault(v)),
+        say=lambda v: f"offload.activation_layers {v.job.offload.activation_layers}: {_offload_fault(v)}",
+        since="4.3",
     ),
     SwiftRule(
         id="SW-OFFLOAD-AWARE",

@@ -109,6 +109,7 @@ SEED = (
             and (v.tensor_model_parallel_size == 1 or v.recompute_granularity != "full" or v.sequence_parallel)
         ),
         say="recompute.distribute_saved_activations needs tp above 1, full recompute and no sequence_parallel",
+        until=THREE,
     ),
     SwiftRule(
         id="SW-HEADS-HIDDEN",

@@ -1,30 +1,19 @@
 """Plain Megatron-LM: the dialect that MindSpeed-LLM extends and that the rehearsal runs."""
 
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backends.megatron_lm.environment import ENVIRONMENT
 from backends.megatron_lm.support import SUPPORT
 from launcher.job import Job
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry
+from launcher.translate.backend import Backend, Entry, late
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from launcher.plan.plan import LaunchPlan
     from launcher.translate.catalogue import Catalogue
-    from launcher.translate.native import NativeArgs
-    from launcher.translate.rows import Table
 
 _HERE = Path(__file__).parent
-
-
-def _table(version: str) -> "Table":
-    found: Table = import_module("backends.megatron_lm.mapping").table(version)
-    return found
 
 
 @cache
@@ -32,23 +21,6 @@ def _catalogue(version: str) -> "Catalogue":
     from launcher.translate.catalogue import load
 
     return load(_HERE / "catalogue" / f"{version}.json")
-
-
-def _launch(job: Job, native: "NativeArgs") -> "LaunchPlan":
-    from backends.megatron_lm.launch import launch
-
-    return launch(job, native)
-
-
-def _argv(native: "NativeArgs") -> list[str]:
-    from backends.megatron_lm.launch import argv
-
-    return argv(native)
-
-
-def _effective(values: "Mapping[str, Any]") -> "dict[str, Any]":
-    found: dict[str, Any] = import_module("backends.megatron_lm.effective").effective(values)
-    return found
 
 
 _OTHERS = ("pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vlm.py", "pretrain_retro.py")
@@ -63,7 +35,8 @@ _STORED = {
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": ""},
     others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
-    effective=_effective,
+    own=late("backends.megatron_lm.own:rows"),
+    effective=late("backends.megatron_lm.effective:effective"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
     stored_config="yaml-cfg",
     stored=_STORED,
@@ -73,7 +46,7 @@ ENTRY = Entry(
 
 RULES = tuple(
     f"backends.megatron_lm.rules_{part}"
-    for part in ("arguments", "state", "plain", "config", "config_16", "sizes", "defaults")
+    for part in ("arguments", "state", "plain", "config", "config_16", "sizes", "rampup", "defaults")
 )
 
 
@@ -88,13 +61,13 @@ BACKEND = Backend(
     title="Megatron-LM",
     versions=("0.16.1", "0.12.1"),
     devices=("cuda",),
-    table=_table,
+    table=late("backends.megatron_lm.mapping:table"),
     catalogue=_catalogue,
-    launch=_launch,
+    launch=late("backends.megatron_lm.launch:launch"),
     native_cpu="backends.megatron_lm.rehearse",
     checkpoint_format="launcher.convert.formats.torch_dist",
     converted_folder=_converted_folder,
-    argv=_argv,
+    argv=late("backends.megatron_lm.launch:argv"),
     rules=RULES,
     requires=("module:transformer_engine", "env:MEGATRON_LM_PATH"),
     install_hint=(

@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Accepted and ignored: --use-mcore-models (arguments.py:1746 @0.12.1, `deprecated_use_mcore_models`).
-_IGNORED = ("use-mcore-models",)
+from launcher.models.layer_pattern import expand
+
+# Accepted and ignored: --use-mcore-models (arguments.py:1746 @0.12.1, `deprecated_use_mcore_models`), and
+# --ckpt-fully-parallel-save, which has become the default (`ckpt_fully_parallel_save_deprecated`).
+_IGNORED = ("use-mcore-models", "ckpt-fully-parallel-save")
 # Flag to the argument and value that validate_args sets (arguments.py:811, :379 @0.12.1).
 _STANDS_FOR = {
     "use-rotary-position-embeddings": ("position-embedding-type", "rope"),
@@ -46,6 +49,11 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
         found = {
             flag: value for flag, value in found.items() if flag not in ("group-query-attention", "num-query-groups")
         }
+    if found.get("position-embedding-type") == "rope":
+        found.pop("no-position-embedding", None)  # nothing reads it then (arguments.py:822 @0.12.1)
+    places = found.get("moe-layer-freq")
+    if isinstance(places, str) and not places.strip("-").isdigit():
+        found["moe-layer-freq"] = str(expand(places) or places)
     if not found.get("num-experts"):
         found.pop("expert-tensor-parallel-size", None)
     return found

@@ -2,6 +2,7 @@
 
 from functools import cache
 
+from backends.megatron_lm import mapping_details as details
 from backends.megatron_lm import mapping_model as model
 from backends.megatron_lm import mapping_moe as moe
 from backends.megatron_lm import mapping_parallel as parallel
@@ -25,11 +26,13 @@ def rows() -> tuple[Row, ...]:
             note="Megatron-core models are the only ones left, and nccl is the default.",
         ),
         rotary_flag(),
+        details.says_nothing(),
         *training.task(),
         *parallel.parallel(),
         *model.sizes(),
         *model.layers(),
         *model.positions(),
+        *details.model(),
         *model.latent_attention(),
         *moe.experts(),
         *moe.routing(),
@@ -37,20 +40,30 @@ def rows() -> tuple[Row, ...]:
         *moe.dispatch(),
         *model.multi_token_prediction(),
         *surroundings.tokenizer(),
+        *details.tokenizer(),
         *surroundings.vocabulary(),
         *training.batch(),
         training.packing(),
+        *details.rampup(),
         *training.schedule(),
+        *details.schedule(),
         *training.optimizer(),
+        *details.optimizer(),
         *training.precision(),
+        *details.precision(),
         *training.seed(),
         *parallel.recompute(),
         *parallel.offload(),
         *parallel.overlap(),
         *parallel.kernels(),
+        *details.parallel(),
         *surroundings.data(),
+        *details.data(),
         *surroundings.checkpoint(),
+        *details.checkpoint(),
         *surroundings.logging(),
+        *details.logging(),
+        *details.faults(),
         *surroundings.evaluation(),
     )
 
@@ -61,6 +74,8 @@ def table(version: str) -> Table:
     unsupported = {**static_graph.GAPS, **_GAPS, **_POST_TRAINING}
     if not in_range(version, "0.13", None):
         unsupported.update(_BEFORE_0_13)
+    if not in_range(version, "0.16", None):
+        unsupported.update(details.BEFORE_0_16)
     return Table(rows=rows(), unsupported=unsupported, irrelevant=irrelevant())
 
 
@@ -108,6 +123,9 @@ _GAPS = {
     "recompute.per_pp_rank": _ascend("recompute.num_layers counts per chunk"),
     "recompute.layers_per_chunk": Gap(
         why="recompute.num_layers holds for all chunks", works=("recompute.layers_per_chunk=[]",)
+    ),
+    "recompute.selective_layers_per_chunk": Gap(
+        why="selective recomputation holds for all layers or none", works=("recompute.selective_layers_per_chunk=[]",)
     ),
     "recompute.in_bubble": _ascend("pipeline bubbles stay empty"),
     "recompute.in_advance": _ascend("recomputation starts when the gradient arrives"),

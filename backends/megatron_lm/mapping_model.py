@@ -3,7 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.factories import chosen, flag_on, flag_unless, refused, valued, when_given
+from backends.megatron_lm.factories import flag_on, flag_unless, refused, valued, when_given
+from backends.megatron_lm.mapping_details import activation
 from launcher.job import Job, Value, field_paths
 from launcher.translate.rows import NativeView, Read, Row, Unsupported, computed
 
@@ -94,13 +95,7 @@ def _max_positions() -> Row:
 def layers() -> tuple[Row, ...]:
     """Return the rows of normalisation, activation, biases, dropout and initialisation."""
     return (
-        chosen(
-            "model.hidden_act",
-            "swiglu",
-            {"silu": True, "gelu": None},
-            default="gelu",
-            why="Megatron has SwiGLU and GELU; of ReLU only its square",
-        ),
+        activation(),
         valued("model.normalization", "normalization", "LayerNorm"),
         valued("model.rms_norm_eps", "norm-epsilon", 1e-5, note="Megatron's own default is 1e-5."),
         flag_unless("model.tie_word_embeddings", "untie-embeddings-and-output-weights"),

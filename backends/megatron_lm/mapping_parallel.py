@@ -320,7 +320,8 @@ def rope_fusion(impossible: Callable[[Job], bool], since: str | None = None, unt
 
 
 def _write_activation_fusion(job: Job) -> Iterable[tuple[str, Value]]:
-    if job.kernels.bias_activation_fusion is False:
+    # The squared ReLU has no fused kernel; without biases there is none anyway (arguments.py:785 @core_v0.12.1).
+    if job.kernels.bias_activation_fusion is False or (job.model.hidden_act == "relu2" and job.model.linear_bias):
         yield ("no-bias-swiglu-fusion" if job.model.hidden_act == "silu" else "no-bias-gelu-fusion"), True
 
 

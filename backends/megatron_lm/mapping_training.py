@@ -72,8 +72,8 @@ def schedule() -> tuple[Row, ...]:
         when_given("schedule.train_iters", "train-iters"),
         when_given("schedule.train_samples", "train-samples"),
         valued("schedule.lr_decay_style", "lr-decay-style", "linear", note="Megatron's own default is linear."),
-        _counted("schedule.lr_decay_iters", "lr-decay"),
-        _counted("schedule.lr_warmup_iters", "lr-warmup"),
+        _counted("lr_decay", "lr-decay"),
+        _counted("lr_warmup", "lr-warmup"),
         when_given("schedule.lr_warmup_fraction", "lr-warmup-fraction"),
         when_given("schedule.lr_warmup_init", "lr-warmup-init"),
         *wsd(),
@@ -88,34 +88,36 @@ def wsd() -> tuple[Row, ...]:
         chosen(
             "schedule.lr_wsd_decay_style", "lr-wsd-decay-style", {name: name for name in styles[:3]}, until="0.12.9"
         ),
-        _counted("schedule.lr_wsd_decay_iters", "lr-wsd-decay"),
+        _counted("lr_wsd_decay", "lr-wsd-decay"),
     )
 
 
-def _counted(path: str, flag: str) -> Row:
+def _counted(name: str, flag: str) -> Row:
     """Return a row for a length that is `FLAG-iters`, or `FLAG-samples` where training is counted in samples."""
+    steps, samples = f"schedule.{name}_iters", f"schedule.{name}_samples"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        iterations = getattr(job.schedule, path.rsplit(".", maxsplit=1)[-1])
-        if iterations is None:
+        iterations, given = getattr(job.schedule, f"{name}_iters"), getattr(job.schedule, f"{name}_samples")
+        if given is not None and iterations is not None:
+            raise Unsupported(samples, f"{steps}={iterations} says it too", (f"{samples}=null", f"{steps}=null"))
+        if given is not None:
+            yield f"{flag}-samples", given
+        elif iterations is None:
             return
-        if job.schedule.train_samples is None:
+        elif job.schedule.train_samples is None:
             yield f"{flag}-iters", iterations
-        elif job.batch.global_batch_size is None:
-            raise Unsupported(path, "with schedule.train_samples it is counted in samples: set batch.global_batch_size")
+        elif job.batch.global_batch_size is None or job.batch.rampup_batch_size:
+            why = "with schedule.train_samples it is counted in samples"
+            raise Unsupported(steps, f"{why}: set {samples}")
         else:
             yield f"{flag}-samples", iterations * job.batch.global_batch_size
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if view.has(f"{flag}-iters"):
-            return {path: view.take(f"{flag}-iters")}
-        samples, per_step = view.peek(f"{flag}-samples"), view.peek("global-batch-size")
-        if not samples or not per_step or samples % per_step:
-            return {}
-        return {path: view.take(f"{flag}-samples") // per_step}
+        found = {steps: f"{flag}-iters", samples: f"{flag}-samples"}
+        return {path: view.take(given) for path, given in found.items() if view.has(given)}
 
     return Row(
-        fields=(path, "schedule.train_samples", "batch.global_batch_size"),
+        fields=(steps, samples, "schedule.train_samples", "batch.global_batch_size", "batch.rampup_batch_size"),
         flags=(f"{flag}-iters", f"{flag}-samples"),
         emit=emit,
         read=read,

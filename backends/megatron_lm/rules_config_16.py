@@ -42,6 +42,20 @@ declare(
             config("", 950),
         ),
         says(
+            "MLM-GDN-CP",
+            "experimental-attention-variant=gated_delta_net & context-parallel-size>1",
+            "",
+            "Linear attention does not split sequences over context-parallel ranks.",
+            config("", 983),
+        ),
+        says(
+            "MLM-DSA-CP",
+            "experimental-attention-variant=dsa & context-parallel-size>1",
+            "",
+            "Sparse attention does not split sequences over context-parallel ranks.",
+            config("", 1988),
+        ),
+        says(
             "MLM-GLU-OFFSET",
             "glu-linear-offset!=0.0|0 & !no-bias-swiglu-fusion & !no-bias-gelu-fusion",
             "quick-geglu",
@@ -164,6 +178,13 @@ declare(
         says(
             "MLM-CUDA-GRAPH-FULL-IMPL",
             "cuda-graph-impl!=none & recompute-granularity=full",
+            "cuda-graph-scope=full_iteration",
+            "Full recomputation needs CUDA graphs of whole iterations.",
+            config("", 1782),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-FULL-EXTERNAL",
+            "external-cuda-graph & recompute-granularity=full",
             "cuda-graph-scope=full_iteration",
             "Full recomputation needs CUDA graphs of whole iterations.",
             config("", 1782),

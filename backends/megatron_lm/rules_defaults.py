@@ -33,7 +33,12 @@ def _visited(facts: Facts) -> int:
 
 # Read from the arguments there, whatever the model: see MLM-EXPERT-BIAS.
 lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.as_written)
+# Devices of an encoder of its own come beside the others: see MLM-ENCODER.
+for _id in ("PAR-WORLD", "PAR-EXPERT-WORLD"):
+    lift(_id, "megatron_lm", lambda facts: facts.number("encoder-pipeline-model-parallel-size") > 0)
 for _backend in BACKENDS:
+    # The two ways to warm up are compared where there is something to warm up for (arguments.py:634).
+    lift("LR-WARMUP-TWICE", _backend, lambda facts: not facts.flag("train-iters") and not facts.flag("train-samples"))
     lift("REQ-MODEL", _backend, _has_shape)
     # Groups without a number that a token visits are not read; see MLM-GROUPS-UNUSED.
     lift("MOE-GROUPS", _backend, lambda facts: facts.given("moe-router-num-groups") != bool(_visited(facts)))

@@ -300,3 +300,35 @@ def graphs_cover_parts_that_exist(facts: Facts) -> Iterator[Fault]:
         if is_fault:
             flags = ("cuda-graph-scope", "cuda-graph-impl", "enable-cuda-graph", "external-cuda-graph")
             yield Fault(message=f"--cuda-graph-scope {' '.join(sorted(scope))}: {message}", flags=flags)
+
+
+@rule("MLM-CUDA-GRAPH-MOE", source=config("", "1786-1795"), backends=PLAIN, since=ONLY_16[0])
+def graphs_hold_no_recomputed_experts(facts: Facts) -> Iterator[Fault]:
+    """Transformer Engine's graph of the router lies inside the experts that would be recomputed."""
+    impl, scope = _graphs(facts)
+    selective = facts.flag("recompute-granularity") == "selective" or facts.flag("recompute-activations")
+    if (
+        impl == "transformer_engine"
+        and selective
+        and "moe_router" in scope
+        and "moe" in _words("recompute-modules", facts)
+    ):
+        yield Fault(
+            message="--cuda-graph-scope moe_router with --recompute-modules moe: no graph in what is recomputed",
+            flags=("cuda-graph-scope", "recompute-modules", "recompute-granularity"),
+        )
+
+
+@rule("MLM-GDN-HEADS", source=config("", "965-980"), backends=PLAIN, since=ONLY_16[0])
+def linear_heads_divide(facts: Facts) -> Iterator[Fault]:
+    """Value heads of linear attention are a multiple of its key heads, and both of tp."""
+    if facts.flag("experimental-attention-variant") != "gated_delta_net":
+        return
+    names = ("linear-num-key-heads", "linear-num-value-heads")
+    keys, values = (facts.number(name) for name in names)
+    tp = max(1, facts.number(_TP, 1))
+    if keys and values % keys:
+        yield Fault(message=f"--{names[1]} {values} is not a multiple of --{names[0]} {keys}", flags=names)
+    for name, heads in zip(names, (keys, values), strict=True):
+        if heads % tp:
+            yield Fault(message=f"--{name} {heads} is not a multiple of tp {tp}", flags=(name, _TP))

@@ -16,6 +16,7 @@ from backends.megatron_lm.rules_versions import (
     config,
 )
 from launcher.job import Value
+from launcher.rules.common_sense import layout_fault
 from launcher.rules.registry import Facts, Fault, rule
 
 _CHUNK = "num-layers-per-virtual-pipeline-stage"
@@ -212,6 +213,23 @@ def layout_fills_stages(facts: Facts) -> Iterator[Fault]:
             message=f"the layout has {stages_of(layout)} stages, which pp {stages} does not divide",
             flags=("pipeline-model-parallel-layout", "pipeline-model-parallel-size"),
         )
+
+
+@rule(
+    "MLM-LAYOUT-TEXT",
+    source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:85-165, 320",
+    backends=BACKENDS,
+    versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1.0", None)},
+)
+def layout_reads_as_stages(facts: Facts) -> Iterator[Fault]:
+    """A layout is written with E, t, m, L and |: the embedding first, the loss last, MTP layers in one chunk."""
+    layout, stages = facts.flag("pipeline-model-parallel-layout"), facts.number("pipeline-model-parallel-size", 1)
+    # Numbers of stages that do not fit are told by rules of their own.
+    if not isinstance(layout, str) or stages_of(layout) % max(1, stages) or (stages == 1 and stages_of(layout) > 1):
+        return
+    fault = layout_fault(layout, stages, facts.number("mtp-num-layers"))
+    if fault:
+        yield Fault(message=f"layout {layout}: {fault}", flags=("pipeline-model-parallel-layout", "mtp-num-layers"))
 
 
 @rule("MLM-DECODER-SEQ", source=arguments(700, 834), backends=BACKENDS, versions=EVERY)

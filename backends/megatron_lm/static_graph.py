@@ -48,7 +48,6 @@ GAPS: Mapping[str, Gap] = {
 
 _THEIRS = {
     "kernels.qkv_concat": "a layout of weights; its own is converted to",
-    "kernels.attention_mask": "causal masks are made inside the kernel",
     "model.label": "a name in MindFormers' logs and files",
     "model.legacy": "the sizes describe the same architecture; the classes are MindFormers' own",
     "logging.dir": "logs go to the terminal, which the launcher keeps, and to logging.tensorboard_dir",

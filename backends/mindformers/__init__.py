@@ -12,7 +12,7 @@ from backends.mindformers.support import SUPPORT
 from backends.mindformers.yaml_file import flatten
 from launcher.job import Job
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry
+from launcher.translate.backend import Backend, Entry, late
 from launcher.translate.catalogue import Catalogue, load
 
 __all__ = ["BACKEND"]
@@ -56,6 +56,7 @@ ENTRY = Entry(
     },
     pairs=("options",),
     flatten=flatten,
+    own=late("backends.mindformers.own:rows"),
     effective=effective,
     only={"run_mode": ("train", "finetune")},
     signs=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),

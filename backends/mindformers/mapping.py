@@ -4,6 +4,14 @@ from functools import cache
 
 from backends.mindformers.mapping_beside import beside_rows
 from backends.mindformers.mapping_data import data_rows, length_rows
+from backends.mindformers.mapping_details import (
+    BEFORE_2_1,
+    DETAIL_GAPS,
+    DETAILS_ASIDE,
+    data_detail_rows,
+    fault_rows,
+    model_detail_rows,
+)
 from backends.mindformers.mapping_evaluation import evaluation_rows
 from backends.mindformers.mapping_gaps import IRRELEVANT, UNSUPPORTED
 from backends.mindformers.mapping_graph import context_rows, expert_exchange_row, sink_row
@@ -41,6 +49,7 @@ def _mcore_model(version: str) -> tuple[Row, ...]:
         *(architecture(row) for row in latent_attention_rows()),
         *(architecture(row) for row in moe_rows(version)),
         *(architecture(row) for row in prediction_rows(version)),
+        *(architecture(row) for row in model_detail_rows()),
     )
 
 
@@ -62,6 +71,7 @@ def table(version: str) -> Table:
         *batch_rows(),
         *data_rows(version),
         *length_rows(),
+        *data_detail_rows(),
         sink_row(),
         *optimizer_rows(version),
         *schedule_rows(),
@@ -79,8 +89,12 @@ def table(version: str) -> Table:
         *callback_rows(),
         modern(bias_callback()),
         *output_rows(),
+        *fault_rows(),
         *evaluation_rows(),
         *beside_rows(),
         usual_row(),
     )
-    return Table(rows=rows, unsupported=UNSUPPORTED, irrelevant=IRRELEVANT)
+    unsupported = {**UNSUPPORTED, **DETAIL_GAPS}
+    if version == "1.6.0":
+        unsupported |= BEFORE_2_1
+    return Table(rows=rows, unsupported=unsupported, irrelevant={**IRRELEVANT, **DETAILS_ASIDE})

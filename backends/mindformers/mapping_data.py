@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping_dims import EPOCHS, SIZES, STOP_STEP, batch_of, global_batch
-from backends.mindformers.mapping_hub import hub_row
+from backends.mindformers.mapping_hub import common_row, hub_row
 from backends.mindformers.mapping_loader import (
     CONFIG,
     DOCUMENT_MASK,
@@ -233,6 +233,7 @@ def data_rows(version: str) -> tuple[Row, ...]:
         loader_row(version),
         _shuffled(),
         hub_row(),
+        common_row(),
         _records(),
         *seed_rows(),
         _data_split(),

@@ -145,6 +145,17 @@ _DATA = {
     },
 }
 
+_GENERATION = {
+    path: Gap(
+        why="its mcore files of training say nothing of generated text",
+        severity="warning",
+        neutral=(False,),
+        matters=_is_modern,
+    )
+    for path in field_paths()
+    if path.startswith("generation.")
+}
+
 _FIGURES = ("params_norm", "zero_gradients", "timers", "memory", "perplexity")
 _OUTPUTS = {
     "checkpoint.save_safetensors": _speed("all its checkpoints are safetensors, of its own layout", True),
@@ -173,6 +184,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
     **_MOE,
     **_DATA,
     **_OUTPUTS,
+    **_GENERATION,
 }
 
 _LAUNCHER = "read by the launcher alone"

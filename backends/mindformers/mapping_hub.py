@@ -11,6 +11,7 @@ from backends.mindformers.mapping_loader import (
     is_hub,
     mask_of,
     mask_of_file,
+    packs,
 )
 from backends.mindformers.mapping_support import drop, first_given, frozen, require
 from launcher.job import Job, Value
@@ -86,16 +87,37 @@ def _read_hub(view: NativeView) -> Mapping[str, Value]:
 
 def _read_handlers(view: NativeView) -> Mapping[str, Value]:
     handlers = frozen(view.peek(HANDLER))
-    if not isinstance(handlers, tuple) or not handlers or handlers[0].get("type") != "AlpacaInstructDataHandler":
+    if not isinstance(handlers, tuple) or not all(isinstance(each, Mapping) for each in handlers):
         return {}
-    first, packing = handlers[0], len(handlers) == 2 and handlers[1].get("type") == "PackingHandler"
-    if len(handlers) > (2 if packing else 1):
-        return {}
-    view.take(HANDLER)
-    tokenizer = first.get("tokenizer") or {}
+    kinds = [each.get("type") for each in handlers]
+    if kinds in (["AlpacaInstructDataHandler"], ["AlpacaInstructDataHandler", "PackingHandler"]):
+        view.take(HANDLER)
+    return {**_facts(handlers), "batch.packing": packs(handlers) or None}
+
+
+def _facts(handlers: tuple[Mapping[str, Value], ...]) -> dict[str, Value]:
+    """Return what any list of handlers says of the samples; the list itself stays where it is not the usual one."""
+    lengths = [each["seq_length"] for each in handlers if isinstance(each.get("seq_length"), int)]
+    tokenizers = [each["tokenizer"] for each in handlers if isinstance(each.get("tokenizer"), Mapping)]
+    tokenizer = tokenizers[0] if tokenizers else {}
     return {
-        "batch.seq_length": first.get("seq_length"),
-        "batch.packing": packing or None,
+        "batch.seq_length": lengths[-1] if lengths else None,  # the last one decides how long samples leave them
         "tokenizer.path": tokenizer.get("pretrained_model_dir"),
         "tokenizer.trust_remote_code": tokenizer.get("trust_remote_code"),
     }
+
+
+def _read_common(view: NativeView) -> Mapping[str, Value]:
+    """Return what the handlers of 1.6's CommonDataLoader say; the loader itself has no field."""
+    handlers = frozen(view.peek(HANDLER))
+    if view.peek(TYPE) == HUB or not isinstance(handlers, tuple):
+        return {}
+    if not all(isinstance(each, Mapping) for each in handlers):
+        return {}
+    return {path: value for path, value in _facts(handlers).items() if path == "batch.seq_length"}
+
+
+def common_row() -> Row:
+    """Return the row that reads the length of samples from the handlers of loaders without a field."""
+    note = "of CommonDataLoader and others, whose list of handlers is passed through"
+    return Row(fields=("batch.seq_length",), flags=(), emit=lambda job: (), read=_read_common, note=note)

@@ -9,6 +9,7 @@ from launcher.job import Job, Value
 from launcher.translate.rows import NativeView, Row, same
 
 _FULL = "recompute_config.recompute"
+_IN_PART = "recompute.selective_layers_per_chunk"
 _SWAP, _LAYER_SWAP = "swap_config.swap", "swap_config.layer_swap"
 
 # Cells by name, as regular expressions whose parts are divided by an escaped dot (LayerSetting.set_pattern_recompute,
@@ -46,15 +47,32 @@ def _first_layers(matrix: Matrix, counts: int | Matrix) -> tuple[int, ...]:
     return tuple(layers)
 
 
-def _per_chunk(job: Job) -> Matrix | None:
+def _per_chunk(job: Job, path: str = "recompute.layers_per_chunk") -> Matrix | None:
     """Return the recomputed layers by chunk and stage where the job says them for each."""
-    counts, pp = job.recompute.layers_per_chunk, job.parallel.pp
+    counts: tuple[int, ...] = getattr(job.recompute, path.split(".")[1])
+    pp = job.parallel.pp
     chunks = pp * (job.parallel.vpp or 1)
     if not counts:
         return None
-    path = "recompute.layers_per_chunk"
     require(len(counts) == chunks, path, f"there are {chunks} chunks (pp x vpp), it has {len(counts)} numbers")
     return tuple(tuple(counts[start : start + pp]) for start in range(0, chunks, pp))
+
+
+def _in_part(job: Job) -> Matrix | None:
+    """Return the layers recomputed in part by chunk and stage, those in full before them counted in.
+
+    MindFormers counts both from the start of a chunk, and full recomputation wins (LayerSetting.set_recompute @2.1.0).
+    """
+    own = _per_chunk(job, _IN_PART)
+    if own is None:
+        return None
+    recompute = job.recompute
+    every = recompute.num_layers or 1 if recompute.granularity == "full" else 0
+    full = _per_chunk(job) or tuple((every,) * len(row) for row in own)
+    return tuple(
+        tuple(before + count if count else 0 for before, count in zip(*rows, strict=True))
+        for rows in zip(full, own, strict=True)
+    )
 
 
 def _full() -> Row:
@@ -119,6 +137,12 @@ def _full() -> Row:
 
 
 def _counts(job: Job, layers: int | None) -> Value:
+    own = _in_part(job)
+    if own is not None:
+        require(layers is None, _IN_PART, "activation_num_layers and norm_num_layers count the same layers")
+        if _swaps(job):
+            return _first_layers(layers_per_chunk(job) or (), own)
+        return own if len(own) > 1 else own[0]
     if layers is None:
         return True
     if _swaps(job):
@@ -127,10 +151,11 @@ def _counts(job: Job, layers: int | None) -> Value:
 
 
 def _wanted_modules(job: Job) -> tuple[str, ...]:
-    if job.recompute.granularity != "selective":
+    recompute = job.recompute
+    if recompute.granularity != "selective" and not (recompute.granularity and recompute.selective_layers_per_chunk):
         return ()
     model = job.model
-    modules = job.recompute.modules or ("core_attn",)
+    modules = recompute.modules or (("core_attn",) if recompute.granularity == "selective" else ())
     path = "recompute.modules"
     mixed = model.is_moe and (model.first_k_dense_replace > 0 or model.moe_layer_freq > 1)
     why = "dense and MoE layers both call it mlp here, and this model has both kinds"
@@ -154,13 +179,13 @@ def _own_keys(version: str, name: str) -> tuple[str, ...]:
 def _selective(version: str) -> Row:
     flags = _own_keys(version, "select_recompute")
     fields = ("modules", "activation", "activation_num_layers", "norm", "norm_num_layers")
-    paths = tuple(f"recompute.{name}" for name in fields)
+    paths = (*(f"recompute.{name}" for name in fields), _IN_PART)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         recompute = job.recompute
         chosen: dict[str, Value] = {}
         for module in _wanted_modules(job):
-            chosen.update(dict.fromkeys(MODULES[module], True))
+            chosen.update(dict.fromkeys(MODULES[module], _counts(job, None)))
         if recompute.activation:
             chosen.update(dict.fromkeys(ACTIVATION, _counts(job, recompute.activation_num_layers)))
         if recompute.norm:
@@ -182,6 +207,7 @@ def _selective(version: str) -> Row:
             found = _read_patterns(dict.fromkeys(written, True), view.peek(PP, 1), view.peek(_FULL) in (False, None))
         elif isinstance(written, Mapping):
             found = _read_patterns(dict(written), view.peek(PP, 1), view.peek(_FULL) in (False, None))
+            found = found or _read_in_part(view, dict(written))
         else:
             return {}
         if found or written is False:
@@ -219,6 +245,44 @@ def _read_patterns(written: dict[str, Value], pp: int, selective: bool) -> dict[
     if modules:
         found |= {"recompute.granularity": "selective", "recompute.modules": tuple(modules)}
     return found
+
+
+def _matrix(written: Value, pp: int, vpp: int) -> Matrix | None:
+    """Return counts as rows of chunks; None: they are none, or not one for each chunk."""
+    rows = written if isinstance(written, tuple) and written and isinstance(written[0], tuple) else (written,)
+    whole = all(
+        isinstance(row, tuple) and len(row) == pp and all(type(count) is int and count >= 0 for count in row)
+        for row in rows
+    )
+    return rows if whole and len(rows) == vpp else None
+
+
+def _read_in_part(view: NativeView, written: dict[str, Value]) -> dict[str, Value]:
+    """Return what counts for each chunk say, where all cells have the same ones."""
+    pp, vpp = view.peek(PP, 1), effective_vpp(view)
+    values = [frozen(value) for value in written.values()]
+    counts, said = _matrix(values[0], pp, vpp) if values else None, frozen(view.peek(_FULL))
+    full = ((0,) * pp,) * vpp if said in (False, None) else _matrix(said, pp, vpp)
+    swapped = view.peek(key("cpu_offloading"))
+    if counts is None or full is None or swapped or any(value != values[0] for value in values):
+        return {}
+    pairs = [pair for rows in zip(full, counts, strict=True) for pair in zip(*rows, strict=True)]
+    if any(0 < count <= before for before, count in pairs) or not any(map(any, counts)):
+        return {}
+    found: dict[str, Value] = {_IN_PART: tuple(count - before if count else 0 for before, count in pairs)}
+    left, modules = set(written), []
+    if left >= set(ACTIVATION):
+        left -= set(ACTIVATION)
+        found["recompute.activation"] = True
+    for module in ("core_attn", "moe", "shared_experts", "layernorm", "mla_up_proj"):
+        if left >= set(MODULES[module]):
+            left -= set(MODULES[module])
+            modules.append(module)
+    if modules:
+        found["recompute.modules"] = tuple(modules)
+        if said in (False, None):
+            found["recompute.granularity"] = "selective"
+    return {} if left else found
 
 
 def _swapping(version: str) -> Row:

@@ -19,6 +19,7 @@ from backends.mindformers.mapping_support import (
 )
 from launcher.job import Job, Value, value_at
 from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
+from launcher.translate.counted import in_steps
 from launcher.translate.rows import NativeView, Row, Unsupported, choice, mapped, same
 
 _MODES = {"pretrain": "train", "sft": "finetune"}
@@ -81,8 +82,9 @@ def trainer_rows() -> tuple[Row, ...]:
 def _decay_steps(job: Job) -> int | None:
     """Return the steps until min_lr; None where only epochs are known, which MindFormers counts itself."""
     schedule = job.schedule
-    if schedule.lr_decay_iters is not None:
-        return schedule.lr_decay_iters
+    decay = in_steps(job, "lr_decay")
+    if decay is not None:
+        return decay
     if schedule.train_iters is not None:
         return schedule.train_iters
     size = global_batch(job)
@@ -104,15 +106,15 @@ def _schedule_type(job: Job) -> str:
 
 def _warm_up(job: Job, total: int | None) -> tuple[str, Value]:
     schedule = job.schedule
-    if schedule.lr_warmup_iters is not None or schedule.lr_warmup_fraction is None:
-        return _STEPS, schedule.lr_warmup_iters or 0
+    steps = in_steps(job, "lr_warmup")
+    if steps is not None or schedule.lr_warmup_fraction is None:
+        return _STEPS, steps or 0
     fraction = schedule.lr_warmup_fraction
     if total is not None and int(total * fraction) != round(total * fraction):
-        steps = total * fraction
-        if abs(steps - round(steps)) < 1e-6:
-            return _STEPS, round(
-                steps
-            )  # int() of the product would lose a step to rounding (lr_schedule.py:_get_lr_steps)
+        exact = total * fraction
+        if abs(exact - round(exact)) < 1e-6:
+            # int() of the product would lose a step to rounding (lr_schedule.py:_get_lr_steps)
+            return _STEPS, round(exact)
     return _RATIO, fraction
 
 
@@ -121,20 +123,22 @@ def _check_stable_decay(job: Job, total: int | None) -> int:
     style = schedule.lr_wsd_decay_style
     why = "its stable-decay schedule anneals linearly (core/lr/lr_schedule.py: WarmUpStableDecayLR)"
     require(style in (None, "linear"), "schedule.lr_wsd_decay_style", why, "schedule.lr_wsd_decay_style=linear")
-    require(schedule.lr_wsd_decay_iters is not None, path, "WSD needs the length of its annealing")
+    annealing = in_steps(job, "lr_wsd_decay")
+    require(annealing is not None, path, "WSD needs the length of its annealing")
     require(total is not None, "schedule.train_iters", "WSD needs the length of training")
     why = "its stable phase divides step 0 by itself: without warm-up the first learning rate is not a number"
-    require(bool(schedule.lr_warmup_iters), "schedule.lr_warmup_iters", why, "schedule.lr_warmup_iters=1")
+    require(bool(in_steps(job, "lr_warmup")), "schedule.lr_warmup_iters", why, "schedule.lr_warmup_iters=1")
     beyond = schedule.train_iters is not None and total is not None and schedule.train_iters > total
     why = "after lr_decay_iters its learning rate goes on falling below min_lr"
     require(not beyond, "schedule.lr_decay_iters", why, f"schedule.lr_decay_iters={schedule.train_iters}")
-    return (total or 0) - (schedule.lr_wsd_decay_iters or 0)
+    return (total or 0) - (annealing or 0)
 
 
 def _schedule() -> Row:
     names = ("lr_decay_style", "lr_decay_iters", "lr_warmup_iters", "lr_warmup_fraction", "lr_warmup_init")
     wsd = ("lr_wsd_decay_style", "lr_wsd_decay_iters")
-    fields = (*(f"schedule.{name}" for name in (*names, *wsd)), "optimizer.min_lr")
+    samples = ("lr_decay_samples", "lr_warmup_samples", "lr_wsd_decay_samples")
+    fields = (*(f"schedule.{name}" for name in (*names, *wsd, *samples)), "optimizer.min_lr")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         kind, total = _schedule_type(job), _decay_steps(job)

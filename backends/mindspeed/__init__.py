@@ -1,31 +1,20 @@
 """MindSpeed-LLM on Ascend: Megatron-LM's dialect with arguments of its own."""
 
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
 from launcher.job import Job
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry
+from launcher.translate.backend import Backend, Entry, late
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from launcher.plan.plan import LaunchPlan
     from launcher.translate.catalogue import Catalogue
-    from launcher.translate.native import NativeArgs
-    from launcher.translate.rows import Table
 
 _HERE = Path(__file__).parent
-
-
-def _table(version: str) -> "Table":
-    found: Table = import_module("backends.mindspeed.mapping").table(version)
-    return found
 
 
 @cache
@@ -33,23 +22,6 @@ def _catalogue(version: str) -> "Catalogue":
     from launcher.translate.catalogue import load
 
     return load(_HERE / "catalogue" / f"{version}.json")
-
-
-def _launch(job: Job, native: "NativeArgs") -> "LaunchPlan":
-    from backends.mindspeed.launch import launch
-
-    return launch(job, native)
-
-
-def _argv(native: "NativeArgs") -> list[str]:
-    from backends.mindspeed.launch import argv
-
-    return argv(native)
-
-
-def _effective(values: "Mapping[str, Any]") -> "dict[str, Any]":
-    found: dict[str, Any] = import_module("backends.mindspeed.effective").effective(values)
-    return found
 
 
 ENTRY = Entry(
@@ -63,16 +35,18 @@ ENTRY = Entry(
         "convert_ckpt.py": "it converts checkpoints (launch convert)",
         "convert_ckpt_v2.py": "it converts checkpoints (launch convert)",
     },
-    effective=_effective,
+    effective=late("backends.mindspeed.effective:effective"),
     renames=_HERE.parent / "megatron_lm" / "renames.json",
-    substitutes={
-        "seq-aux": "moe.load_balancing_type=seq_aux_loss",
-        "moe-alltoall-overlap-comm": "moe.shared_expert_overlap=true",
-        "moe-zero-memory": "recompute.modules=[moe]",
-        "mla-zero-memory": "recompute.modules=[mla_up_proj]",
-        "reuse-fp32-param": "optimizer.precision_aware=true",
-    },
-    signs=("ASCEND_", "HCCL_", "PYTORCH_NPU_", "NPUS_PER_NODE", "TASK_QUEUE_ENABLE", "/usr/local/Ascend"),
+    own=late("backends.mindspeed.own:rows"),
+    signs=(
+        "ASCEND_",
+        "HCCL_",
+        "PYTORCH_NPU_",
+        "NPUS_PER_NODE",
+        "TASK_QUEUE_ENABLE",
+        "/usr/local/Ascend",
+        "mindspeed_llm.",
+    ),
 )
 
 # Its own rules, and those of the Megatron-LM that it extends.
@@ -97,14 +71,15 @@ BACKEND = Backend(
     title="MindSpeed-LLM",
     versions=("26.1.0", "2.1.0", "master"),
     devices=("npu",),
-    table=_table,
+    table=late("backends.mindspeed.mapping:table"),
     catalogue=_catalogue,
-    launch=_launch,
+    launch=late("backends.mindspeed.launch:launch"),
     native_cpu="backends.mindspeed.rehearse",
     checkpoint_format="backends.mindspeed.checkpoint",
+    adapter_format="backends.mindspeed.adapter",
     stored_classes=("mindspeed.", "mindspeed_llm."),
     converted_folder=_converted_folder,
-    argv=_argv,
+    argv=late("backends.mindspeed.launch:argv"),
     rules=RULES,
     requires=("module:torch_npu", "env:MINDSPEED_LLM_PATH", "env:MINDSPEED_PATH", "env:MEGATRON_LM_PATH"),
     install_hint=(

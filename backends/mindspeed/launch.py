@@ -32,9 +32,17 @@ _FILES = frozenset(
 )
 
 
+# Layer specifications whose models another script builds. Source: tests/poc/deepseek4_flash, examples/mcore/mamba2.
+_OF_SPEC = {"mamba_spec": "pretrain_mamba.py", "deepseek4_spec": "pretrain_deepseek4.py"}
+
+
 def script(native: NativeArgs) -> str:
-    """Return the entry script: post-training has its own, which takes the task as a stage."""
-    return "posttrain_gpt.py" if native.has("stage") else "pretrain_gpt.py"
+    """Return the entry script: post-training has its own, which takes the task as a stage, as have two families."""
+    if native.has("stage"):
+        return "posttrain_gpt.py"
+    spec = native.get("spec", "")
+    module = str(spec[0] if isinstance(spec, tuple) and spec else spec).rpartition(".")[2]
+    return _OF_SPEC.get(module, "pretrain_gpt.py")
 
 
 def anchored(job: Job, native: NativeArgs) -> NativeArgs:

@@ -5,13 +5,14 @@ from dataclasses import replace
 from functools import cache
 
 from backends.megatron_lm import mapping as megatron
+from backends.megatron_lm import mapping_details as details
 from backends.mindspeed import mapping_data as data
 from backends.mindspeed import mapping_model as model
 from backends.mindspeed import mapping_old as old_names
 from backends.mindspeed import mapping_parallel as parallel
 from backends.mindspeed import mapping_start as start
 from backends.mindspeed import mapping_training as training
-from launcher.translate.rows import Gap, Row, Table
+from launcher.translate.rows import Gap, Row, Table, switch, switch_off
 from launcher.translate.versions import in_range
 
 # Megatron-LM that each version is built on. Source: docs/zh/release_notes_llm.md, table 1.
@@ -84,6 +85,7 @@ def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "model.shared_expert_gate": (model.shared_experts()[1],),
         "precision.fp8_recipe": (training.fp8_recipe(),),
         "optimizer.type": (training.optimizer(),),
+        "optimizer.muon_momentum": details.muon(0.95, "muon-nesterov"),
         "logging.wandb_name": (start.wandb(),),
     }
 
@@ -97,6 +99,8 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "parallel.first_stage_layers": (parallel.uneven_stages(),),
         "parallel.last_stage_layers": (),
         "parallel.tp_2d_x": (parallel.two_dimensional(),),
+        "parallel.gloo": (switch_off("parallel.gloo", "disable-gloo-group"),),
+        "moe.force_load_balancing": (switch("moe.force_load_balancing", "fix-router"),),
         **layout,
         "recompute.activation": (*parallel.recompute(), *in_bubble),
         "offload.optimizer": parallel.swap(),

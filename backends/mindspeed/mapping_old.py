@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from backends.megatron_lm import mapping_model, mapping_moe
 from backends.megatron_lm.factories import chosen, reworded, when_given
+from backends.megatron_lm.mapping_details import MUON
 from backends.mindspeed import mapping_model as model
 from launcher.job import Job, Value
 from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, fixed, switch
@@ -255,4 +256,19 @@ GAPS: dict[str, Gap] = {
     "kernels.cross_entropy_fusion_impl": _newer("native", severity="warning"),
     "checkpoint.format": _newer("torch", severity="warning"),
     "checkpoint.save_safetensors": _newer(False, severity="warning"),
+    "data.paths_file": _newer(),
+    "schedule.skip_iterations": _newer(),
+    "precision.first_last_layers_bf16": _newer(False),
+    "precision.num_layers_at_start_in_bf16": _newer(),
+    "precision.num_layers_at_end_in_bf16": _newer(),
+    "kernels.te_rng_tracker": _newer(False, severity="warning"),
+    "parallel.optimizer_instances": _newer(1, severity="warning"),
+    "overlap.param_gather_with_optimizer_step": _newer(False, severity="warning"),
+    "overlap.grad_buckets": _newer(severity="warning"),
+    "overlap.p2p_warmup_flush": _newer(False, severity="warning"),
+    "fault_tolerance.check_for_spiky_loss": _newer(False, severity="warning"),
+    "fault_tolerance.check_for_large_grads": _newer(False, severity="warning"),
+    "fault_tolerance.rerun": _newer("disabled", severity="warning"),
+    **dict.fromkeys(MUON, _newer()),
+    "optimizer.decay_qk_layernorm": _newer(False),
 }

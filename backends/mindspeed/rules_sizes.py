@@ -32,6 +32,34 @@ def middle_stages_are_even(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@rule("MS-UNEVEN-CHUNKS", source="megatron-core 0.12.1 transformer_config.py:786-840", backends=MINDSPEED, since=SINCE)
+def uneven_stages_have_whole_chunks(facts: Facts) -> Iterator[Fault]:
+    """Stages of unequal length are cut into the same number of chunks as the others."""
+    ends, chunks = uneven_stages(facts), facts.job.parallel.vpp or 1
+    # With more stages than two, chunks and uneven stages exclude each other (MLM-VPP-UNEVEN).
+    if chunks == 1 or not ends or not _hidden_from_megatron(facts):
+        return
+    middle, stages = facts.number("num-layers") - sum(ends), _stages(facts) - len(ends)
+    sizes = [*ends, *([middle // stages] if stages > 0 else [])]
+    for size in sizes:
+        if size % chunks:
+            yield Fault(
+                message=f"a stage of {size} layers is not divisible by the {chunks} chunks of every stage",
+                flags=("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers", _CHUNK, "num-layers"),
+            )
+
+
+@rule("MS-LAYOUT-LAYERS", source="Megatron-LM core_v0.12.1 training/arguments.py:490", backends=MINDSPEED, since=SINCE)
+def layers_with_a_layout_divide(facts: Facts) -> Iterator[Fault]:
+    """A layout needs layers that divide by the stages all the same: Megatron's check of even stages still runs."""
+    layers, stages = facts.number("num-layers"), _stages(facts)
+    if facts.flag("pipeline-model-parallel-layout") and layers % stages:
+        yield Fault(
+            message=f"{layers} layers are not divisible by {stages} stages, as an explicit layout needs, too",
+            flags=("pipeline-model-parallel-layout", "num-layers", _STAGES),
+        )
+
+
 def _hidden_from_megatron(facts: Facts) -> bool:
     """Tell whether the chunks are taken out before Megatron's checks, as with two stages (training_basic.py:72)."""
     return facts.number(_STAGES, 1) == 2

@@ -5,7 +5,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.cli.multirun import Answer, add_option, answered
+from launcher.cli.options import composed, guarded, parse, parser
 from launcher.job import Job
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
@@ -25,20 +26,25 @@ def main(words: list[str]) -> int:
     made.add_argument(
         "--deep", action="store_true", help="also build it with the real megatron-core, at full world size"
     )
+    add_option(made)
     options = parse(made, words)
-    if options.output and not options.fix:
-        print("launch check: -o writes fixes; works: launch check --fix -o fixes.yaml …", file=sys.stderr)
+    if options.output and (options.multirun or not options.fix):
+        print("launch check: -o writes fixes of one job; works: launch check --fix -o fixes.yaml …", file=sys.stderr)
         return 2
-    return guarded(lambda: _existing(options) if _file(options) else _composed(options), as_json=options.json)
+    return guarded(lambda: answered(options, _existing if _file(options) else _composed), as_json=options.json)
 
 
 def _file(options: argparse.Namespace) -> str | None:
     """Return the file that is to be judged, if the only word is one."""
     words = options.overrides
-    return words[0] if len(words) == 1 and "=" not in words[0] and Path(words[0]).is_file() else None
+    return (
+        words[0]
+        if not options.multirun and len(words) == 1 and "=" not in words[0] and Path(words[0]).is_file()
+        else None
+    )
 
 
-def _composed(options: argparse.Namespace) -> int:
+def _composed(options: argparse.Namespace) -> Answer:
     job = composed(options)
     outcome = judge(job)
     label = f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}"
@@ -50,7 +56,7 @@ def _composed(options: argparse.Namespace) -> int:
     return _show(options, findings, outcome.job, label, job if options.fix else None)
 
 
-def _existing(options: argparse.Namespace) -> int:
+def _existing(options: argparse.Namespace) -> Answer:
     from launcher.api import import_file
     from launcher.importing.judge import judge_existing
     from launcher.importing.notes import ImportRefused
@@ -61,7 +67,7 @@ def _existing(options: argparse.Namespace) -> int:
         imported = import_file(path)
     except ImportRefused as error:
         print(f"launch check: {error}", file=sys.stderr)
-        return 1
+        return Answer(code=1, tree={"ok": False, "message": str(error)})
     backend = get_backend(imported.backend)
     label = f"{path} for {backend.title} {imported.version}"
     findings = _with_fixes(judge_existing(imported), imported.job)
@@ -76,7 +82,7 @@ def _with_fixes(findings: list[Finding], job: Job) -> list[Finding]:
     return [replace(finding, fixes=fixes.get((finding.rule, finding.fields), finding.fixes)) for finding in findings]
 
 
-def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> int:
+def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> Answer:
     errors = sum(finding.severity == "error" for finding in findings)
     tree: dict[str, object] = {"ok": not errors, "findings": [finding.as_tree() for finding in findings]}
     if not options.json:
@@ -84,9 +90,7 @@ def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label:
         print(f"{label}: {f'{errors} error' + 's' * (errors != 1) if errors else 'ok'}")
     if broken is not None:
         tree["fixed"] = _fix(broken, options)
-    if options.json:
-        print_json(tree)
-    return 1 if errors else 0
+    return Answer(code=1 if errors else 0, tree=tree)
 
 
 def _fix(job: Job, options: argparse.Namespace) -> dict[str, object]:

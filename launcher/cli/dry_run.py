@@ -1,12 +1,14 @@
 """`launch dry-run`: exactly what would run, and where every value came from."""
 
+import argparse
 import dataclasses
 import os
 import sys
 from pathlib import Path
 
 from launcher.cli.explain_variables import VARIABLES
-from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.cli.multirun import Answer, add_option, answered
+from launcher.cli.options import composed, guarded, parse, parser
 from launcher.convert.offer import Offer, offered
 from launcher.job import Job, as_tree
 from launcher.pipeline import Outcome, judge
@@ -32,30 +34,34 @@ def main(words: list[str]) -> int:
         "submit: what the queue gets (cluster=kubernetes: the manifest)",
     )
     made.add_argument("--render", metavar="DIR", help="also write the files that start it without this program to DIR")
+    add_option(made)
     options = parse(made, words)
-    form = "json" if options.json else options.format
+    options.json = options.json or options.format == "json"
+    return guarded(lambda: answered(options, _shown), as_json=options.json)
 
-    def body() -> int:
-        job = composed(options)
-        outcome = judge(job)
-        if form == "yaml":
-            _yaml(job)
-            print_findings(outcome.findings, outcome.job)
-            return 0 if outcome.ok else 1
-        plan = planned(outcome)
-        if options.render is not None and outcome.ok and not render(plan, options.render):
-            return 1
-        if form == "json":
-            print_json(as_json(outcome, plan))
-            return 0 if outcome.ok else 1
-        if outcome.ok or form == "text":
-            # A refused job has no script: whoever pipes it into a file must not get one that runs.
-            _SHOW[form](outcome, plan)
-        sys.stdout.flush()
+
+def _shown(options: argparse.Namespace) -> Answer:
+    """Show one job in the form that was asked for."""
+    job = composed(options)
+    outcome = judge(job)
+    code = 0 if outcome.ok else 1
+    if options.format == "yaml" and not options.json:
+        _yaml(job)
         print_findings(outcome.findings, outcome.job)
-        return 0 if outcome.ok else 1
-
-    return guarded(body, as_json=form == "json")
+        return Answer(code=code, tree=None)
+    plan = planned(outcome)
+    if options.render is not None and outcome.ok:
+        folder = f"{options.render}/{options.number}" if options.multirun else options.render
+        if not render(plan, folder):
+            return Answer(code=1, tree={"ok": False, "message": f"{folder} was not written"})
+    if options.json:
+        return Answer(code=code, tree=as_json(outcome, plan))
+    if outcome.ok or options.format == "text":
+        # A refused job has no script: whoever pipes it into a file must not get one that runs.
+        _SHOW[options.format](outcome, plan)
+    sys.stdout.flush()
+    print_findings(outcome.findings, outcome.job)
+    return Answer(code=code, tree=None)
 
 
 def render(plan: LaunchPlan, folder: str) -> bool:

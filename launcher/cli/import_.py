@@ -4,12 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from launcher.cli.import_show import show, show_port, show_refusal
+from launcher.cli.import_show import show, show_refusal
 from launcher.cli.options import guarded, parse, parser
+from launcher.cli.port_show import show_port
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused, Note
-from launcher.importing.port import ported
+from launcher.importing.port import ALL, ported
 from launcher.translate.backend import UnknownVersion, backend_names, get_backend
+from launcher.translate.own import plain
 
 _EXAMPLE = "launch import train.sh -o job.yaml && launch dry-run +job=job.yaml"
 
@@ -30,12 +32,22 @@ def main(words: list[str]) -> int:
             if options.to is None:
                 return show(jobs, source, options.output, as_json=options.json)
             target, _, version = options.to.partition("@")
-            pairs = [(imported, ported(imported, target, version or None)) for imported in jobs]
+            unknown = _unknown(options.accept, jobs)
+            if unknown:
+                print(f"launch import: --accept {unknown}: {source} has no such argument", file=sys.stderr)
+                return 2
+            pairs = [(each, ported(each, target, version or None, accepted=options.accept)) for each in jobs]
             return show_port(pairs, source, options.output, as_json=options.json)
         except ImportRefused as error:
             return show_refusal(error, as_json=options.json)
 
     return guarded(body, as_json=options.json)
+
+
+def _unknown(accepted: list[str], jobs: list[Imported]) -> str:
+    """Return an accepted argument that no script has."""
+    known = {ALL, *(plain(each.flag) for job in jobs for each in job.became)}
+    return next((name for name in accepted if plain(name) not in known), "")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,6 +58,13 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--backend", metavar="B", help="what the file is written for, if that is not recognised")
     made.add_argument("--backend-version", metavar="V", help="its version; without it the one that fits best")
     made.add_argument("--to", metavar="B[@V]", help="port: judge and write the job for this backend")
+    made.add_argument(
+        "--accept",
+        action="append",
+        default=[],
+        metavar="ARGUMENT",
+        help="with --to: go without this argument though the model or its loss is another one then (all: every one)",
+    )
     made.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="value of a shell variable")
     made.add_argument("--all-commands", action="store_true", help="every training command, not only the first")
     made.add_argument("--partial", action="store_true", help="import what can be read in spite of problems")
@@ -78,6 +97,8 @@ def _mistake(options: argparse.Namespace, argv: list[str]) -> str:
                 get_backend(name).version(wanted)
             except UnknownVersion as error:
                 return str(error)
+    if options.accept and to is None:
+        return "--accept needs --to: only a port leaves arguments out"
     if bool(file) == bool(argv):
         return "name one FILE, or give arguments after --; works: launch import train.sh"
     if argv and backend is None and argv[0].startswith("-"):

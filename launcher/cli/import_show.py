@@ -1,4 +1,4 @@
-"""What `launch import` prints and writes: what each argument became, and what a port leaves out."""
+"""What `launch import` prints and writes: what each argument became."""
 
 import sys
 from pathlib import Path
@@ -8,28 +8,19 @@ from launcher.cli.options import print_json
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import ImportRefused, Note, refuse
-from launcher.importing.port import Ported
-from launcher.job import as_tree
-from launcher.translate.backend import Backend, get_backend
-from launcher.translate.started_by import variables_of
+from launcher.translate.backend import get_backend
 
 _MOST_NOTES = 20
 _LONGEST = 400
-# Variables of GPUs, and what they are called on NPUs.
-_NPU_TWINS = {
-    "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
-    "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
-    "NCCL_SOCKET_IFNAME": "HCCL_SOCKET_IFNAME",
-}
 
 
 def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool) -> int:
     """Write and report imported jobs; return the exit code: 1 if something was left out for a problem."""
-    paths = [_numbered(output, number, len(jobs)) for number in range(len(jobs))]
+    paths = [numbered(output, number, len(jobs)) for number in range(len(jobs))]
     for imported, path in zip(jobs, paths, strict=True):
         if path is not None:
             newest = get_backend(imported.backend).versions[0]
-            _write(path, job_yaml(imported, source, with_version=imported.version != newest))
+            write(path, job_yaml(imported, source, with_version=imported.version != newest))
     if as_json:
         trees = [dict(imported.as_tree()) for imported in jobs]
         print_json(trees[0] if len(trees) == 1 else {"jobs": trees})
@@ -39,86 +30,16 @@ def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool
     return 1 if any(imported.problems for imported in jobs) else 0
 
 
-def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | None, *, as_json: bool) -> int:
-    """Write and report ported jobs; return the exit code: 1 if something stands against running them."""
-    from launcher.report.findings import print_findings
-
-    trees = []
-    for number, (imported, ported) in enumerate(pairs):
-        path = _numbered(output, number, len(pairs))
-        left_out = [Note(message=f"--{each.flag}: {each.why}", works=each.works) for each in ported.missing]
-        if path is not None:
-            _write(path, _ported_yaml(imported, ported, source, left_out))
-        trees.append(_port_tree(imported, ported))
-        if as_json:
-            continue
-        backend, origin = get_backend(ported.job.backend.name or ""), get_backend(imported.backend)
-        print(
-            f"# {source}: {imported.program or 'arguments'}, {origin.title} {imported.version}"
-            f" -> {backend.title} {ported.job.backend.version}"
-        )
-        for note in (*imported.problems, *imported.warnings):
-            print_note("note", note, sys.stdout)
-        for note in left_out:
-            print_note("left out", note, sys.stdout)
-        for name in ported.variables:
-            print(f"left out  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
-        print_findings(ported.findings, ported.job, sys.stdout)
-        errors = sum(finding.severity == "error" for finding in ported.findings)
-        print(f"# {len(imported.became)} arguments read, {len(ported.missing)} left out, {errors} errors to settle")
-        if path is not None:
-            print(f"# written: {path}   next: launch dry-run +job={path}")
-    if as_json:
-        print_json(trees[0] if len(trees) == 1 else {"jobs": trees})
-    return 0 if all(ported.ok for _, ported in pairs) else 1
-
-
-def _twin(name: str, backend: Backend) -> str:
-    """Name the variable of the backend's devices that does the same, if it reads one."""
-    there, variables = _NPU_TWINS.get(name), variables_of(backend.name)
-    return f" (there: backend.env.{there}=…)" if there and variables is not None and there in variables else ""
-
-
-def _port_tree(imported: Imported, ported: Ported) -> dict[str, object]:
-    return {
-        **imported.as_tree(),
-        "backend": ported.job.backend.name,
-        "version": ported.job.backend.version,
-        "job": as_tree(ported.job),
-        "from": {"backend": imported.backend, "version": imported.version},
-        "missing": [
-            {"flag": each.flag, "value": each.value, "why": each.why, "works": list(each.works)}
-            for each in ported.missing
-        ],
-        "findings": [finding.as_tree() for finding in ported.findings],
-        "ok": ported.ok,
-    }
-
-
-def _ported_yaml(imported: Imported, ported: Ported, source: str, left_out: list[Note]) -> str:
-    import dataclasses
-
-    text = dataclasses.replace(
-        imported,
-        backend=ported.job.backend.name or "",
-        version=ported.job.backend.version or "",
-        job=ported.job,
-        warnings=(*imported.warnings, *left_out),
-        exact={},
-    )
-    origin = get_backend(imported.backend)
-    is_newest = text.version == get_backend(text.backend).versions[0]
-    return job_yaml(text, f"{source}, written for {origin.title} {imported.version}", with_version=not is_newest)
-
-
-def _numbered(output: str | None, number: int, count: int) -> str | None:
+def numbered(output: str | None, number: int, count: int) -> str | None:
+    """Return the file of one of several jobs."""
     if output is None or count == 1:
         return output
     path = Path(output)
     return str(path.with_name(f"{path.stem}_{number + 1}{path.suffix}"))
 
 
-def _write(path: str, text: str) -> None:
+def write(path: str, text: str) -> None:
+    """Write a job file."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:

@@ -16,6 +16,7 @@ class Parsed:
     Attributes:
         values: typed values by the catalogue's name; bare switches are True.
         unknown: options that this version does not have, with their words.
+        ambiguous: those of them that could be short for several, with what is said of it.
         positional: words that belong to no option.
         problems: (option, what is wrong with it).
         warnings: (option, remark).
@@ -24,6 +25,7 @@ class Parsed:
 
     values: dict[str, Value] = field(default_factory=dict)
     unknown: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    ambiguous: dict[str, str] = field(default_factory=dict)
     positional: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
@@ -104,9 +106,8 @@ def _option(
         base = catalogue.get(name[5:])
         argument, negated = (base, True) if base is not None and base.action == "boolean_optional" else (None, False)
     if isinstance(argument, str):
-        parsed.problems.append((name, argument))
-        return
-    if argument is None:
+        parsed.ambiguous[name.lstrip("-")] = argument
+    if not isinstance(argument, Argument):
         _unknown(name, values, parsed)
         return
     negated = negated or catalogue.is_negation(name)

@@ -114,7 +114,8 @@ def fitting(found: Found, job: Job, where: str) -> Found:
     if needed % per_node:
         return found
     cluster = dataclasses.replace(found.cluster, nodes=needed // per_node, devices_per_node=per_node)
-    note = Note(message=f"{needed} devices are assumed: dp·tp·pp·cp and etp·ep·pp; nothing says how many there are", where=where)
+    message = f"{needed} devices are assumed: dp·tp·pp·cp and etp·ep·pp; nothing says how many there are"
+    note = Note(message=message, where=where)
     return Found(cluster=cluster, warnings=[*found.warnings, note])
 
 
@@ -142,6 +143,11 @@ def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Itera
             )
 
 
+def _fullest_node(total: int) -> int:
+    """Return the largest number of devices per node, up to the usual one, that makes whole nodes."""
+    return next(size for size in range(min(total, _DEFAULT_PER_NODE), 0, -1) if total % size == 0)
+
+
 def _shape(
     numbers: Mapping[str, int], world_size: int | None, warnings: list[Note], where: str, is_said: bool
 ) -> tuple[int, int]:
@@ -152,7 +158,7 @@ def _shape(
         nodes = per_node = None
     if total is not None:
         if per_node is None:
-            per_node = total // nodes if nodes and total % nodes == 0 else min(total, _DEFAULT_PER_NODE)
+            per_node = total // nodes if nodes and total % nodes == 0 else _fullest_node(total)
         nodes = nodes or max(1, total // max(1, per_node))
     if per_node is None:
         per_node = _DEFAULT_PER_NODE

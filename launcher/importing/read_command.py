@@ -18,7 +18,8 @@ from launcher.importing.shell.placeholders import INHERITED
 from launcher.importing.versions import Match, best, elsewhere, values_of_words
 from launcher.job import Value
 from launcher.job.cluster import Cluster
-from launcher.translate.backend import Backend, get_backend
+from launcher.job.secret import by_reference
+from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.catalogue import Catalogue
 
 # So many arguments may be of the same name by chance, in a command that speaks for another backend.
@@ -64,6 +65,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     """
     settings = settings or configuration(invocation, wanted.folder, wanted.files)
     match = _chosen(invocation, settings, wanted)
+    _refuse_namesakes(match, invocation, wanted)
     places = Places(wanted.sources, invocation.where)
     values, problems, warnings = _values(match, places)
     _refuse_other_uses(values, match, places)
@@ -104,6 +106,18 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         where=invocation.where,
         problems=tuple(problems),
     )
+
+
+def _refuse_namesakes(match: Match, invocation: Invocation, wanted: Wanted) -> None:
+    """Refuse a program that two stacks call alike, and that only one can be asked for, where nothing speaks for it."""
+    if wanted.backend is not None or _signs(match.backend, invocation, wanted):
+        return
+    for name in backend_names():
+        backend = get_backend(name)
+        if name != match.backend.name and invocation.program in backend.entry.others:
+            said = f"{invocation.program} of {backend.title}: {backend.entry.others[invocation.program]}"
+            works = (f"--backend {match.backend.name}",)
+            raise ImportRefused([Note(message=said, where=invocation.where, works=works)])
 
 
 def _refuse_other_uses(values: Mapping[str, Value], match: Match, places: "Places") -> None:
@@ -202,7 +216,7 @@ class Places:
 def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note], list[Note]]:
     """Return the typed values, what is wrong, and remarks."""
     parsed, backend, version = match.parsed, match.backend, match.version
-    values = dict(parsed.values)
+    values = {flag: by_reference(flag, value) for flag, value in parsed.values.items()}
     problems = [
         Note(message=_said(option, text), where=places.of(option.lstrip("-"))) for option, text in parsed.problems
     ]
@@ -212,11 +226,14 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
     for option, words in parsed.unknown.items():
         known = elsewhere(option, backend, version)
         where = places.of(option)
+        if option in parsed.ambiguous and not known.message:
+            problems.append(Note(message=_said(f"--{option}", parsed.ambiguous[option]), where=where))
+            continue
         what = f"--{option} is not an argument of {backend.title} {version}"
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
-        value = values_of_words(words)
+        value = by_reference(option, values_of_words(words))
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = backend.catalogue(version).get(known.name)
             typed = value if argument is None or not isinstance(value, str) else typed_value(value, argument)
@@ -233,9 +250,11 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         problems.append(Note(message=message, where=where, works=known.works))
         values[option] = value
     for word in parsed.positional:
-        warnings.append(Note(message=f"{word!r} belongs to no argument and is left out", where=places.default))
-    for flag, value in parsed.values.items():
-        if flag not in parsed.open and _BLANK.search(" ".join(_texts(value))):
+        problems.append(Note(message=f"{word!r} belongs to no argument", where=places.default, works=("leave it out",)))
+    for flag, value in values.items():
+        if values[flag] != parsed.values.get(flag, values[flag]):
+            warnings.append(_secret_note(flag, places))
+        elif flag not in parsed.open and flag in parsed.values and _BLANK.search(" ".join(_texts(value))):
             message = f"--{flag} {' '.join(_texts(value))!r} is a blank to be filled in: kept as it is"
             warnings = [note for note in warnings if f"{flag} has blanks in its value" not in note.message]
             warnings.append(Note(message=message, where=places.of(flag)))
@@ -243,6 +262,13 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if not _inherited(typed):
             warnings.append(_placeholder_note(flag, typed, places))
     return values, problems, warnings
+
+
+def _secret_note(flag: str, places: Places) -> Note:
+    works = ("export what it names where the job starts",)
+    return Note(
+        message=f"{flag} is a secret: the job refers to it, its value is left out", where=places.of(flag), works=works
+    )
 
 
 def _inherited(typed: str) -> bool:

@@ -83,9 +83,11 @@ class Cluster:
     # -- Kubernetes
     kind: str = option(
         "job",
-        "Kubernetes: object that starts the pods: an Indexed Job, Kubeflow's TrainJob, or Volcano's Job (all at once).",
-        source="batch/v1 Job; trainer.kubeflow.org/v1alpha1 TrainJob; batch.volcano.sh/v1alpha1 Job",
-        choices=("job", "trainjob", "volcano"),
+        "Kubernetes: object that starts the pods: an Indexed Job, a JobSet (restarts), Kubeflow's TrainJob, "
+        "or Volcano's Job (all at once, restarts).",
+        source="batch/v1 Job; jobset.x-k8s.io/v1alpha2 JobSet; trainer.kubeflow.org/v1alpha1 TrainJob; "
+        "batch.volcano.sh/v1alpha1 Job",
+        choices=("job", "jobset", "trainjob", "volcano"),
     )
     context: str | None = option(
         None, "Kubernetes: entry of the user's kubeconfig; none: the current one.", source="kubectl --context"

@@ -52,10 +52,10 @@ def output_dir(job: Job) -> str:
 def derive(job: Job) -> Job:
     """Return the job with everything that follows from its other values, unless the user gave it.
 
-    `cluster.nodes` follows from the hosts, `parallel.dp` from the world size, `checkpoint.save` from the output folder,
-    if a save interval asks for it.
+    `cluster.nodes` follows from the hosts, also over a recipe's if the user names hosts; `parallel.dp` from the world
+    size, `checkpoint.save` from the output folder, if a save interval asks for it.
     """
-    if job.cluster.hosts and job.origin("cluster.nodes").kind in ("default", "derived"):
+    if job.cluster.hosts and _hosts_count(job):
         cluster = dataclasses.replace(job.cluster, nodes=len(job.cluster.hosts))
         job = dataclasses.replace(job, cluster=cluster, origins={**job.origins, "cluster.nodes": _DERIVED})
     if _is_open(job, "parallel.dp", job.parallel.dp):
@@ -64,6 +64,12 @@ def derive(job: Job) -> Job:
     if job.checkpoint.save_interval is not None and _is_open(job, "checkpoint.save", job.checkpoint.save):
         job = _derived(job, "checkpoint", "save", f"{output_dir(job)}/checkpoints")
     return job
+
+
+def _hosts_count(job: Job) -> bool:
+    kind = job.origin("cluster.nodes").kind
+    named = "override" in (job.origin("cluster.hosts").kind, job.origin("cluster.host_file").kind)
+    return kind in ("default", "derived") or (kind == "recipe" and named)
 
 
 def _derived(job: Job, section: str, name: str, value: Value) -> Job:

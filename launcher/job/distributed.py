@@ -120,6 +120,22 @@ class Parallel:
         source="MindSpore optimizer_weight_shard_size",
         minimum=1,
     )
+    optimizer_instances: int | None = option(
+        None,
+        "Groups of data-parallel ranks that each hold the whole optimizer.",
+        source=f"{_DDP}.num_distributed_optimizer_instances",
+        minimum=1,
+    )
+    dp_outermost: bool | None = option(
+        None,
+        "Ranks are numbered tensor, pipeline, then data parallel.",
+        source=f"{_MEGATRON} --use-tp-pp-dp-mapping",
+    )
+    gloo: bool | None = option(
+        None,
+        "Groups for communication on the CPU besides those of the devices.",
+        source=f"{_MEGATRON} --disable-gloo-process-groups",
+    )
     tp_2d_x: int | None = option(None, "2-D tensor parallelism: first dimension.", source=_ASCEND, minimum=1)
     tp_2d_y: int | None = option(None, "2-D tensor parallelism: second dimension.", source=_ASCEND, minimum=1)
 
@@ -152,6 +168,12 @@ class Recompute:
         "full, block: layers of each chunk, in the model's order, at most num_layers; none: num_layers in all.",
         unit="layers",
         source="MindFormers recompute_config.recompute",
+    )
+    selective_layers_per_chunk: tuple[int, ...] = option(
+        (),
+        "modules, activation, norm: layers of each chunk, after those recomputed in full; none: all that are left.",
+        unit="layers",
+        source="MindFormers recompute_config.select_recompute",
     )
     modules: tuple[str, ...] = option(
         (),
@@ -293,6 +315,12 @@ class Moe:
     )
     deepep: bool | None = option(None, "DeepEP kernels for dispatch.", source=f"{_TRANSFORMER}.moe_enable_deepep")
     router_fusion: bool | None = option(None, "Fused choice of experts.", source=f"{_TRANSFORMER}.moe_router_fusion")
+    force_load_balancing: bool | None = option(
+        None,
+        "Spread tokens evenly, whatever the router says: to measure speed, not to train.",
+        source=f"{_TRANSFORMER}.moe_router_force_load_balancing",
+        trains=True,
+    )
     tp_extend_ep: bool | None = option(
         None,
         "Use the tensor-parallel ranks as expert-parallel ranks inside experts.",
@@ -307,6 +335,36 @@ class Overlap:
     grad_reduce: bool | None = option(None, "Gradient reduction.", source=f"{_DDP}.overlap_grad_reduce")
     param_gather: bool | None = option(
         None, "Weight gathering of the distributed optimizer.", source=f"{_DDP}.overlap_param_gather"
+    )
+    param_gather_with_optimizer_step: bool | None = option(
+        None,
+        "Weight gathering of the first chunk, behind the optimizer step of the others.",
+        source=f"{_DDP}.overlap_param_gather_with_optimizer_step",
+    )
+    grad_bucket_size: int | None = option(
+        None, "Weights whose gradients are reduced together.", source=f"{_DDP}.bucket_size", minimum=1
+    )
+    grad_buckets: int | None = option(
+        None,
+        "Buckets of gradients; none: as grad_bucket_size says.",
+        source=f"{_MEGATRON} --ddp-num-buckets",
+        minimum=1,
+    )
+    average_in_collective: bool | None = option(
+        None, "Collectives average gradients instead of adding them up.", source=f"{_DDP}.average_in_collective"
+    )
+    embedding_wgrad: bool | None = option(
+        None,
+        "Compute the output layer's weight gradients in the pipeline's last phase.",
+        source=f"{_CORE}.defer_embedding_wgrad_compute",
+    )
+    embedding_wgrad_limit: int | None = option(
+        None, "embedding_wgrad: micro-batches put off; 0: all.", source=f"{_CORE}.wgrad_deferral_limit", minimum=0
+    )
+    p2p_warmup_flush: bool | None = option(
+        None,
+        "Pipeline communication in its first and last phase too.",
+        source=f"{_CORE}.overlap_p2p_comm_warmup_flush",
     )
     tp_comm: bool | None = option(None, "Tensor-parallel communication.", source=f"{_CORE}.tp_comm_overlap")
     p2p: bool | None = option(None, "Pipeline communication.", source=f"{_CORE}.overlap_p2p_comm")
@@ -365,6 +423,18 @@ class Kernels:
         None,
         "One matrix for query, key and value (MLA: for both down projections).",
         source="MindFormers qkv_concat, mla_qkv_concat",
+    )
+    persist_layer_norm: bool | None = option(
+        None, "Apex's persistent kernel of LayerNorm.", source=f"{_TRANSFORMER}.persist_layer_norm"
+    )
+    te_rng_tracker: bool | None = option(
+        None, "Transformer Engine's random states, which CUDA graphs need.", source=f"{_MEGATRON} --te-rng-tracker"
+    )
+    empty_cache_level: int | None = option(
+        None,
+        "Give unused device memory back: 1 each step, 2 more often.",
+        source=f"{_MEGATRON} --empty-unused-memory-level",
+        minimum=0,
     )
     deterministic: bool | None = option(
         None, "Only kernels that give the same bits each time.", source=f"{_TRANSFORMER}.deterministic_mode"

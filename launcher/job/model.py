@@ -79,7 +79,11 @@ class Model:
     )
     # -- layers
     hidden_act: str = option(
-        "silu", "Activation; silu means SwiGLU.", source=_HF, choices=("silu", "gelu", "relu"), trains=True
+        "silu",
+        "Activation; silu means SwiGLU, relu2 the square of ReLU.",
+        source=_HF,
+        choices=("silu", "gelu", "relu", "relu2"),
+        trains=True,
     )
     normalization: str = option(
         "RMSNorm",
@@ -89,6 +93,18 @@ class Model:
         trains=True,
     )
     rms_norm_eps: float = option(1e-6, "Epsilon of the normalisation.", source=_HF, minimum=0, trains=True)
+    norm_zero_centered: bool | None = option(
+        None,
+        "Weights of normalisations are stored around zero (1 + weight).",
+        source="Megatron-core TransformerConfig.layernorm_zero_centered_gamma",
+        trains=True,
+    )
+    post_norm_residual: bool | None = option(
+        None,
+        "The residual stream goes on from the normalised values.",
+        source="Megatron-core TransformerConfig.apply_residual_connection_post_layernorm",
+        trains=True,
+    )
     tie_word_embeddings: bool = option(False, "Input and output embeddings are one matrix.", source=_HF, trains=True)
     attention_bias: bool = option(
         False, "Bias on the query, key and value projections.", source=f"{_HF}.attention_bias", trains=True
@@ -104,6 +120,18 @@ class Model:
     )
     initializer_range: float = option(
         0.02, "Standard deviation of the initial weights.", source=_HF, minimum=0, trains=True
+    )
+    cpu_initialization: bool | None = option(
+        None,
+        "Draw the initial weights on the CPU: the same at any tensor parallelism.",
+        source="Megatron-core ModelParallelConfig.use_cpu_initialization",
+        trains=True,
+    )
+    init_per_replica: bool | None = option(
+        None,
+        "Every data-parallel replica draws its own initial weights.",
+        source="Megatron-LM --data-parallel-random-init",
+        trains=True,
     )
     attention_dropout: float = option(0.0, "Dropout on attention weights.", source=_HF, minimum=0, trains=True)
     hidden_dropout: float = option(
@@ -126,6 +154,12 @@ class Model:
     )
     rope_theta: float = option(10000.0, "Base of the rotary frequencies.", source=_HF, minimum=1, trains=True)
     partial_rotary_factor: float = option(1.0, "Share of the head that is rotated.", source=_HF, minimum=0, trains=True)
+    rotary_interleaved: bool | None = option(
+        None,
+        "Neighbouring dimensions are rotated together instead of the two halves of a head.",
+        source="Megatron-core TransformerConfig.rotary_interleaved",
+        trains=True,
+    )
     rope_scaling: RopeScaling = RopeScaling()
     # -- mixture of experts
     num_experts: int | None = option(

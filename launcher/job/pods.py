@@ -19,6 +19,11 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # DNS-1123 subdomai
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
+# Kinds that replace single pods only, while the others go on and wait for them.
+_NO_RESTARTS = {
+    "job": "an Indexed Job replaces the pod that failed, alone",
+    "trainjob": "failurePolicy belongs to the cluster's training runtime, and a TrainJob cannot set it",
+}
 VOLUME_KINDS = ("pvc", "host", "nfs", "configmap", "secret")
 
 
@@ -50,7 +55,7 @@ class Pods:
     """How pods are made.
 
     Attributes:
-        kind: job, trainjob or volcano.
+        kind: job, jobset, trainjob or volcano.
         resources: limits of a pod, devices first.
         deadline: seconds after which the job is ended; None: never.
         secret: name of the Secret that holds variables.
@@ -147,17 +152,12 @@ def unclear(job: Job) -> Iterator[Unclear]:
     if cluster.kind == "trainjob" and (cluster.host_network or cluster.priority_class):
         name = "host_network" if cluster.host_network else "priority_class"
         yield Unclear(field=name, message="belongs into the cluster's training runtime: a TrainJob cannot set it")
-    if job.fault_tolerance.max_restarts and cluster.kind != "volcano":
+    if job.fault_tolerance.max_restarts and cluster.kind in _NO_RESTARTS:
         yield Unclear(
             field="kind",
             message=f"{cluster.kind!r} cannot start all pods again together (fault_tolerance.max_restarts="
-            f"{job.fault_tolerance.max_restarts}): cluster.kind=volcano can, or fault_tolerance.max_restarts=0",
-        )
-    if job.fault_tolerance.hang_minutes is not None:
-        yield Unclear(
-            field="executor",
-            message="'kubernetes' has nobody who watches for hangs: fault_tolerance.hang_minutes=null, and "
-            "fault_tolerance.timeout_minutes for collectives",
+            f"{job.fault_tolerance.max_restarts}): {_NO_RESTARTS[cluster.kind]}; works: cluster.kind=jobset · "
+            "cluster.kind=volcano · fault_tolerance.max_restarts=0",
         )
 
 

@@ -29,6 +29,23 @@ class Data:
         None, "Shares of training, validation and test.", source=f"{_MEGATRON} --split", trains=True
     )
     validation_ratio: float | None = option(None, "Share kept for evaluation.", minimum=0, trains=True)
+    test_paths: tuple[str, ...] = option((), "Data of the test after training.", source=f"{_MEGATRON} --test-data-path")
+    paths_file: str | None = option(
+        None, "File that holds what paths would.", source=f"{_MEGATRON} --data-args-path", trains=True
+    )
+    order: str | None = option(
+        None,
+        "How samples are drawn: one after the other, shuffled in each epoch, or by code of the user's.",
+        source=f"{_MEGATRON} --dataloader-type",
+        choices=("single", "cyclic", "external"),
+        trains=True,
+    )
+    mmap: bool | None = option(
+        None, "Token files are mapped into memory instead of read.", source=f"{_MEGATRON} --no-mmap-bin-files"
+    )
+    index_threads: int | None = option(
+        None, "Threads that build sample indices.", source=f"{_MEGATRON} --num-dataset-builder-threads", minimum=1
+    )
     cache_path: str | None = option(None, "Directory of sample indices.", source=f"{_MEGATRON} --data-cache-path")
     num_workers: int | None = option(
         None, "Processes that load data, per device.", source=f"{_MEGATRON} --num-workers", minimum=0
@@ -95,6 +112,22 @@ class Tokenizer:
     merge_file: str | None = option(
         None, "Merges of a byte-pair tokenizer that is made of files.", source=f"{_MEGATRON} --merge-file", trains=True
     )
+    extra_ids: int | None = option(
+        None, "Further tokens of the vocabulary.", source=f"{_MEGATRON} --vocab-extra-ids", minimum=0, trains=True
+    )
+    tiktoken_pattern: str | None = option(
+        None, "TikTokenizer: how text is split first.", source=f"{_MEGATRON} --tiktoken-pattern", trains=True
+    )
+    tiktoken_special_tokens: tuple[str, ...] = option(
+        (), "TikTokenizer: special tokens.", source=f"{_MEGATRON} --tiktoken-special-tokens", trains=True
+    )
+    tiktoken_num_special_tokens: int | None = option(
+        None,
+        "TikTokenizer: places of special tokens.",
+        source=f"{_MEGATRON} --tiktoken-num-special-tokens",
+        minimum=0,
+        trains=True,
+    )
     trust_remote_code: bool | None = option(None, "Run tokenizer code from the model directory.")
     bos_token: str | None = option(
         None, "Text of the token that begins a text; none: the tokenizer's.", source=_HF_TOKENS
@@ -124,6 +157,32 @@ class Checkpoint:
         "Checkpoint in the backend's own format to start or resume from.",
         source=f"{_MEGATRON} --load",
         trains=True,
+    )
+    load_step: int | None = option(
+        None,
+        "Step of `load` that is loaded; none: the latest.",
+        unit="iterations",
+        source=f"{_MEGATRON} --ckpt-step",
+        minimum=0,
+        trains=True,
+    )
+    fallback: str | None = option(
+        None,
+        "Checkpoint whose weights are taken where `load` holds none.",
+        source=f"{_MEGATRON} --pretrained-checkpoint",
+        trains=True,
+    )
+    load_arguments: bool | None = option(
+        None, "Sizes of the model come from `load`.", source=f"{_MEGATRON} --use-checkpoint-args", trains=True
+    )
+    load_schedule: bool | None = option(
+        None,
+        "The schedule comes from `load` (true) or from the job (false); none: they must agree.",
+        source=f"{_MEGATRON} --use-checkpoint-opt_param-scheduler, --override-opt_param-scheduler",
+        trains=True,
+    )
+    detect_format: bool | None = option(
+        None, "Recognise the format of `load`.", source=f"{_MEGATRON} --auto-detect-ckpt-format"
     )
     finetune: bool | None = option(
         None,
@@ -158,6 +217,17 @@ class Checkpoint:
     save_safetensors: bool | None = option(None, "Also write Hugging Face safetensors.")
     save_total_limit: int | None = option(None, "Checkpoints kept.", minimum=1)
     async_save: bool | None = option(None, "Write while training goes on.", source=f"{_MEGATRON} --async-save")
+    parallel_save: bool | None = option(
+        None, "Data-parallel ranks share the writing.", source=f"{_MEGATRON} --no-ckpt-fully-parallel-save"
+    )
+    parallel_load: bool | None = option(
+        None, "Data-parallel ranks share the reading.", source=f"{_MEGATRON} --ckpt-fully-parallel-load"
+    )
+    constant_structure: bool | None = option(
+        None,
+        "The layout of checkpoints does not change within a run: it is computed once.",
+        source=f"{_MEGATRON} --ckpt-assume-constant-structure",
+    )
     no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{_MEGATRON} --no-save-optim")
     no_save_rng: bool | None = option(None, "Do not save random states.", source=f"{_MEGATRON} --no-save-rng")
     no_load_optim: bool | None = option(
@@ -191,8 +261,42 @@ class Logging:
     tensorboard_dir: str | None = option(
         None, "Directory of TensorBoard events.", source=f"{_MEGATRON} --tensorboard-dir"
     )
+    tensorboard_interval: int | None = option(
+        None,
+        "Steps between TensorBoard events.",
+        unit="iterations",
+        source=f"{_MEGATRON} --tensorboard-log-interval",
+        minimum=1,
+    )
+    tensorboard_queue_size: int | None = option(
+        None,
+        "TensorBoard events kept before they are written.",
+        source=f"{_MEGATRON} --tensorboard-queue-size",
+        minimum=1,
+    )
     wandb_project: str | None = option(None, "Weights & Biases project.", source=f"{_MEGATRON} --wandb-project")
     wandb_name: str | None = option(None, "Weights & Biases run.", source=f"{_MEGATRON} --wandb-exp-name")
+    wandb_dir: str | None = option(
+        None, "Directory of Weights & Biases' files.", source=f"{_MEGATRON} --wandb-save-dir"
+    )
+    level: int | None = option(
+        None,
+        "Python's level of messages: 10 debug, 20 info, 30 warning.",
+        source=f"{_MEGATRON} --logging-level",
+        minimum=0,
+    )
+    progress: bool | None = option(None, "Keep a file of how far training came.", source=f"{_MEGATRON} --log-progress")
+    loss_scale: bool | None = option(
+        None, "Write the loss scale to TensorBoard.", source=f"{_MEGATRON} --no-log-loss-scale-to-tensorboard"
+    )
+    world_size: bool | None = option(
+        None,
+        "Write the number of processes to TensorBoard too.",
+        source=f"{_MEGATRON} --log-world-size-to-tensorboard",
+    )
+    experts_by_layer: bool | None = option(
+        None, "Log the balancing loss of every layer.", source=f"{_MEGATRON} --moe-per-layer-logging"
+    )
     throughput: bool | None = option(None, "Log TFLOP/s per device.", source=f"{_MEGATRON} --log-throughput")
     params_norm: bool | None = option(None, "Log the norm of the weights.", source=f"{_MEGATRON} --log-params-norm")
     zero_gradients: bool | None = option(
@@ -200,6 +304,12 @@ class Logging:
     )
     timer_level: int | None = option(
         None, "What is timed: 0 iterations, 1 their parts, 2 all.", source=f"{_MEGATRON} --timing-log-level", minimum=0
+    )
+    timer_ranks: str | None = option(
+        None,
+        "Timers of which ranks are logged: the slowest, slowest and fastest, or all.",
+        source=f"{_MEGATRON} --timing-log-option",
+        choices=("max", "minmax", "all"),
     )
     timers: bool | None = option(
         None, "Write timers to TensorBoard too.", source=f"{_MEGATRON} --log-timers-to-tensorboard"
@@ -293,4 +403,31 @@ class FaultTolerance:
         unit="minutes",
         source=f"{_MEGATRON} --distributed-timeout-minutes",
         minimum=1,
+    )
+    check_for_nan: bool | None = option(
+        None,
+        "End training where the loss or a gradient is not a number.",
+        source=f"{_MEGATRON} --no-check-for-nan-in-loss-and-grad",
+    )
+    check_for_spiky_loss: bool | None = option(
+        None, "Count a loss that leaps as a fault.", source=f"{_MEGATRON} --check-for-spiky-loss"
+    )
+    check_for_large_grads: bool | None = option(
+        None, "Count a gradient that leaps as a fault.", source=f"{_MEGATRON} --check-for-large-grads"
+    )
+    rerun: str | None = option(
+        None,
+        "Whether a step is computed again where its result is not plausible.",
+        source=f"{_MEGATRON} --rerun-mode",
+        choices=("disabled", "validate_results", "report_stats"),
+    )
+    weight_hash_interval: int | None = option(
+        None,
+        "Steps between comparisons of the weights of data-parallel replicas.",
+        unit="iterations",
+        source=f"{_MEGATRON} --check-weight-hash-across-dp-replicas-interval",
+        minimum=1,
+    )
+    exit_on_signal: bool | None = option(
+        None, "Write a checkpoint and end at SIGTERM.", source=f"{_MEGATRON} --exit-signal-handler"
     )

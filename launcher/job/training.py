@@ -82,6 +82,13 @@ class Batch:
         minimum=1,
         trains=True,
     )
+    rampup_batch_size: tuple[int, ...] = option(
+        (),
+        "Growing batch: its first size, the step by which it grows, and the sequences after which it is whole.",
+        unit="sequences",
+        source=f"{_MEGATRON} --rampup-batch-size",
+        trains=True,
+    )
     seq_length: int | None = option(
         None, "Tokens per sequence.", unit="tokens", source=f"{_MEGATRON} --seq-length", minimum=1, trains=True
     )
@@ -124,8 +131,24 @@ class Schedule:
         minimum=1,
         trains=True,
     )
+    lr_decay_samples: int | None = option(
+        None,
+        "lr_decay_iters, counted in sequences.",
+        unit="sequences",
+        source=f"{_MEGATRON} --lr-decay-samples",
+        minimum=1,
+        trains=True,
+    )
     lr_warmup_iters: int | None = option(
         None, "Linear warm-up.", unit="iterations", source=f"{_MEGATRON} --lr-warmup-iters", minimum=0, trains=True
+    )
+    lr_warmup_samples: int | None = option(
+        None,
+        "lr_warmup_iters, counted in sequences.",
+        unit="sequences",
+        source=f"{_MEGATRON} --lr-warmup-samples",
+        minimum=0,
+        trains=True,
     )
     lr_warmup_fraction: float | None = option(
         None,
@@ -152,6 +175,37 @@ class Schedule:
         minimum=1,
         trains=True,
     )
+    lr_wsd_decay_samples: int | None = option(
+        None,
+        "lr_wsd_decay_iters, counted in sequences.",
+        unit="sequences",
+        source=f"{_MEGATRON} --lr-wsd-decay-samples",
+        minimum=1,
+        trains=True,
+    )
+    skip_iterations: tuple[int, ...] = option(
+        (),
+        "Steps whose batch is read and not trained on.",
+        unit="iterations",
+        source=f"{_MEGATRON} --iterations-to-skip",
+        trains=True,
+    )
+    exit_interval: int | None = option(
+        None,
+        "Training ends, with a checkpoint, at the first step that is a multiple of this.",
+        unit="iterations",
+        source=f"{_MEGATRON} --exit-interval",
+        minimum=1,
+        trains=True,
+    )
+    exit_minutes: int | None = option(
+        None,
+        "Training ends, with a checkpoint, after this time.",
+        unit="minutes",
+        source=f"{_MEGATRON} --exit-duration-in-mins",
+        minimum=1,
+        trains=True,
+    )
     layerwise: bool | None = option(
         None, "Lower layers learn more slowly, by layer_decay each.", source="MindFormers layer_scale", trains=True
     )
@@ -170,6 +224,11 @@ class Schedule:
     )
 
 
+# What optimizer.muon_momentum, precision.fp8_amax_history_len and fp8_amax_compute_algo mean where a job does not say.
+MUON_MOMENTUM = 0.95
+FP8_AMAX_HISTORY_LEN, FP8_AMAX_COMPUTE_ALGO = 1024, "max"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
     """The optimizer and its hyper-parameters."""
@@ -184,6 +243,83 @@ class Optimizer:
     adam_beta2: float = option(0.95, "Adam: second moment.", source=f"{_OPT}.adam_beta2", minimum=0, trains=True)
     adam_eps: float = option(1e-8, "Adam: epsilon.", source=f"{_OPT}.adam_eps", minimum=0, trains=True)
     sgd_momentum: float | None = option(None, "SGD: momentum.", source=f"{_OPT}.sgd_momentum", minimum=0, trains=True)
+    weight_decay_style: str | None = option(
+        None,
+        "How the weight decay grows; none: it is constant.",
+        source=f"{_MEGATRON} --weight-decay-incr-style",
+        choices=("constant", "linear", "cosine"),
+        trains=True,
+    )
+    start_weight_decay: float | None = option(
+        None,
+        "Weight decay at the first step, where it grows.",
+        source=f"{_OPT}.start_weight_decay",
+        minimum=0,
+        trains=True,
+    )
+    end_weight_decay: float | None = option(
+        None,
+        "Weight decay at the last step, where it grows.",
+        source=f"{_OPT}.end_weight_decay",
+        minimum=0,
+        trains=True,
+    )
+    decay_qk_layernorm: bool | None = option(
+        None,
+        "Weight decay on the norms of query and key too.",
+        source=f"{_MEGATRON} --apply-wd-to-qk-layernorm",
+        trains=True,
+    )
+    decoupled_lr: float | None = option(
+        None,
+        "Learning rate of the input and output layer; none: lr.",
+        source=f"{_OPT}.decoupled_lr",
+        minimum=0,
+        trains=True,
+    )
+    decoupled_min_lr: float | None = option(
+        None,
+        "Lowest learning rate of the input and output layer.",
+        source=f"{_OPT}.decoupled_min_lr",
+        minimum=0,
+        trains=True,
+    )
+    muon_momentum: float | None = option(
+        None, "Muon: momentum; none: 0.95.", source=f"{_OPT}.muon_momentum", minimum=0, trains=True
+    )
+    muon_nesterov: bool | None = option(
+        None, "Muon: Nesterov momentum.", source=f"{_OPT}.muon_use_nesterov", trains=True
+    )
+    muon_ns_steps: int | None = option(
+        None, "Muon: Newton-Schulz steps.", source=f"{_OPT}.muon_num_ns_steps", minimum=1, trains=True
+    )
+    muon_scale_mode: str | None = option(
+        None,
+        "Muon: how updates are scaled.",
+        source=f"{_OPT}.muon_scale_mode",
+        choices=("spectral", "unit_rms_norm", "shape_scaling"),
+        trains=True,
+    )
+    muon_extra_scale_factor: float | None = option(
+        None, "Muon: further factor of the update.", source=f"{_OPT}.muon_extra_scale_factor", minimum=0, trains=True
+    )
+    muon_split_qkv: bool | None = option(
+        None, "Muon: query, key and value are matrices of their own.", source=f"{_OPT}.muon_split_qkv", trains=True
+    )
+    muon_tp_mode: str | None = option(
+        None,
+        "Muon: how matrices that are split over tp are orthogonalised.",
+        source=f"{_OPT}.muon_tp_mode",
+        choices=("blockwise", "duplicated", "distributed"),
+        trains=True,
+    )
+    muon_matmul_precision: str | None = option(
+        None,
+        "Muon: precision of fp32 products.",
+        source=f"{_OPT}.muon_fp32_matmul_prec",
+        choices=("low", "medium", "high"),
+        trains=True,
+    )
     clip_grad: float = option(
         1.0, "Largest L2 norm of the gradient; 0: no clipping.", source=f"{_OPT}.clip_grad", minimum=0, trains=True
     )
@@ -232,6 +368,49 @@ class Precision:
     fp8_param_gather: bool | None = option(
         None, "Keep and gather weights in FP8.", source=f"{_MEGATRON} --fp8-param-gather", trains=True
     )
+    fp8_amax_history_len: int | None = option(
+        None,
+        "FP8, delayed scaling: steps whose largest values count; none: 1024.",
+        unit="iterations",
+        source=f"{_MEGATRON} --fp8-amax-history-len",
+        minimum=1,
+        trains=True,
+    )
+    fp8_amax_compute_algo: str | None = option(
+        None,
+        "FP8, delayed scaling: which of these values counts; none: max.",
+        source=f"{_MEGATRON} --fp8-amax-compute-algo",
+        choices=("most_recent", "max"),
+        trains=True,
+    )
+    fp8_margin: int | None = option(
+        None, "FP8, delayed scaling: powers of two kept free.", source=f"{_MEGATRON} --fp8-margin", trains=True
+    )
+    fp8_wgrad: bool | None = option(
+        None, "FP8 for the gradients of weights too.", source=f"{_MEGATRON} --no-fp8-wgrad", trains=True
+    )
+    first_last_layers_bf16: bool | None = option(
+        None, "FP8: the first and last layers stay in bf16.", source=f"{_CORE}.first_last_layers_bf16", trains=True
+    )
+    num_layers_at_start_in_bf16: int | None = option(
+        None,
+        "first_last_layers_bf16: layers at the start.",
+        unit="layers",
+        source=f"{_CORE}.num_layers_at_start_in_bf16",
+        minimum=0,
+        trains=True,
+    )
+    num_layers_at_end_in_bf16: int | None = option(
+        None,
+        "first_last_layers_bf16: layers at the end.",
+        unit="layers",
+        source=f"{_CORE}.num_layers_at_end_in_bf16",
+        minimum=0,
+        trains=True,
+    )
+    fp16_lm_cross_entropy: bool | None = option(
+        None, "The loss is computed in fp16.", source=f"{_MEGATRON} --fp16-lm-cross-entropy", trains=True
+    )
     grad_reduce_in_fp32: bool | None = option(
         None,
         "Accumulate and reduce gradients in fp32.",
@@ -268,6 +447,12 @@ class Precision:
     )
     loss_scale: float | None = option(
         None, "fp16: fixed loss scale; none: dynamic.", source=f"{_OPT}.loss_scale", minimum=1
+    )
+    min_loss_scale: float | None = option(
+        None, "fp16: smallest dynamic loss scale.", source=f"{_OPT}.min_loss_scale", minimum=0
+    )
+    loss_scale_hysteresis: int | None = option(
+        None, "fp16: overflows before the dynamic loss scale falls.", source=f"{_OPT}.hysteresis", minimum=1
     )
     calculate_per_token_loss: bool = option(
         False,

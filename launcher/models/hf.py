@@ -12,9 +12,10 @@ from launcher.models.parts import quotient_of
 from launcher.models.rope import scaling_value
 from launcher.models.source import ModelConfigError, Source
 
-# Not in config.json: where the model comes from, and what only training knows.
+# Not in config.json: where the model comes from, what a backend calls it, and what only training knows.
 _NOT_DETERMINED: Final = frozenset(
-    {"path", "hub_id", "pretrained", "overridden", "hidden_dropout", "mtp_loss_scaling_factor"}
+    {"path", "hub_id", "pretrained", "overridden", "label", "legacy", "hidden_dropout", "mtp_loss_scaling_factor"}
+    | {"cpu_initialization", "init_per_replica"}
 )
 # Class names of one family that share its body.
 _SUFFIXES: Final = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification")

@@ -41,6 +41,40 @@ def layout_chunks(text: str) -> list[str]:
     return text.split("|")
 
 
+def layout_fault(text: str, stages: int, prediction_layers: int) -> str:
+    """Return what megatron-core says against a pipeline layout, whatever the number of layers; empty: nothing.
+
+    Args:
+        stages: pipeline stages, on each of which there is the same number of chunks.
+        prediction_layers: MTP layers of the model.
+
+    Source: megatron-core 0.16.1 pipeline_parallel_layer_layout.py:85-165.
+    """
+    chunks = layout_chunks(text)
+    flat = "".join(chunks)
+    unknown = sorted(set(flat) - set("EtmL"))
+    if unknown:
+        return f"unknown letters {''.join(unknown)}: E is the embedding, t a layer, m an MTP layer, L the loss"
+    if len(chunks) % stages:
+        return f"{len(chunks)} chunks do not spread evenly over pp {stages}"
+    if stages == 1 and len(chunks) > 1:
+        return f"{len(chunks)} chunks need pp of at least 2"
+    if not flat.startswith("E") or not flat.endswith("L") or flat.count("E") != 1 or flat.count("L") != 1:
+        return "it must start with the only E and end with the only L"
+    return _prediction_fault(chunks, stages, prediction_layers)
+
+
+def _prediction_fault(chunks: list[str], stages: int, wanted: int) -> str:
+    flat = "".join(chunks)
+    if flat.count("m") != wanted:
+        return f"it places {flat.count('m')} MTP layers, the model has {wanted}"
+    if "m" in flat and "t" in flat[flat.index("m") :]:
+        return "MTP layers come after all others"
+    if any("m" in chunk for chunk in chunks[:-stages]) or sum("m" in chunk for chunk in chunks) > 1:
+        return "all MTP layers belong to one chunk, the last of its stage"
+    return ""
+
+
 @rule("SENSE-LAYOUT", source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:105; arithmetic everywhere")
 def layout_places_every_layer(facts: Facts) -> Iterator[Fault]:
     """An explicit layout places each layer of the model once."""
@@ -198,7 +232,8 @@ def learning_rate_is_not_zero(facts: Facts) -> Iterator[Fault]:
 def annealing_belongs_to_its_schedule(facts: Facts) -> Iterator[Fault]:
     """Annealing is a part of the WSD schedule and not longer than training."""
     schedule = facts.job.schedule
-    names = [f"schedule.{name}" for name in ("lr_wsd_decay_style", "lr_wsd_decay_iters") if getattr(schedule, name)]
+    wsd = ("lr_wsd_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples")
+    names = [f"schedule.{name}" for name in wsd if getattr(schedule, name)]
     if schedule.lr_decay_style != "WSD" and names:
         yield Fault(
             message=f"{', '.join(names)} belong to lr_decay_style WSD, not {schedule.lr_decay_style}",

@@ -13,6 +13,7 @@ _COMMON = (
     "launcher.rules.training",
     "launcher.rules.surroundings",
     "launcher.rules.kubernetes",
+    "launcher.rules.cluster",
     "launcher.rules.common_sense",
     "launcher.rules.common_sense_run",
 )

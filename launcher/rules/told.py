@@ -90,6 +90,19 @@ for _id, _severity, _doc, _works in (
         "correct the line that is named, give variables with --set NAME=VALUE, or take the rest with --partial",
     ),
     (
+        "PORT-LEFT-OUT",
+        "error, warning",
+        "A port leaves an argument out that another backend does not have, and training goes otherwise without it. An "
+        "error where the model or its loss is another one and nothing takes its place.",
+        "take the substitute that is named, or go without it: launch import --to B --accept ARGUMENT (all: every one)",
+    ),
+    (
+        "PORT-NEAREST",
+        "warning, change",
+        "A port says in a field what an argument of one backend says; a warning where that is not quite the same.",
+        "look at the field that is named; launch diff OLD NEW shows the rest",
+    ),
+    (
         "EST-FITS",
         "error",
         "The estimate of one device's memory is above what the hardware has, by more than the estimate's own error.",

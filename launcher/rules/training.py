@@ -81,12 +81,16 @@ def warm_up_is_said_once(facts: Facts) -> Iterator[Fault]:
 def warm_up_ends(facts: Facts) -> Iterator[Fault]:
     """Warm-up must end before the decay does."""
     schedule = facts.job.schedule
-    end = schedule.lr_decay_iters or schedule.train_iters
-    if schedule.lr_warmup_iters and end is not None and schedule.lr_warmup_iters >= end:
-        yield Fault(
-            message=f"warm-up of {schedule.lr_warmup_iters} iterations does not end before step {end}",
-            fields=("schedule.lr_warmup_iters", "schedule.train_iters"),
-        )
+    for unit, warmup, end in (
+        ("iters", schedule.lr_warmup_iters, schedule.lr_decay_iters or schedule.train_iters),
+        ("samples", schedule.lr_warmup_samples, schedule.lr_decay_samples or schedule.train_samples),
+    ):
+        if warmup and end is not None and warmup >= end:
+            counted, place = ("iterations", f"step {end}") if unit == "iters" else ("sequences", f"sequence {end}")
+            yield Fault(
+                message=f"warm-up of {warmup} {counted} does not end before {place}",
+                fields=(f"schedule.lr_warmup_{unit}", f"schedule.train_{unit}"),
+            )
     if schedule.lr_warmup_fraction is not None and schedule.lr_warmup_fraction >= 1:
         yield Fault(
             message=f"lr_warmup_fraction {schedule.lr_warmup_fraction:g} must be below 1",
@@ -143,6 +147,27 @@ def recompute_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
     elif min(counts) < 0 or max(counts) > (recompute.num_layers or max(counts)):
         message = f"{path} {list(counts)}: from 0 to recompute.num_layers {recompute.num_layers}"
         yield Fault(message=message, fields=(path, "recompute.num_layers"))
+
+
+@rule("RC-PART-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
+def recompute_in_part_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
+    """Layers recomputed in part per chunk belong to something to recompute: a count for each chunk, none below 0."""
+    recompute, parallel = facts.job.recompute, facts.job.parallel
+    counts, path = recompute.selective_layers_per_chunk, "recompute.selective_layers_per_chunk"
+    if not counts:
+        return
+    chosen = recompute.granularity == "selective" or recompute.modules or recompute.activation or recompute.norm
+    if not chosen or recompute.method == "uniform":
+        message = f"{path}: needs recompute.modules, activation or norm, and no recompute.method=uniform"
+        yield Fault(message=message, fields=(path, "recompute.modules", "recompute.activation", "recompute.method"))
+    elif recompute.per_pp_rank:
+        message = f"{path} counts chunks, recompute.per_pp_rank stages: one of them"
+        yield Fault(message=message, fields=(path, "recompute.per_pp_rank"))
+    elif len(counts) != parallel.pp * (parallel.vpp or 1):
+        message = f"{path} has {len(counts)} numbers for {parallel.pp * (parallel.vpp or 1)} chunks (pp × vpp)"
+        yield Fault(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
+    elif min(counts) < 0:
+        yield Fault(message=f"{path} {list(counts)}: no number may be below 0", fields=(path,))
 
 
 @rule("RC-SELECTIVE", source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751")

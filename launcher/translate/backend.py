@@ -13,6 +13,7 @@ from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArgs
+from launcher.translate.own import Own
 from launcher.translate.rows import Table
 from launcher.translate.support import Needed
 from launcher.translate.variables import Variable
@@ -51,7 +52,7 @@ class Entry:
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
         signs: beginnings of variable names and paths that are found only where this backend runs.
-        substitutes: arguments without a field, and the override that comes nearest to each on other backends.
+        own: what its arguments without a field do, and what comes nearest to each on other backends.
         renames: file that says what became of arguments between versions.
         effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
             ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
@@ -73,7 +74,7 @@ class Entry:
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
-    substitutes: Mapping[str, str] = field(default_factory=dict)
+    own: Callable[[], tuple[Own, ...]] = tuple
     renames: Path | None = None
     effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
@@ -101,6 +102,7 @@ class Backend:
             cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
             must be converted.
         checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: none.
+        adapter_format: module whose FORMAT says how it stores LoRA adapters; None: none.
         stored_classes: packages whose classes its checkpoints hold besides weights; they are read as inert records.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
@@ -126,6 +128,7 @@ class Backend:
     reads_hub: bool = False
     native_cpu: str | None = None
     checkpoint_format: str | None = None
+    adapter_format: str | None = None
     stored_classes: tuple[str, ...] = ()
     converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -149,6 +152,16 @@ class Backend:
         if wanted in self.aliases:
             return self.aliases[wanted]
         raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
+
+
+def late(target: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is first called; target: `package.module:function`."""
+    module, _, name = target.partition(":")
+
+    def call(*args: Any) -> Any:
+        return getattr(import_module(module), name)(*args)
+
+    return call
 
 
 @cache

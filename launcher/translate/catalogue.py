@@ -40,6 +40,8 @@ class Argument:
     nullable: bool = False
     default: Value = None
     has_default: bool = False
+    absent: Value = None
+    """What the backend makes of its absence, where the parser says less (`default` is then None)."""
     default_from: str | None = None
     """The source expression of a default that is computed at run time (`has_default` is then False)."""
     command_defaults: Mapping[str, Value] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from launcher.job import Job, Value, field_paths, value_at
 from launcher.translate.backend import Backend
-from launcher.translate.catalogue import Catalogue
+from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.engine import active_rows, read_back, translate
 from launcher.translate.rows import NativeView, Row
 
@@ -86,6 +86,15 @@ def _effect(
     for row in mine:
         if len(row.fields) == 1 and len(row.flags) == 1 and row.read is not None:
             argument = catalogue.get(row.flags[0])
-            if argument is not None and argument.default is not None:
-                return Effect(value=row.read(NativeView({row.flags[0]: argument.default})).get(path), how=DEFAULT)
+            default = None if argument is None else absent_value(argument)
+            if default is not None:
+                given = {row.flags[0]: default}
+                return Effect(value=row.read(NativeView(given)).get(path), how=DEFAULT)
     return Effect(value=None, how=DEFAULT)
+
+
+def absent_value(argument: Argument) -> Value:
+    """Return the value that says what the backend does without the argument; a switch that stores false is not on."""
+    if argument.action == "store_false":
+        return False
+    return argument.absent if argument.default is None else argument.default

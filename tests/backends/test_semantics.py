@@ -11,6 +11,7 @@ from launcher.job import Job, Value, field_at, field_paths
 from launcher.job.build import build
 from launcher.models.layer_pattern import expand
 from launcher.translate.backend import backend_names, get_backend
+from launcher.translate.effects import absent_value
 from launcher.translate.engine import active_rows, read_back, translate
 from launcher.translate.rows import NativeView
 
@@ -47,6 +48,7 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 # Field -> why backends may differ where a job leaves it open.
 MAY_DIFFER = {
+    "kernels.attention_mask": "a causal mask is the same whether the loader or the kernel makes it",
     "lora.target_modules": "every linear layer everywhere; MindSpeed-LLM writes their names, ms-swift all-linear",
 }
 
@@ -75,7 +77,7 @@ def values_of(path: str, kind: str, name: str, version: str) -> Iterator[Value]:
         if row.fields[:1] != (path,) or len(row.fields) != 1 or len(row.flags) != 1 or row.read is None:
             continue
         argument = catalogue.get(row.flags[0])
-        default = None if argument is None else argument.default
+        default = None if argument is None else absent_value(argument)
         given = written if row.flags[0] in written or default is None else {**written, row.flags[0]: default}
         yield row.read(NativeView(given)).get(path)
     gap = table.unsupported.get(path)

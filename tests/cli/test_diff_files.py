@@ -108,8 +108,11 @@ def test_a_file_and_the_job_made_of_it_are_the_same(folder: Folder, name: str) -
 
 def test_files_of_two_backends_each_on_its_own(folder: Folder) -> None:
     found = folder.differing(str(DATA / "mindspeed_qwen3.sh"), str(DATA / "qwen3_32b.sh"))
-    how = {name: value["how"] for name, value in found["kernels.bias_dropout_fusion"]["values"].items()}  # type: ignore[attr-defined]
-    assert how == {"mindspeed_qwen3.sh": "the backend's default", "qwen3_32b.sh": "the backend's default"}
+    assert found["fault_tolerance.timeout_minutes"]["values"] == {
+        "mindspeed_qwen3.sh": {"value": 30, "how": "the backend's default"},
+        "qwen3_32b.sh": {"value": 300000, "how": "the backend's default"},
+    }
+    assert "kernels.bias_dropout_fusion" not in found  # both fuse, one by the absence of --no-bias-dropout-fusion
     assert found["task.type"]["values"]["qwen3_32b.sh"]["value"] == "sft"  # type: ignore[index]
 
 

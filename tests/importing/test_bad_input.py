@@ -52,9 +52,14 @@ CASES = {
     "unclosed here-document": bad(f"cat <<EOF\nhello\n{RUN}\n", "x.sh:1", "never ends"),
     "not bash but zsh": bad("#!/bin/zsh\nfor f (a b) { megatron sft --model $f }\n", "x.sh:2", "not bash"),
     "loop over what only a run can tell": bad(
-        f"for i in $(ls conf); do\n{RUN} --lr $i\ndone\n", "x.sh:1", "loop", "$(ls conf)"
+        f"for i in $(ls conf); do\n{RUN} --lr $i\ndone\n", "x.sh:1", "loop", "$(ls conf)", partial="backend.args.lr"
     ),
-    "loop over the lines of a file": bad(f"A=1\nwhile read l; do\n{RUN} --lr $l\ndone < f\n", "x.sh:2", "loop"),
+    "loop over the lines of a file": bad(
+        f"A=1\nwhile read l; do\n{RUN} --lr $l\ndone < f\n", "x.sh:2", "loop", partial="backend.args.lr"
+    ),
+    "old name that could be short for several": bad(
+        f"{RUN} --load x --mcore_model y\n", "keep one", "in 4.6.0 it is mcore_model", partial="data.paths"
+    ),
     "loop without an end": bad(f"while true; do :; done\n{RUN}\n", "x.sh:1", "loop does not end"),
     "eval of a command's output": bad("C=$(cat cmd)\neval $C\n", "x.sh:2", "eval"),
     "eval beside a training": bad(
@@ -100,6 +105,13 @@ CASES = {
     "ambiguous backend": bad("--lr 1e-4 --bf16 --train-iters 3\n", "equally well", "--backend mindspeed", name="x.txt"),
     "no command found": bad("echo hi\n", "starts a training that is known here", "works: megatron sft"),
     "another program of the project": bad("swift sft --model m\n", "x.sh:1", "swift sft", "not on Megatron"),
+    "program of a stack that only another's can be asked for": bad(
+        "torchrun --nproc_per_node 8 pretrain_mamba.py --num-layers 4 --lr 1e-5\n",
+        "x.sh:1",
+        "pretrain_mamba.py of Megatron-LM",
+        "another kind of model",
+        "works: --backend mindspeed",
+    ),
     "unknown sub-command": bad("megatron fly --model m\n", "starts a training that is known here"),
     "circular source": bad("source b.sh\n", "source each other", b_sh="source x.sh\n"),
     "circular base_config": bad(

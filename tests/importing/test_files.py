@@ -13,7 +13,7 @@ from launcher.importing.port import ported
 from launcher.importing.roundtrip import compare, differences
 from launcher.job import value_at
 from launcher.pipeline import judge
-from launcher.translate.backend import backend_names, get_backend
+from launcher.translate.backend import get_backend
 
 DATA = Path(__file__).parent / "data"
 
@@ -363,24 +363,10 @@ def test_full_recomputation_beside_it_is_kept(tmp_path: Path) -> None:
     assert differences(found) == []
 
 
-def test_a_port_names_the_nearest_substitute(tmp_path: Path) -> None:
-    (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --lr 1 --use-fused-rmsnorm --num-experts 8 --seq-aux\n")
-    missing = ported(import_file(tmp_path / "x.sh"), "megatron_lm").missing
-    assert [(each.flag, each.works) for each in missing] == [("seq-aux", ("moe.load_balancing_type=seq_aux_loss",))]
-
-
-@pytest.mark.parametrize("name", backend_names())
-def test_substitutes_are_values_of_fields(name: str) -> None:
-    backend = get_backend(name)
-    for flag, override in backend.entry.substitutes.items():
-        assert any(backend.catalogue(version).get(flag) for version in backend.versions), flag
-        compose(["backend=megatron_lm", override])
-
-
 def test_a_blank_survives_a_port(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --lr 1 --lr-warmup-iters $WARMUP\n")
     found = ported(import_file(tmp_path / "x.sh"), "mindspeed")
-    assert found.missing == ()
+    assert "lr-warmup-iters" not in {each.flag for each in found.missing}
     assert found.job.backend.args["lr-warmup-iters"] == "$WARMUP"
     assert not found.ok
 

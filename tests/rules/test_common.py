@@ -17,6 +17,14 @@ PAIRS = {
         {"cluster": {"executor": "kubernetes", "container": "trainer:1", "namespace": "My Team"}},
         {"cluster": {"executor": "kubernetes", "container": "trainer:1", "namespace": "my-team"}},
     ),
+    "CLUSTER-FIELD": (
+        {"cluster": {"executor": "ssh", "hosts": ("a",), "partition": "gpu"}},
+        {"cluster": {"executor": "slurm", "partition": "gpu"}},
+    ),
+    "CLUSTER-CONTAINER": (
+        {"cluster": {"executor": "ssh", "hosts": ("a",), "container": "trainer:1"}},
+        {"cluster": {"executor": "slurm", "container": "trainer:1", "container_mounts": ("/data:/data:ro",)}},
+    ),
     "REQ-MODEL": ({"model": {"hidden_size": None}}, {}),
     "REQ-BATCH": ({"batch": {"seq_length": None}}, {}),
     "REQ-LR": ({"optimizer": {"lr": None}}, {}),
@@ -172,3 +180,9 @@ def test_a_disabled_rule_is_silent_but_named():
     rules = broken_rules({"parallel": {"pp": 3}, "rules": {"disable": ["PAR-WORLD"]}}, moe=False)
     assert "PAR-WORLD" not in rules
     assert "RULES-DISABLED" in rules
+
+
+@pytest.mark.parametrize(("warmup", "broken"), [(800, True), (799, False)])
+def test_a_warm_up_in_sequences_ends_before_the_decay(warmup, broken):
+    schedule = {"train_iters": None, "train_samples": 1600, "lr_decay_samples": 800, "lr_warmup_samples": warmup}
+    assert ("LR-WARMUP-LENGTH" in broken_rules({"schedule": schedule}, moe=False)) is broken

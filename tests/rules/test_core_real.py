@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.rules.core_verdicts import Verdict, compare
+from tests.backends.verdicts import Verdict
+from tests.rules.core_verdicts import compare, validator
 
 pytestmark = pytest.mark.slow
 
@@ -10,7 +11,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def verdicts() -> list[Verdict]:
     pytest.importorskip("megatron.core")
-    return compare(400, seed=1)
+    return compare(400, 1, validator())
 
 
 def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:

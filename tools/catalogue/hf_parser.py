@@ -104,6 +104,8 @@ def _list(chosen: ast.expr, row: Row, field: FieldSource) -> Row:
     call = field.call()
     has_factory = call is not None and any(word.arg == "default_factory" for word in call.keywords)
     if "default" in row and not has_factory:
-        # A plain default of a list field never reaches the parser: it parses to None.
-        result |= {"default": None, "nullable": True}
+        # A plain default of a list field never reaches the parser: it parses to None, which is not handed on, so that
+        # the class that is configured has its own default (swift/megatron/model/utils.py:44 @4.6.0); they agree.
+        absent = None if isinstance(row["default"], list) else row["default"]
+        result |= {"default": None, "nullable": True, "absent": absent}
     return result

@@ -11,7 +11,7 @@ Row = dict[str, Any]
 """One argument as it stands in a catalogue file: the fields of `launcher.translate.catalogue.Argument`."""
 
 _ORDER = (
-    "name", "dest", "aliases", "type", "nargs", "optional_value", "nullable", "default", "default_from",
+    "name", "dest", "aliases", "type", "nargs", "optional_value", "nullable", "default", "absent", "default_from",
     "command_defaults", "choices", "action", "const", "negation", "required", "group", "origin", "owner", "commands",
     "deprecated", "renamed_to", "since", "help", "source",
 )  # fmt: skip

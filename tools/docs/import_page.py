@@ -18,6 +18,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _PAGE = _ROOT / "docs" / "import.md"
 _TEXT = Path(__file__).with_name("import_page.md")
 _FIGURES = Path(__file__).with_name("import_figures.md")  # python -m tools.bench.corpus --facts DIR --markdown
+_PORTS = Path(__file__).with_name("import_ports.md")  # python -m tools.bench.ports --facts DIR --markdown
 _SCRIPT = _ROOT / "tests" / "importing" / "data" / "qwen3_32b.sh"
 _COMMAND = re.compile(r"```console\n\$ (.+?)\n(?:#lines (.+?)\n)?```", re.DOTALL)
 
@@ -28,6 +29,7 @@ def page() -> str:
         Path(folder, _SCRIPT.name).write_text(_SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
         text = _TEXT.read_text(encoding="utf-8").replace("{script}", _without_source(_SCRIPT))
         text = text.replace("{figures}", _FIGURES.read_text(encoding="utf-8").strip())
+        text = text.replace("{ports}", _PORTS.read_text(encoding="utf-8").strip())
         return filled(text, folder)
 
 

@@ -165,6 +165,7 @@ class Interpreter:
         words = words if has_list else list(self.state.positional)
         unknown = [word for word in words if is_open(word)]
         if unknown:
+            self.state.set(name, placeholder(f"${name}"))
             self._unresolved(node, body, f"what the loop runs over is not known: {shown(unknown[0])}")
             return None
         for word in words:
@@ -215,12 +216,12 @@ class Interpreter:
         return True
 
     def _unresolved(self, node: Node, body: Node, why: str) -> None:
-        """Skip a loop: a mistake if it starts a training, else what it assigns is not known any more."""
-        if starts_training(body):
-            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
-            return
+        """Leave open what a loop assigns; if it starts a training, that is a mistake, and its body is read once."""
         for name in assigned(body.children):
             self.state.set(name, placeholder(f"${name}"))
+        if starts_training(body):
+            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
+            self._round(body)
 
     def _list(self, node: Node) -> bool | None:
         left, right = [child for child in node.children if child.is_named and child.type != "comment"]

@@ -50,7 +50,7 @@ def _parse(command: str, argv: list[str]) -> dict[str, Any]:
         raise ValueError(f"remaining_argv: {left}")
     config = get_mcore_model_config(args, AutoConfig.from_pretrained(args.model_dir))
     names = ("num_layers", "hidden_size", "num_moe_experts", "padded_vocab_size", "moe_layer_freq", "mtp_num_layers")
-    names += ("window_size",)
+    names += ("window_size", "moe_aux_loss_coeff")
     return {
         "dtype": str(args.torch_dtype),
         "microbatches": args.num_microbatches,

@@ -191,7 +191,13 @@ CORE: Mapping[str, Pair] = {
         {"recompute": RC, **args(moe_layer_recompute=True)},
         "3.12.6",
     ),
-    "SW-FP16-BF16": Pair(args(fp16=True, bf16=True), args(fp16=True)),
+    "SW-NUM-LABELS": Pair(args(task_type="seq_cls"), args(task_type="seq_cls", num_labels=2)),
+    "SW-OFFLOAD-LAYERS": Pair(
+        {"offload": {"activation_layers": 8}, "args": {"recompute_granularity": "none"}},
+        {"offload": {"activation_layers": 7}, "args": {"recompute_granularity": "none"}},
+    ),
+    "SW-FP16-BF16": Pair(args(fp16=True, bf16=True), args(fp16=True, bf16=False)),
+    "SW-FP16-DTYPE": Pair(args(fp16=True), args(fp16=True, bf16=False)),
     "SW-FP8-PARAM": Pair(
         {"precision": {"fp8_param_gather": True}}, {"precision": {"fp8_param_gather": True, "fp8_format": "e4m3"}}
     ),
@@ -384,6 +390,11 @@ SEED: Mapping[str, Pair] = {
             },
             "parallel": {"tp": 2},
         },
+        "3.6.4",
+    ),
+    "SW-DISTRIBUTE-SP": Pair(
+        {"recompute": {"distribute_saved_activations": True}, "parallel": _SP_TP},
+        {"recompute": {"distribute_saved_activations": True}, "parallel": {"tp": 2}},
     ),
     "SW-HEADS-HIDDEN": Pair({"model": {"hidden_size": 260}}, {"model": {"hidden_size": 264}}),
 }

@@ -15,6 +15,8 @@ from launcher.api import compose
 from launcher.job import Job
 from launcher.job.model import Model
 from launcher.models.hf import config_from_model
+from launcher.translate.backend import get_backend
+from launcher.translate.effects import absent_value
 from tests.backends.megatron.jobs import (
     JOBS,
     NEWER_JOBS,
@@ -55,6 +57,8 @@ COMPOSITES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         },
     ),
 }
+# What is left out -> of which job.
+ABSENT = {"balancing loss": ("moe pretrain", "moe_aux_loss_coeff")}
 _REST = {"data": {"paths": ["chat.jsonl"], "format": "messages"}, "batch": {"global_batch_size": 16}}
 
 
@@ -70,6 +74,7 @@ def judged(swift_python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     jobs = {f"recipe {name}": compose(recipe=name, overrides=["backend=megatron"]) for name in RECIPES}
     jobs |= {name: named_job(name) for name in (*JOBS, *NEWER_JOBS)}
     cases = [_case(name, job, job.model, folder) for name, job in jobs.items()]
+    cases += [_without(name, flag, cases) for name, flag in ABSENT.values()]
     cases += [_case(name, _changed(name), make({"model": COMPOSITES[name][0]}).model, folder) for name in COMPOSITES]
     result = subprocess.run(
         [str(swift_python), "-m", "tests.backends.megatron.real_parser"],
@@ -103,6 +108,24 @@ def _case(name: str, job: Job, model: Model, folder: Path) -> dict[str, Any]:
         "world_size": job.cluster.world_size,
         "local_world_size": job.cluster.devices_per_node,
     }
+
+
+def _without(name: str, flag: str, cases: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a case without one of its arguments, which has one value."""
+    case = next(case for case in cases if case["name"] == name)
+    place = case["argv"].index(f"--{flag}")
+    return {**case, "name": f"{name} without {flag}", "argv": [*case["argv"][:place], *case["argv"][place + 2 :]]}
+
+
+def test_what_is_left_out_means_what_the_catalogue_says(judged: dict[str, Any]) -> None:
+    """The parser says None for the coefficient of the balancing loss; the model's configuration gets 0."""
+    catalogue = get_backend("megatron").catalogue(NEWEST)
+    for name, flag in ABSENT.values():
+        case = judged[f"{name} without {flag}"]
+        assert case["error"] is None
+        argument = catalogue.get(flag)
+        assert argument is not None
+        assert absent_value(argument) == case["model"][flag] == 0.0
 
 
 @pytest.mark.parametrize("name", [*(f"recipe {name}" for name in RECIPES), *JOBS, *NEWER_JOBS, *COMPOSITES])

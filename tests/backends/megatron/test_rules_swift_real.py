@@ -1,17 +1,24 @@
 """Our verdict and that of ms-swift 4.6.0's own classes, on jobs drawn at random: the same, or listed with a reason."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from tests.backends.megatron import mutated
 from tests.backends.megatron.environment import swift_python
 from tests.backends.megatron.fuzzed import jobs
-from tests.backends.megatron.verdicts import Verdict, compare
+from tests.backends.megatron.jobs import NEWEST
+from tests.backends.megatron.verdicts import compare, validator
+from tests.backends.mutated import changed
+from tests.backends.verdicts import Verdict
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
-    return compare(jobs(250, seed=1), swift_python(), tmp_path_factory.mktemp("models"))
+    return compare(jobs(250, seed=1), tmp_path_factory.mktemp("models"), validator(swift_python()))
 
 
 def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
@@ -20,6 +27,14 @@ def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
 
 def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
     assert [verdict for verdict in verdicts if verdict.kind == "missed"] == []
+
+
+def test_changed_lines_of_upstream_are_judged_alike(tmp_path_factory: pytest.TempPathFactory) -> None:
+    records = json.loads(Path(__file__).with_name("upstream_commands.json").read_text(encoding="utf-8"))
+    known = mutated.lines_of([each for each in records if each["version"] == NEWEST], tmp_path_factory.mktemp("lines"))
+    drawn = list(changed(known, mutated.DIALECT, 200, seed=1))
+    found = mutated.compare(drawn, swift_python())
+    assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []
 
 
 def test_both_verdicts_occur_often(verdicts: list[Verdict]) -> None:

@@ -41,9 +41,16 @@ def prepare(checkout: str) -> tuple[Any, Any]:
     return arguments, transformer_config
 
 
-def verdict(arguments: Any, transformer_config: Any, words: list[str], world_size: int) -> str:
+def verdict(
+    arguments: Any, transformer_config: Any, words: list[str], world_size: int, env: dict[str, str] | None = None
+) -> str:
     """Return what Megatron has against a command line; empty where it accepts it."""
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world_size))
+    variables = {**(env or {}), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(world_size)}
+    with mock.patch.dict(os.environ, variables):
+        return _verdict(arguments, transformer_config, words)
+
+
+def _verdict(arguments: Any, transformer_config: Any, words: list[str]) -> str:
     sys.argv = ["pretrain_gpt.py", *words]
     said = io.StringIO()
     stage = "parser"

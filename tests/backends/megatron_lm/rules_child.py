@@ -17,11 +17,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 import parser_child
 
 # Some arguments connect to services that are not there.
-SECONDS = 5
+SECONDS = 20
 
 
 def main() -> None:
-    """Answer every line of the input with one line."""
+    """Answer every line of the input: with one list, or each with a line of its own."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # upstream prints
+    each = "each" in sys.argv[1:]
     # All at once: `exit()` in a checked program closes the standard input.
     lines = [json.loads(line) for line in sys.stdin]
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
@@ -34,9 +37,12 @@ def main() -> None:
     answers = []
     for line in lines:
         signal.alarm(SECONDS)
-        answers.append(parser_child.verdict(*modules, line["argv"], line["world_size"]))
+        answers.append(parser_child.verdict(*modules, line["argv"], line["world_size"], line.get("env")))
         signal.alarm(0)
-    print(json.dumps(answers))
+        if each:
+            print(json.dumps(answers[-1]), file=out, flush=True)
+    if not each:
+        print(json.dumps(answers), file=out)
 
 
 def _build_the_parser_once(arguments: Any) -> None:

@@ -1,11 +1,15 @@
 """Drawn command lines against Megatron-LM's real parser, validator and configuration."""
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
+from tests.backends.megatron_lm import mutated
 from tests.backends.megatron_lm.test_megatron_lm_parser import CHECKOUT, checked_out_version
-from tests.backends.megatron_lm.verdicts import Verdict, compare, drawn
+from tests.backends.megatron_lm.verdicts import compare, drawn, validator
+from tests.backends.mutated import changed
+from tests.backends.verdicts import Verdict
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,11 +24,22 @@ pytestmark = [
 def verdicts() -> list[Verdict]:
     version = checked_out_version()
     assert version is not None
-    return compare("megatron_lm", version, [CHECKOUT], drawn("megatron_lm", version, 300, seed=1))
+    cases = drawn("megatron_lm", version, 300, seed=1)
+    return compare("megatron_lm", version, cases, validator("megatron_lm", [CHECKOUT]))
 
 
 def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
     assert [verdict for verdict in verdicts if verdict.kind == "false"] == []
+
+
+def test_changed_lines_of_upstream_are_judged_alike() -> None:
+    version, known = checked_out_version(), mutated.bases(Path(CHECKOUT))
+    assert version is not None
+    if not known:
+        pytest.skip("the checkout has no functional tests")
+    drawn = list(changed(known, mutated.DIALECT, 300, seed=1))
+    found = mutated.compare("megatron_lm", version, drawn, [CHECKOUT])
+    assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []
 
 
 def test_hardly_anything_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:

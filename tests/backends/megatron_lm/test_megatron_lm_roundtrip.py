@@ -177,7 +177,7 @@ def test_arguments_left_out_are_read_as_megatrons_defaults() -> None:
 
 
 def test_what_no_field_says_is_kept() -> None:
-    said = {"squared-relu": True, "rampup-batch-size": (8, 8, 100), "tokenizer-type": "BertWordPieceCase"}
+    said = {"openai-gelu": True, "fp8-interval": 2, "tokenizer-type": "BertWordPieceCase"}
     assert read_back({"num-layers": 4, **said}, BACKEND, "0.16.1").job.backend.args == said
 
 

@@ -85,7 +85,8 @@ def judge(path: str, devices: int) -> dict[str, Any]:
     layers = LayerSetting(model.num_layers + (model.mtp_num_layers or 0), model.offset, model, chunks)
     result = {name: getattr(model, name) for name in _FIELDS}
     recompute = layers.layer_recompute
-    return {**result, "global_batch": batch, "layers": layers.layer_list.tolist(), "recompute": recompute}
+    found = {"layers": layers.layer_list.tolist(), "recompute": recompute, "select": layers.select_recompute}
+    return {**result, "global_batch": batch, **found}
 
 
 def main() -> None:

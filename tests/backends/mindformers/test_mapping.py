@@ -70,6 +70,23 @@ WRITTEN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             )
         },
     ),
+    "modules of some layers of each stage, after those recomputed in full": (
+        tree(
+            recompute={
+                "granularity": "full",
+                "method": "block",
+                "num_layers": 2,
+                "layers_per_chunk": [2, 1, 0, 0],
+                "modules": ["core_attn"],
+                "selective_layers_per_chunk": [1, 2, 3, 0],
+            },
+            parallel={"pp": 4},
+        ),
+        {
+            "recompute_config.recompute": (2, 1, 0, 0),
+            "recompute_config.select_recompute": {r"self_attention\.core_attention": (3, 3, 3, 0)},
+        },
+    ),
     "the activation alone is MindFormers' default set": (
         tree(recompute={"activation": True}),
         {"recompute_config.select_recompute": True},

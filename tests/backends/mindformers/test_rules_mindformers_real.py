@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.mindformers.verdicts import Verdict, compare
+from tests.backends.mindformers.verdicts import compare, validator
+from tests.backends.verdicts import Verdict
 from tests.rehearse.native.environments import python_with
 
 pytestmark = pytest.mark.slow
@@ -13,7 +14,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
     python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
-    return compare(250, 1, python, Path(tmp_path_factory.mktemp("files")))
+    folder = Path(tmp_path_factory.mktemp("files"))
+    return compare(250, 1, folder, validator(python, folder))
 
 
 def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:

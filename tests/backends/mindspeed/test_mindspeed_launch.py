@@ -14,10 +14,17 @@ def plan(job: Job) -> LaunchPlan:
     return BACKEND.launch(job, translate(job, BACKEND, BACKEND.version(None)).native)
 
 
+_SPECS = "mindspeed_llm.tasks.models.spec."
 SCRIPTS: list[tuple[str, Tree, str]] = [
     ("pre-training", {}, "pretrain_gpt.py"),
     ("fine-tuning", {"task": {"type": "sft"}}, "posttrain_gpt.py"),
     ("DPO", {"task": {"type": "dpo"}}, "posttrain_gpt.py"),
+    ("Mamba", {"backend": {"args": {"spec": [f"{_SPECS}mamba_spec", "layer_spec"]}}}, "pretrain_mamba.py"),
+    (
+        "DeepSeek 4",
+        {"backend": {"args": {"spec": [f"{_SPECS}deepseek4_spec", "layer_spec"]}}},
+        "pretrain_deepseek4.py",
+    ),
 ]
 
 
@@ -25,7 +32,7 @@ SCRIPTS: list[tuple[str, Tree, str]] = [
 def test_entry_script(name: str, tree: Tree, script: str) -> None:
     node = plan(job_of(DENSE, tree)).nodes[0]
     assert node.argv[0] == "torchrun"
-    assert [word for word in node.argv if word.endswith("_gpt.py")] == [script]
+    assert [word for word in node.argv if word.endswith(".py")] == [script]
     assert node.workdir == "${MINDSPEED_LLM_PATH}"
 
 

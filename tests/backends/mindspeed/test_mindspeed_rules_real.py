@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,17 @@ import pytest
 from backends.mindspeed import BACKEND
 from backends.mindspeed.rehearse import NATIVE_CPU
 from launcher.rules.registry import RULES
+from tests.backends.megatron_lm import mutated as mutated_lines
 from tests.backends.megatron_lm import rule_cases
+from tests.backends.megatron_lm.verdicts import validator
+from tests.backends.mindspeed import mutated
+from tests.backends.mutated import changed
+from tests.backends.verdicts import ask
 from tests.rehearse.native.environments import python_with, torch_pin
 
 VERSION = "26.1.0"
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-# MindSpeed is imported anew for every command line, a few seconds each: sections 25 and 26 and the pipeline's shape.
+# A second or more for every command line: sections 25 and 26 and the pipeline's shape.
 KINDS = ("MS-CP-", "MS-RC-", "MS-SWAP-", "MS-VPP-", "MS-LIST-", "MS-NOOP-")
 
 
@@ -29,32 +33,28 @@ def verdict_of_rules(changes: str, *, moe: bool) -> tuple[dict[str, object], lis
     return values, refused + rules
 
 
-@pytest.mark.slow
-def test_rules_and_mindspeed_agree() -> None:
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def python() -> Path:
     unset = [tree.variable for tree in NATIVE_CPU.checkouts if not os.environ.get(tree.variable)]
     if unset:
         pytest.skip(f"{', '.join(unset)} not set: they name the checkouts of MindSpeed-LLM, MindSpeed and Megatron-LM")
     pins = {need.distribution: f"{need.distribution}=={need.version}" for need in NATIVE_CPU.tested_with}
     needs = [pins.get(need.distribution, need.distribution) for need in NATIVE_CPU.requires]
-    python = python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch")))
+    return python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch")))
+
+
+def test_rules_and_mindspeed_agree(python: Path) -> None:
     cases = [
         (f"{case.id} {kind}", *verdict_of_rules(changes, moe=case.base == "moe"))
         for case in rule_cases.read(Path(__file__).parent / "rule_pairs.txt")
         for kind, changes in (("broken", case.broken), ("passing", case.passing))
         if case.id.startswith(KINDS) and case.version.endswith(VERSION)
     ]
-    lines = [json.dumps({"argv": rule_cases.words(values), "world_size": rule_cases.WORLD}) for _, values, _ in cases]
-    child = subprocess.run(
-        [str(python), str(Path(__file__).with_name("parser_child.py"))],
-        input="\n".join(lines),
-        capture_output=True,
-        text=True,
-        timeout=3600,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "USE_TF": "FALSE"},
-    )
-    assert child.returncode == 0, child.stderr[-2000:]
-    answers = json.loads(child.stdout.splitlines()[-1])
+    asked = [{"argv": rule_cases.words(values), "world_size": rule_cases.WORLD} for _, values, _ in cases]
+    answers = ask(validator("mindspeed", python=str(python)), asked)
     differing = {
         name: (answer, refused)
         for (name, _, refused), answer in zip(cases, answers, strict=True)
@@ -62,3 +62,14 @@ def test_rules_and_mindspeed_agree() -> None:
     }
     print(f"{len(cases) - len(differing)} of {len(cases)} verdicts agree with MindSpeed-LLM {VERSION}")
     assert differing == {}
+
+
+def test_changed_lines_of_upstream_are_judged_alike(python: Path, tmp_path: Path) -> None:
+    text = Path(__file__).with_name("upstream_examples.json").read_text(encoding="utf-8")
+    known = mutated.lines_of(
+        [{**each, "world_size": each["nodes"] * each["devices_per_node"]} for each in json.loads(text)["examples"]],
+        tmp_path,
+    )
+    drawn = list(changed(known, mutated.DIALECT, 60, seed=1))
+    found = mutated_lines.compare("mindspeed", VERSION, drawn, python=str(python))
+    assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []

@@ -1,0 +1,321 @@
+"""What Megatron-LM's arguments without a canonical field do in the layers, in parallelism and in precision.
+
+Read in megatron/core/{transformer/transformer_config,model_parallel_config}.py at core_v0.12.1 and core_v0.16.1.
+"""
+
+from collections.abc import Callable
+
+from launcher.job import Job
+from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, own
+
+_LOOP = "it belongs to Megatron-LM's own training loop"
+_CORE = "it is a switch of megatron-core's layers"
+_TE = "it is a matter of Transformer Engine, NVIDIA's library of layers"
+_NVIDIA = "it is made for NVIDIA's hardware and libraries"
+_DDP = "it tunes Megatron-core's distributed data parallelism"
+_PROGRAM = "it is for another program of Megatron-LM than pre-training of language models"
+
+
+def passed(*names: str) -> Callable[[Job], bool]:
+    """Return a condition: one of these arguments is passed through with a value that is not false."""
+
+    def given(job: Job) -> bool:
+        args = job.backend.args
+        return any(args.get(name) for name in names)
+
+    return given
+
+
+_MODEL = (
+    own(
+        "spec",
+        "builds the layers from a Python function of this stack",
+        MODEL,
+        "the function is a part of its source",
+        "model.path=DIR",
+        without="layers are built from the fields of model.*",
+        alone=True,
+    ),
+    own(
+        "use-mcore-models use-legacy-models",
+        "chooses the model classes of megatron-core or the older ones",
+        NOTHING,
+        "only megatron-core's classes are left",
+    ),
+    own("use-rotary-position-embeddings", "chooses rotary positions by their old name", NOTHING, "a field says it"),
+    own(
+        "squared-relu openai-gelu onnx-safe quick-geglu glu-linear-offset activation-func-clamp-value "
+        "use-te-activation-func",
+        "changes the activation function",
+        MODEL,
+        _CORE,
+        "model.hidden_act={value}",
+        without="the activation is the one of model.hidden_act",
+    ),
+    own("use-fused-weighted-squared-relu", "computes squared ReLU in one kernel", SPEED, _CORE),
+    own(
+        "qk-l2-norm",
+        "changes where and how norms are taken",
+        MODEL,
+        _CORE,
+        "model.path=DIR",
+    ),
+    own(
+        "no-rope-freq use-rope-scaling mrope-section mscale mscale-all-dim rotary-scaling-factor",
+        "changes the rotary positions",
+        MODEL,
+        _CORE,
+        "model.rope_scaling.type=yarn",
+        without="positions are those of model.rope_* and model.path",
+    ),
+    own(
+        "relative-attention-num-buckets relative-attention-max-distance no-position-embedding",
+        "changes learned and relative positions",
+        MODEL,
+        _CORE,
+        read=lambda job: job.model.position_embedding == "learned_absolute",
+    ),
+    own(
+        "window-attn-skip-freq softmax-type attention-output-gate linear-attention-freq experimental-attention-variant",
+        "changes the attention",
+        MODEL,
+        _CORE,
+        "model.sliding_window={value}",
+    ),
+    own("linear-*", "shapes layers of linear attention", MODEL, _CORE, "model.path=DIR"),
+    own(
+        "dsa-indexer-*",
+        "shapes DeepSeek's sparse attention",
+        MODEL,
+        _CORE,
+        "model.path=DIR",
+    ),
+    own(
+        "qk-clip qk-clip-alpha qk-clip-threshold",
+        "shrinks attention weights whose logits grow",
+        TRAINING,
+        _CORE,
+        read=passed("qk-clip"),
+    ),
+    own("log-max-attention-logit", "logs the largest attention logit", OUTPUT, _CORE),
+    own(
+        "mamba-* hybrid-* is-hybrid-model disable-mamba-mem-eff-path",
+        "shapes Mamba and hybrid models",
+        MODEL,
+        "Mamba layers are Megatron-core's and MindSpeed-LLM's",
+        without="the other stack trains transformers only",
+    ),
+    own("heterogeneous-layers-config-*", "gives single layers their own shape", MODEL, _CORE),
+    own(
+        "encoder-num-layers",
+        "says the number of layers by its old name",
+        MODEL,
+        _CORE,
+        "model.num_hidden_layers={value}",
+    ),
+    own(
+        "decoder-num-layers encoder-seq-length decoder-seq-length retriever-seq-length",
+        "shapes encoder-decoder models",
+        NOTHING,
+        _PROGRAM,
+    ),
+    own(
+        "init-method-xavier-uniform embedding-init-method-std",
+        "chooses another initialisation",
+        TRAINING,
+        _CORE,
+        "model.initializer_range=0.02",
+        without="weights start from a normal distribution; nothing changes with pretrained weights",
+        read=lambda job: job.model.pretrained is not True,
+    ),
+    own(
+        "inference-rng-tracker",
+        "changes how random numbers are kept",
+        TRAINING,
+        _CORE,
+        without="weights and dropout start from other random numbers",
+    ),
+    own(
+        "init-model-with-meta-device no-initialization",
+        "changes where weights are first made",
+        START,
+        _CORE,
+    ),
+    own("mlp-chunks-for-prefill batch-invariant-mode", "changes inference", NOTHING, _CORE),
+    own(
+        "use-kitchen-attention kitchen-attention-backend",
+        "chooses the library of layers",
+        SPEED,
+        _TE,
+        "kernels.transformer_impl={value}",
+    ),
+    own("deterministic-mode", "asks for the same numbers in every run", TRAINING, _CORE, "kernels.deterministic=true"),
+    own("attention-backend", "chooses the attention kernel", SPEED, _TE, "kernels.attention_backend={value}"),
+    own(
+        "no-bias-gelu-fusion no-bias-swiglu-fusion disable-jit-fuser no-clone-scatter-output-in-embedding",
+        "switches a fused kernel off",
+        SPEED,
+        _CORE,
+    ),
+)
+
+_MOE = (
+    own(
+        "moe-extended-tp moe-use-legacy-grouped-gemm moe-layer-recompute moe-router-padding-for-fp8 "
+        "moe-router-padding-for-quantization moe-deepep-num-sms moe-hybridep-num-sms moe-enable-deepep "
+        "moe-pad-experts-for-cuda-graph-inference",
+        "changes how experts are computed, not what",
+        SPEED,
+        _CORE,
+    ),
+    own(
+        "moe-use-upcycling moe-upcycling-granularity",
+        "makes experts of a dense checkpoint at the start",
+        MODEL,
+        _CORE,
+        "checkpoint.load=DIR",
+        without="convert the checkpoint before",
+    ),
+    own("moe-apply-probs-on-input moe-latent-size", "changes what experts compute", MODEL, _CORE),
+    own("moe-enable-routing-replay", "repeats the routing of a rollout", NOTHING, _CORE),
+    own(
+        "moe-router-load-balancing-type",
+        "chooses how experts are kept busy",
+        MODEL,
+        _CORE,
+        "moe.load_balancing_type=aux_loss",
+    ),
+    own("expert-interval", "gives every n-th layer experts (deprecated)", MODEL, _CORE, "model.moe_layer_freq={value}"),
+)
+
+_PARALLEL = (
+    own(
+        "encoder-tensor-model-parallel-size encoder-pipeline-model-parallel-size pipeline-model-parallel-split-rank "
+        "standalone-embedding-stage",
+        "splits encoder-decoder models",
+        START,
+        _PROGRAM,
+        neutral=(0,),
+    ),
+    own(
+        "model-parallel-size batch-size checkpoint-activations",
+        "is refused by its own parser (a name of old versions)",
+        NOTHING,
+        "it is a name of old versions",
+    ),
+    own(
+        "num-virtual-stages-per-pipeline-rank",
+        "cuts stages into virtual ones",
+        SPEED,
+        _CORE,
+        "parallel.vpp={value}",
+    ),
+    own(
+        "decoder-first-pipeline-num-layers",
+        "gives the first stage its own number of layers",
+        SPEED,
+        _CORE,
+        "parallel.first_stage_layers={value}",
+    ),
+    own(
+        "decoder-last-pipeline-num-layers",
+        "gives the last stage its own number of layers",
+        SPEED,
+        _CORE,
+        "parallel.last_stage_layers={value}",
+    ),
+    own(
+        "cp-comm-type hierarchical-context-parallel-sizes hybrid-context-parallel max-seqlen-per-dp-cp-rank",
+        "chooses how context parallelism talks",
+        SPEED,
+        _TE,
+        "parallel.cp_algorithm=ulysses",
+    ),
+    own(
+        "outer-dp-sharding-strategy enable-full-sharding-in-hsdp",
+        "shards the optimizer in several groups",
+        MEMORY,
+        _DDP,
+        "parallel.distributed_optimizer=true",
+        neutral=(1, "no_shard"),
+    ),
+    own(
+        "use-custom-fsdp use-megatron-fsdp use-torch-fsdp2 torch-fsdp2-* fsdp-* data-parallel-sharding-strategy "
+        "keep-fp8-transpose-cache*",
+        "shards weights, gradients and optimizer (FSDP)",
+        MEMORY,
+        _DDP,
+        "parallel.zero_stage=3",
+        "parallel.distributed_optimizer=true",
+        neutral=("no_shard",),
+    ),
+    own(
+        "ddp-reduce-scatter-with-fp32-accumulation no-gradient-reduce-div-fusion",
+        "changes where gradients are averaged, in rounding only",
+        SPEED,
+        _DDP,
+    ),
+    own(
+        "ddp-pad-buckets-for-high-nccl-busbw suggested-communication-unit-size no-align-grad-reduce "
+        "no-align-param-gather no-scatter-gather-tensors-in-pipeline use-ring-exchange-p2p "
+        "delay-param-gather no-delay-grad-reduce delay-wgrad-compute "
+        "ep-overlap-early-attn-memory-release mtp-standalone no-async-tensor-model-parallel-allreduce "
+        "high-priority-stream-groups create-all-gather-group",
+        "tunes when collectives run",
+        SPEED,
+        _DDP,
+    ),
+    own(
+        "tp-comm-* disable-tp-comm-* no-tp-comm-*",
+        "tunes the overlap of tensor parallelism",
+        SPEED,
+        _TE,
+        "overlap.tp_comm=true",
+        source="megatron/training/arguments.py, --tp-comm-overlap",
+    ),
+    own(
+        "record-memory-history memory-snapshot-path",
+        "frees or records device memory",
+        MEMORY,
+        _LOOP,
+    ),
+    own(
+        "recompute-mla-up-proj", "computes MLA's up-projection again", MEMORY, _CORE, "recompute.modules=[mla_up_proj]"
+    ),
+    own("min-offloaded-tensor-size", "offloads tensors above this size only", MEMORY, _CORE),
+    own(
+        "cuda-graph-* enable-cuda-graph external-cuda-graph",
+        "captures layers as CUDA graphs",
+        SPEED,
+        _NVIDIA,
+        neutral=("none", 3, "full"),
+    ),
+    own(
+        "symmetric-ar-type use-nccl-ub use-sharp sharp-enabled-group disable-symmetric-registration nccl-*",
+        "tunes NCCL",
+        SPEED,
+        _NVIDIA,
+    ),
+)
+
+_PRECISION = (
+    own(
+        "fp4-format fp4-param-gather fp4-quantizer-factory fp4-recipe",
+        "trains in fp4",
+        TRAINING,
+        _TE,
+        "precision.fp8_format=hybrid",
+        read=passed("fp4-format"),
+    ),
+    own(
+        "fp8-* te-precision-config-file",
+        "tunes fp8",
+        TRAINING,
+        _TE,
+        without="the other stack's own fp8 settings stand",
+        read=lambda job: job.precision.fp8_format is not None,
+    ),
+    own("reuse-grad-buf-for-mxfp8-param-ag", "saves memory of fp8 weights", MEMORY, _TE),
+)
+
+LAYERS: tuple[Own, ...] = (*_MODEL, *_MOE, *_PARALLEL, *_PRECISION)

@@ -1,0 +1,284 @@
+"""What became of every argument of a ported script: translated, carried over, or left out with a reason."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.importing.assemble import fields_by_flag
+from launcher.importing.imported import Became, Imported
+from launcher.importing.left_out import DEFAULT, Missing, Way, harmless, is_default
+from launcher.job import Job, Value, fields, value_at
+from launcher.job.derive import with_values
+from launcher.rules.finding import Finding
+from launcher.translate.engine import active_rows, read_back, write_row
+from launcher.translate.native import NativeArgs
+from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING
+from launcher.translate.rows import Row
+
+TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
+BY_LAUNCHER = "the launcher says it by itself"
+# The launcher says these on every backend: nodes, devices, folders of its own.
+_OF_FILES = ("model.", "tokenizer.")
+_FILES = "model.path=DIR"
+# Arguments of more fields than this hold whatever has no argument of its own.
+_BAG = 12
+_OF_LAUNCH = ("parallel.dp", "cluster.", "backend.", "name", "output_dir", "runtime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What became of one argument of the source.
+
+    Attributes:
+        flag, value: as the source spelled it.
+        where: `file:line` where it is known.
+        fate: translated, carried over or left out.
+        fields: canonical fields that say it.
+        becomes: the target's arguments; empty: it is what the target does without any.
+        note: when the target writes it.
+        missing: what is to be said where it is left out.
+    """
+
+    flag: str
+    value: Value
+    where: str = ""
+    fate: str
+    fields: tuple[str, ...] = ()
+    becomes: tuple[str, ...] = ()
+    note: str = ""
+    missing: Missing | None = None
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        tree: dict[str, Any] = {
+            "flag": self.flag,
+            "value": self.value,
+            "where": self.where,
+            "fate": self.fate,
+            "fields": list(self.fields),
+            "becomes": list(self.becomes),
+            "note": self.note,
+        }
+        return tree if self.missing is None else {**self.missing.as_tree(), **tree}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a port has come to, for telling what became of each argument.
+
+    Attributes:
+        job: the ported job.
+        native: what it becomes on the target.
+        findings: what the mapping and the rules say.
+        kept: the target's names of arguments that are passed through there, too, by the source's.
+        substituted: fields that an argument without a field was read into.
+        missing: arguments that are left out, by name.
+    """
+
+    job: Job
+    native: NativeArgs
+    findings: tuple[Finding, ...]
+    kept: Mapping[str, str]
+    substituted: Mapping[str, tuple[str, ...]]
+    missing: Mapping[str, Missing]
+
+
+def accounts(imported: Imported, way: Way, outcome: Outcome) -> list[Account]:
+    """Return one account for every argument of the source, in its order."""
+    ledger = _Ledger(imported, way, outcome)
+    return [ledger.account(each) for each in imported.became]
+
+
+class _Ledger:
+    """What the target writes, refuses and does by itself."""
+
+    def __init__(self, imported: Imported, way: Way, outcome: Outcome) -> None:
+        self.way, self.outcome = way, outcome
+        self.given = {arg.flag: arg.value for arg in imported.native}
+        self.table = way.target.table(way.version)
+        self.written = {arg.flag: arg.value for arg in outcome.native}
+        self.ties = fields_by_flag(way.target.name, way.version)
+        self.refused: dict[str, Finding] = {}
+        for finding in outcome.findings:
+            if finding.rule == "MAP-UNSUPPORTED":
+                self.refused.update(dict.fromkeys(finding.fields, finding))
+        self.said = read_back(self.written, way.target, way.version).job
+        self.rows: dict[str, list[Row]] = {}
+        for row in active_rows(self.table, way.version):
+            for path in row.fields[: 1 if row.derived else None]:
+                self.rows.setdefault(path, []).append(row)
+
+    def account(self, each: Became) -> Account:
+        """Return what became of one argument."""
+        found = self._passed(each, each.flag)
+        if found is not None:
+            return found
+        return self._translated(each, each.fields) if each.fields else self._implied(each)
+
+    def _passed(self, each: Became, name: str) -> Account | None:
+        """Return the account of an argument that the source's job passes through under a name."""
+        outcome = self.outcome
+        if name in outcome.substituted:
+            return self._translated(each, outcome.substituted[name])
+        if name in outcome.kept:
+            return _account(each, CARRIED, becomes=(outcome.kept[name],))
+        said = outcome.missing.get(name)
+        return None if said is None else _account(each, LEFT_OUT, missing=dataclasses.replace(said, flag=each.flag))
+
+    def _implied(self, each: Became) -> Account:
+        if is_default(self.way, each.flag, each.value):
+            return self._harmless(each, DEFAULT)
+        if self.way.source.catalogue(self.way.own_version).style == "yaml":
+            unread = each.flag not in self.way.source.entry.effective({each.flag: each.value})
+            return self._harmless(each, "training does not read it" if unread else BY_LAUNCHER)
+        paths, names = self._read_besides(each)
+        if paths:
+            return self._translated(each, paths)
+        found = self._passed(each, names[0]) if names else None
+        return found or self._harmless(each, BY_LAUNCHER)
+
+    def _harmless(self, each: Became, why: str) -> Account:
+        return _account(each, LEFT_OUT, missing=harmless(self.way, each.flag, each.value, why))
+
+    def _read_besides(self, each: Became) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the fields, or newer names, as which the source's table reads an argument that no row of it writes."""
+        before = read_back(self.given, self.way.source, self.way.own_version).job
+        rest = {flag: value for flag, value in self.given.items() if flag != each.flag}
+        after = read_back(rest, self.way.source, self.way.own_version).job
+        paths = (path for path in fields() if not path.startswith(_OF_LAUNCH))
+        names = (name for name in before.backend.args if name not in after.backend.args)
+        return tuple(path for path in paths if value_at(before, path) != value_at(after, path)), tuple(names)
+
+    def _translated(self, each: Became, paths: Iterable[str]) -> Account:
+        paths = tuple(path for path in paths if path in fields())
+        job = self.outcome.job
+        told = [path for path in paths if value_at(job, path) != fields()[path].default] or list(paths)
+        becomes = tuple(flag for flag in self.written if self._says(flag, told))
+        # The first field is the argument's own; what else it says counts where nothing of it is written.
+        heavy = told[:1] if becomes else told
+        refused = next((self.refused[path] for path in heavy if path in self.refused), None)
+        if refused is not None:
+            return self._refused(each, paths, refused)
+        lost = [path for path in told if not self._is_said(path)]
+        if lost and not becomes:
+            return self._lost(each, paths, lost[0])
+        return _account(each, TRANSLATED, fields=paths, becomes=becomes)
+
+    def _says(self, flag: str, told: Iterable[str]) -> bool:
+        """Tell whether an argument of the target says one of the fields."""
+        ties = self.ties.get(flag, ())
+        mine = set(ties) & set(told)
+        # One that holds whatever has no argument of its own is written for some of its fields only.
+        return bool(mine) if len(ties) <= _BAG else any(self._matters(flag, path) for path in mine)
+
+    def _matters(self, flag: str, path: str) -> bool:
+        job = self.outcome.job
+        reset = with_values(job, {path: fields()[path].default})
+        rows = [row for row in active_rows(self.table, self.way.version) if flag in row.flags and path in row.fields]
+        return any(self._emitted(job, row) != self._emitted(reset, row) for row in rows)
+
+    def _emitted(self, job: Job, row: Row) -> list[tuple[str, Value]]:
+        return [(arg.flag, arg.value) for arg in write_row(job, row, self.way.target, self.way.version)[0]]
+
+    def _is_said(self, path: str) -> bool:
+        """Tell whether the target does as the field says, by an argument or without any."""
+        value = value_at(self.outcome.job, path)
+        if value is None or path.startswith(_OF_LAUNCH) or value == fields()[path].default:
+            return True
+        gap = self.table.unsupported.get(path)
+        if gap is not None:
+            return value in gap.neutral or (gap.matters is not None and not gap.matters(self.outcome.job))
+        if path in self.table.irrelevant:
+            return False
+        # A row that applies and writes nothing says: that is what the target does without an argument.
+        applies = any(row.when is None or row.when(self.outcome.job) for row in self.rows.get(path, ()))
+        return applies or value_at(self.said, path) == value
+
+    def _refused(self, each: Became, paths: tuple[str, ...], finding: Finding) -> Account:
+        trains = any(fields()[path].meta.trains for path in finding.fields if path in fields())
+        why = finding.message.partition(": ")[2] or finding.message
+        return _left_out(
+            each,
+            paths,
+            does=_doc(paths, finding.fields),
+            effect=TRAINING if trains else SPEED,
+            why=why,
+            works=tuple(str(fix) for fix in finding.fixes),
+            without="training goes on without it" if trains else "training is the same without it",
+            told=True,
+        )
+
+    def _lost(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
+        """Return the account of an argument that the target neither writes nor refuses."""
+        there, job = self.way.there, self.outcome.job
+        if path in self.table.irrelevant:
+            why = self.table.irrelevant[path]
+            return _left_out(each, paths, does=_doc(paths, (path,)), why=why, without="nothing is needed")
+        if path.startswith(_OF_FILES) and self.way.target.reads_hub:
+            return self._in_model_files(each, paths)
+        if job.model.hidden_size is None:
+            return _account(
+                each, TRANSLATED, fields=paths, note=f"written once the model is known to {there}: {_FILES}"
+            )
+        return self._unread(each, paths, path)
+
+    def _unread(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
+        """Return the account of an argument that the target's table passes over for this job."""
+        job = self.outcome.job
+        if path.startswith("moe.") and not job.model.num_experts:
+            why, trains = "the model has no experts", False
+        elif path.startswith("parallel.cp_") and job.parallel.cp == 1:
+            why, trains = "sequences are not split", False
+        elif path == "data.split" and not any(float(share) for share in (job.data.split or "").split(",")[1:]):
+            why, trains = f"all data train, as in {self.way.there}", False
+        else:
+            why = f"nothing reads it in {self.way.there} beside the other values of this job"
+            trains = fields()[path].meta.trains
+        return _left_out(
+            each,
+            paths,
+            does=_doc(paths, (path,)),
+            effect=TRAINING if trains else NOTHING,
+            why=why,
+            without=f"{self.way.there} does what is usual there" if trains else "nothing is needed",
+        )
+
+    def _in_model_files(self, each: Became, paths: tuple[str, ...]) -> Account:
+        """Return the account of an argument that shapes the model, where the target reads the shape from its files."""
+        model, there = self.outcome.job.model, self.way.there
+        named = model.path or model.hub_id
+        return _left_out(
+            each,
+            paths,
+            does="describes the model",
+            effect=NOTHING if named else MODEL,
+            why=f"{there} reads that from the model's own files" + (f" ({named})" if named else ""),
+            works=()
+            if named
+            else (f"model.path={self.outcome.job.tokenizer.path or 'DIR'}", "model.hub_id=OWNER/NAME"),
+            without="nothing is needed",
+        )
+
+
+def _doc(paths: tuple[str, ...], first: Iterable[str]) -> str:
+    path = next((path for path in first if path in fields()), paths[0] if paths else "")
+    doc = fields()[path].meta.doc if path else ""
+    return f"{path}: {doc[:1].lower()}{doc[1:].rstrip('.')}" if doc else "is an argument of its own"
+
+
+def _account(each: Became, fate: str, **more: Any) -> Account:
+    return Account(flag=each.flag, value=each.value, where=each.where, fate=fate, **more)
+
+
+def _left_out(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account:
+    missing = Missing(flag=each.flag, value=each.value, fields=paths, **said)
+    return _account(each, LEFT_OUT, fields=paths, missing=missing)
+
+
+def counted(found: Iterable[Account]) -> Iterator[tuple[str, int]]:
+    """Yield how many arguments met each fate, and how many left out change training."""
+    each = list(found)
+    for fate in (TRANSLATED, CARRIED, LEFT_OUT):
+        yield fate, sum(one.fate == fate for one in each)
+    yield "training", sum(one.missing is not None and one.missing.changes_training for one in each)

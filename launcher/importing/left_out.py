@@ -1,0 +1,277 @@
+"""An argument that another backend does not have: what it does, why, what comes nearest, and what is lost without."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from launcher.importing.roundtrip import canonical
+from launcher.job import Job, Value, build, fields, value_at
+from launcher.job.derive import with_values
+from launcher.translate.backend import Backend, get_backend
+from launcher.translate.catalogue import Argument
+from launcher.translate.engine import active_rows, nest, write_row
+from launcher.translate.own import EFFECTS, MODEL, NOTHING, SPEED, TRAINING, Own, Owns
+
+DEFAULT = "it is its own default"
+_OF_MODEL_FILES = ("model.path", "model.hub_id")
+# The launcher does these on every backend.
+_BY_LAUNCHER = ("cluster.", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """An argument of the source that the target does not have.
+
+    Attributes:
+        flag, value: as the source spelled it.
+        does: what it does there.
+        effect: what leaving it out changes; one of `launcher.translate.own.EFFECTS`.
+        why: why the target does not have it, or why that changes nothing.
+        works: nearest substitutes on the target, the best first.
+        without: what follows where there is none.
+        fields: canonical fields, where the mapping refuses the value.
+        told: a finding of the mapping says it, too.
+    """
+
+    flag: str
+    value: Value
+    does: str = ""
+    effect: str = NOTHING
+    why: str
+    works: tuple[str, ...] = ()
+    without: str = ""
+    fields: tuple[str, ...] = ()
+    told: bool = False
+
+    @property
+    def changes_training(self) -> bool:
+        """Whether training goes otherwise without it."""
+        return self.effect in (MODEL, TRAINING)
+
+    @property
+    def instead(self) -> str:
+        """The nearest substitute in words, or "none" and what follows."""
+        return " · ".join(self.works) if self.works else f"none: {self.without}"
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        return {
+            "flag": self.flag,
+            "value": self.value,
+            "does": self.does,
+            "effect": self.effect,
+            "changes_training": self.changes_training,
+            "why": self.why,
+            "works": list(self.works),
+            "instead": self.instead,
+            "fields": list(self.fields),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """From which version of which backend to which a job goes.
+
+    Attributes:
+        job: the job on the source, its pass-through arguments included.
+        command: sub-command of the source's program; some defaults depend on it.
+    """
+
+    source: Backend
+    own_version: str
+    target: Backend
+    version: str
+    job: Job
+    command: str | None = None
+
+    def argument(self, flag: str) -> Argument | None:
+        """Return the source's own argument of that name."""
+        return self.source.catalogue(self.own_version).get(flag)
+
+    def row(self, flag: str, value: Value) -> Own | None:
+        """Return what the source's table says of an argument."""
+        return owns_of(self.source.name).of(flag, self.argument(flag), self.job, value)
+
+    @property
+    def there(self) -> str:
+        """The target in words."""
+        return f"{self.target.title} {self.version}"
+
+
+@cache
+def owns_of(backend: str) -> Owns:
+    """Return a backend's table of its own arguments."""
+    return Owns(get_backend(backend).entry.own())
+
+
+def is_default(way: Way, flag: str, value: Value) -> bool:
+    """Tell whether an argument says what the source does without it."""
+    argument = way.argument(flag)
+    if argument is None or not argument.has_default:
+        return False
+    if argument.action in ("store_true", "store_false"):
+        return value is False
+    return bool(canonical(argument.default_for(way.command)) == canonical(value))
+
+
+def missing(way: Way, flag: str, value: Value, problem: str | None = None) -> Missing:
+    """Return what is to be said of an argument that is left out.
+
+    Args:
+        problem: what the target's parser or its history has against it.
+    """
+    reason = problem or f"{way.there} has no such argument"
+    row = way.row(flag, value)
+    if row is None:
+        return _untold(way, flag, value, reason)
+    said = Missing(flag=flag, value=value, does=row.does, why=f"{reason}: {row.why}")
+    if is_default(way, flag, value):
+        return _harmless(said, DEFAULT)
+    if any(_plain(value) == _plain(each) for each in row.neutral):
+        return _harmless(said, "this value is what other stacks do anyway")
+    for kind in (way.target.name, *way.target.devices):
+        if any(_plain(value) == _plain(each) for each in row.there.get(kind, ())):
+            return _harmless(said, f"this value is what {way.there} does anyway")
+    if row.read is not None and not row.read(way.job):
+        return _harmless(said, "this job does not read it")
+    return _with_substitute(way, said, row)
+
+
+def harmless(way: Way, flag: str, value: Value, why: str) -> Missing:
+    """Return what is to be said of an argument whose absence changes nothing."""
+    row = way.row(flag, value)
+    does = row.does if row is not None else _doc(_ties(way, flag))
+    return Missing(flag=flag, value=value, does=does, why=why, without="nothing is needed")
+
+
+def _plain(value: Value) -> Value:
+    """Return a value in which two that mean the same are equal; a word for nothing is nothing."""
+    return None if value in ("None", "none", "null", "") else canonical(value)
+
+
+def _harmless(said: Missing, why: str) -> Missing:
+    return _replaced(said, effect=NOTHING, why=why, without="nothing is needed")
+
+
+def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
+    works: list[str] = []
+    for template in row.instead:
+        override = template.replace("{value}", text_of(said.value))
+        path, _, value = override.partition("=")
+        if "{value}" in template and path in fields() and text_of(value_at(way.job, path)) == value:
+            return _harmless(said, f"{override} says it already")
+        if expressible(way, override):
+            works.append(override)
+    return _replaced(said, effect=row.effect, works=tuple(works[:2]), without=row.consequence)
+
+
+def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
+    """Return what can be said of an argument that no table names: its field, whose form does not take this value."""
+    if is_default(way, flag, value):
+        return harmless(way, flag, value, DEFAULT)
+    paths = _ties(way, flag)
+    near = tuple(name for name in way.target.catalogue(way.version).suggest(flag) if name != flag)
+    trains = not paths or any(fields()[path].meta.trains for path in paths)
+    return Missing(
+        flag=flag,
+        value=value,
+        does=_doc(paths),
+        effect=TRAINING if trains else SPEED,
+        why=reason,
+        works=near or tuple(f"{path}=VALUE" for path in paths[:1] if expressible(way, f"{path}=VALUE")),
+        without="training goes on without it" if trains else "steps may take longer",
+        fields=paths,
+    )
+
+
+def _ties(way: Way, flag: str) -> tuple[str, ...]:
+    """Return the canonical fields of an argument of the source."""
+    from launcher.importing.assemble import fields_by_flag
+
+    ties, argument = fields_by_flag(way.source.name, way.own_version), way.argument(flag)
+    return tuple(ties.get(flag) or ties.get(argument.name if argument is not None else "", ()))
+
+
+def _doc(paths: tuple[str, ...]) -> str:
+    return f"sets {paths[0]}" if paths else "is an argument of its own"
+
+
+def _replaced(said: Missing, **changes: Any) -> Missing:
+    import dataclasses
+
+    return dataclasses.replace(said, **changes)
+
+
+def expressible(way: Way, override: str) -> bool:
+    """Tell whether the target can express an override; its value may be a word in capitals for one of the user's."""
+    path, _, text = override.partition("=")
+    if path.startswith("backend.args."):
+        return _takes(way, path.removeprefix("backend.args."), text)
+    if path not in fields():
+        return False
+    if path in _OF_MODEL_FILES:
+        return way.target.reads_hub
+    if path.startswith(_BY_LAUNCHER):
+        return True
+    table = way.target.table(way.version)
+    if path in table.irrelevant:
+        return False
+    blank = text.strip("[]").replace("/", "").isupper()
+    value = None if blank else _value(path, text)
+    if value is None and not blank:
+        return False
+    gap = table.unsupported.get(path)
+    if gap is not None:
+        return value in gap.neutral
+    rows = [row for row in active_rows(table, way.version) if path in row.fields]
+    if blank or not rows:
+        return bool(rows)
+    changed = with_values(way.job, {path: value})
+    try:
+        found = [write_row(changed, row, way.target, way.version)[1] for row in rows]
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError):
+        return False
+    return all(finding is None or path not in finding.fields for finding in found)
+
+
+def _takes(way: Way, name: str, text: str) -> bool:
+    """Tell whether the target has an argument of that name that takes a value."""
+    import yaml
+
+    catalogue = way.target.catalogue(way.version)
+    argument = spelled(way.target, way.version, name)
+    return argument is not None and (text.isupper() or catalogue.check(argument.name, yaml.safe_load(text)) is None)
+
+
+def spelled(backend: Backend, version: str, name: str) -> Argument | None:
+    """Return a backend's argument of that name, with `-` or `_`."""
+    catalogue = backend.catalogue(version)
+    return catalogue.get(name) or catalogue.get(name.replace("_", "-")) or catalogue.get(name.replace("-", "_"))
+
+
+def _value(path: str, text: str) -> Value:
+    """Return the typed value of an override; None where the field does not take it."""
+    import yaml
+
+    try:
+        job, problems = build(nest({path: yaml.safe_load(text)}))
+    except (yaml.YAMLError, TypeError, ValueError):
+        return None
+    return None if problems else value_at(job, path)
+
+
+def text_of(value: Value) -> str:
+    """Return a value as an override writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return "[" + ",".join(text_of(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
+    return str(value)
+
+
+def effect_in_words(effect: str) -> str:
+    """Return what leaving an argument out changes, for people."""
+    return EFFECTS[effect]

@@ -1,0 +1,423 @@
+"""Ports: every argument of the source is accounted for; what is left out says what it did, why, and what instead."""
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.cli.import_ import main
+from launcher.importing.accounts import CARRIED, LEFT_OUT, TRANSLATED
+from launcher.importing.left_out import Missing, owns_of
+from launcher.importing.port import Ported, ported
+from launcher.importing.read_argv import read_argv
+from launcher.importing.read_command import Wanted
+from launcher.importing.read_file import read_file
+from launcher.job import value_at
+from launcher.translate.backend import backend_names, get_backend
+from launcher.translate.catalogue import Argument
+from launcher.translate.own import EFFECTS, MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING
+
+DATA = Path(__file__).parent / "data"
+SWIFT = ("megatron", "megatron sft --model Qwen/Qwen3-30B-A3B --dataset d.jsonl --lr 1e-5")
+_SHAPE = (
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 "
+    "--micro-batch-size 1 --lr 1e-4 --train-iters 10"
+)
+LM = ("megatron_lm", f"torchrun pretrain_gpt.py {_SHAPE}")
+NPU = ("mindspeed", f"torchrun pretrain_gpt.py {_SHAPE}")
+MOE = " --num-experts 8 --moe-router-topk 2 --moe-aux-loss-coeff 0.001"
+
+
+def port(source: tuple[str, str], more: str, target: str, **options: Any) -> Ported:
+    backend, command = source
+    return ported(read_argv([*command.split(), *more.split()], backend=backend), target, **options)
+
+
+def left_out(found: Ported, flag: str) -> Missing:
+    """Return what is said of an argument; of one that a field says, what its account says."""
+    account = next(each for each in found.accounts if each.flag == flag)
+    assert account.fate == LEFT_OUT, account
+    assert account.missing is not None
+    return account.missing
+
+
+# Source, arguments, target: effect, what is said of the reason, and the substitute that is named ("": none).
+ASCEND: Mapping[str, tuple[tuple[str, str], str, str, str, str, str, str]] = {
+    "weights and optimizer in one": (NPU, "--reuse-fp32-param", "reuse-fp32-param", "megatron", MEMORY, "MindSpeed",
+                                     "optimizer.precision_aware=true"),
+    "mc2": (NPU, "--use-ascend-mc2", "use-ascend-mc2", "megatron_lm", SPEED, "CANN", "overlap.tp_comm=true"),
+    "mc2 by its old name": (NPU, "--use-mc2", "use-mc2", "megatron_lm", SPEED, "CANN", "overlap.tp_comm=true"),
+    "coc": (NPU, "--use-ascend-coc", "use-ascend-coc", "megatron_lm", SPEED, "CANN", "overlap.tp_comm=true"),
+    "ring update": (NPU, "--use-fused-ring-attention-update", "use-fused-ring-attention-update", "megatron_lm", SPEED,
+                    "CANN", ""),
+    "order of axes": (NPU, "--shape-order BNSD", "shape-order", "megatron", SPEED, "CANN", ""),
+    "sparse mode": (NPU, "--sparse-mode 4", "sparse-mode", "megatron_lm", MODEL, "CANN", "model.sliding_window=4"),
+    "hccl": (NPU, "--hccl-group-buffer dp:200", "hccl-group-buffer", "megatron", SPEED, "CANN", ""),
+    "bf16 states": (NPU, "--o2-optimizer", "o2-optimizer", "megatron_lm", TRAINING, "MindSpeed",
+                    "optimizer.exp_avg_dtype=bf16"),
+    "high availability": (NPU, "--enable-high-availability", "enable-high-availability", "megatron_lm", START, "MindIO",
+                          "fault_tolerance.max_restarts=3"),
+    "profiler": (NPU, "--profile-with-cpu", "profile-with-cpu", "megatron_lm", OUTPUT, "CANN", "profiler.enabled=true"),
+    "overlapped dispatch": (NPU, MOE + " --moe-token-dispatcher-type alltoall --moe-allgather-overlap-comm",
+                            "moe-allgather-overlap-comm", "megatron_lm", SPEED, "CANN", "moe.permute_fusion=true"),
+    "spec": (NPU, "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec", "spec", "megatron", MODEL, "source",
+             "model.path=DIR"),
+    "spec on plain Megatron": (NPU, "--spec mindspeed_llm.tasks.models.spec.gemma2_spec layer_spec", "spec",
+                               "megatron_lm", MODEL, "source", ""),
+    "softcapping": (NPU, "--output-logit-softcapping 30", "output-logit-softcapping", "megatron_lm", MODEL, "family",
+                    ""),
+    "CUDA graphs": (LM, "--cuda-graph-impl local", "cuda-graph-impl", "mindspeed", SPEED, "NVIDIA", ""),
+    "NCCL": (LM, "--use-nccl-ub", "use-nccl-ub", "mindspeed", SPEED, "NVIDIA", ""),
+    "SHARP": (LM, "--use-sharp", "use-sharp", "mindspeed", SPEED, "NVIDIA", ""),
+    "FSDP": (LM, "--use-megatron-fsdp", "use-megatron-fsdp", "mindspeed", MEMORY, "data parallelism",
+             "parallel.distributed_optimizer=true"),
+    "TE activation": (LM, "--use-te-activation-func", "use-te-activation-func", "mindspeed", MODEL,
+                      "megatron-core", ""),
+    "kitchen": (LM, "--use-kitchen-attention", "use-kitchen-attention", "mindspeed", SPEED, "Transformer Engine", ""),
+    "weights of parts of the loss": (SWIFT, "--loss_scale ignore_empty_think", "loss_scale", "mindspeed", MODEL,
+                                     "chat templates", ""),
+    "cached data": (SWIFT, "--load_from_cache_file true", "load_from_cache_file", "mindspeed", SPEED, "data sets", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ASCEND.values(), ids=ASCEND.keys())
+def test_what_one_kind_of_device_has_is_named_with_reason_and_substitute(case: tuple[Any, ...]) -> None:
+    source, more, flag, target, effect, why, instead = case
+    said = left_out(port(source, more, target), flag)
+    assert said.effect == effect
+    assert why in said.why
+    assert said.works[:1] == ((instead,) if instead else ())
+    assert said.instead.startswith(instead or "none: ")
+    assert said.does
+
+
+# What a canonical field says: the mapping itself names reason and substitute, or writes the target's own form.
+FIELDS: Mapping[str, tuple[tuple[str, str], str, str, str, tuple[str, ...]]] = {
+    "accumulation in the product": (NPU, "--no-gradient-accumulation-fusion", "no-gradient-accumulation-fusion",
+                                    "megatron_lm", ("no-gradient-accumulation-fusion",)),
+    "fused norm": (NPU, "--use-fused-rmsnorm --normalization RMSNorm", "use-fused-rmsnorm", "megatron_lm", ()),
+    "fused SwiGLU": (NPU, "--use-fused-swiglu --swiglu", "use-fused-swiglu", "megatron_lm", ()),
+    "fused rotation": (NPU, "--use-fused-rotary-pos-emb --position-embedding-type rope", "use-fused-rotary-pos-emb",
+                       "megatron_lm", ()),
+    "flash attention to Ascend": (LM, "--attention-backend flash", "attention-backend", "mindspeed",
+                                  ("use-flash-attn",)),
+    "flash attention from Ascend": (NPU, "--use-flash-attn", "use-flash-attn", "megatron_lm", ("attention-backend",)),
+    "swapped attention": (NPU, "--swap-attention", "swap-attention", "megatron_lm",
+                          ("fine-grained-activation-offloading",)),
+    "dispatcher": (LM, MOE + " --moe-token-dispatcher-type alltoall", "moe-token-dispatcher-type", "mindspeed",
+                   ("moe-token-dispatcher-type",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FIELDS.values(), ids=FIELDS.keys())
+def test_what_a_field_says_is_translated(case: tuple[Any, ...]) -> None:
+    source, more, flag, target, becomes = case
+    account = next(each for each in port(source, more, target).accounts if each.flag == flag)
+    assert account.fate == TRANSLATED
+    assert set(becomes) <= set(account.becomes)
+
+
+REFUSED: Mapping[str, tuple[tuple[str, str], str, str, str]] = {
+    "DeepEP on Ascend": (LM, MOE + " --moe-token-dispatcher-type flex --moe-enable-deepep", "moe-enable-deepep",
+                         "mindspeed"),
+    "swapped attention on GPUs before 0.16": (NPU, "--swap-attention", "swap-attention", "megatron_lm@0.12.1"),
+    "accumulation in the product on MindSpore": (SWIFT, "--gradient_accumulation_fusion true",
+                                                 "gradient_accumulation_fusion", "mindformers"),
+    "Transformer Engine's layers on MindSpore": (LM, "--transformer-impl transformer_engine", "transformer-impl",
+                                                 "mindformers"),
+    "fused attention of cuDNN": (LM, "--attention-backend fused", "attention-backend", "mindspeed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
+def test_what_the_mapping_refuses_is_told_once_with_reason_and_substitute(case: tuple[Any, ...]) -> None:
+    source, more, flag, target = case
+    found = port(source, more, target.partition("@")[0], version=target.partition("@")[2] or None)
+    said = left_out(found, flag)
+    assert said.told
+    assert said not in found.missing
+    assert said.why
+    assert said.works or said.instead.startswith("none: ")
+    assert [each for each in found.findings if each.rule == "MAP-UNSUPPORTED" and set(each.fields) & set(said.fields)]
+
+
+def test_sequence_wise_balancing_is_said_by_the_field() -> None:
+    more = MOE + " --moe-router-load-balancing-type none --seq-aux"
+    for target in ("megatron", "megatron_lm", "mindformers"):
+        found = port(NPU, more, target)
+        assert found.job.moe.load_balancing_type == "seq_aux_loss", target
+        account = next(each for each in found.accounts if each.flag == "seq-aux")
+        assert account.fate == TRANSLATED
+        assert account.fields == ("moe.load_balancing_type",)
+        told = next(each for each in found.findings if each.rule == "PORT-NEAREST")
+        assert told.severity == "warning"  # MindSpeed-LLM weighs it otherwise
+    assert "moe-router-load-balancing-type" in {
+        arg for each in port(NPU, more, "megatron_lm").accounts if each.flag == "seq-aux" for arg in each.becomes
+    }
+
+
+def test_routing_by_softmax_without_a_loss_has_a_field() -> None:
+    for target in ("megatron_lm", "megatron"):
+        found = port(NPU, MOE + " --moe-router-load-balancing-type softmax_topk", target)
+        assert found.job.moe.load_balancing_type == "none", target
+        assert [each.severity for each in found.findings if each.rule == "PORT-NEAREST"] == ["change"], target
+
+
+@pytest.mark.parametrize("name", ["group_limited_greedy", "pai_megatron_aux_loss", "sparsemixer_topk"])
+def test_routing_of_its_own_is_left_out_with_the_nearest(name: str) -> None:
+    """Megatron-SWIFT's parser would take the word, and megatron-core refuse it."""
+    said = left_out(
+        port(NPU, MOE + f" --moe-router-load-balancing-type {name}", "megatron"), "moe-router-load-balancing-type"
+    )
+    assert said.effect == MODEL
+    assert said.works[0].startswith("moe.load_balancing_type=")
+
+
+def test_it_stays_as_it_is_on_its_own_backend() -> None:
+    found = port(NPU, MOE + " --moe-router-load-balancing-type none --seq-aux", "mindspeed", version="2.1.0")
+    assert found.job.backend.args["seq-aux"] is True
+    assert found.job.moe.load_balancing_type == "none"
+
+
+def test_one_dialect_keeps_its_arguments() -> None:
+    """Megatron-LM's arguments exist in MindSpeed-LLM, too, and the other way round."""
+    found = port(LM, "--use-ring-exchange-p2p --retro-num-neighbors 3", "mindspeed")
+    carried = {each.flag for each in found.accounts if each.fate == CARRIED}
+    assert carried >= {"use-ring-exchange-p2p", "retro-num-neighbors"}
+    assert found.job.backend.args["use-ring-exchange-p2p"] is True
+    assert found.job.backend.args["retro-num-neighbors"] == 3
+
+
+FALSE_FRIENDS = {
+    "weights of the loss, or fp16's scale": (SWIFT, "--loss_scale last_round", "loss_scale", "megatron_lm"),
+    "length of answers, or of samples": (NPU, "--max-length 512", "max-length", "megatron"),
+    "answers, or rollouts": (NPU, "--temperature 0.5", "temperature", "megatron"),
+    "a module of another stack": (NPU, "--spec mindspeed_llm.x layer_spec", "spec", "megatron_lm"),
+}
+
+
+@pytest.mark.parametrize("case", FALSE_FRIENDS.values(), ids=FALSE_FRIENDS.keys())
+def test_the_same_name_with_another_meaning_is_not_carried_over(case: tuple[Any, ...]) -> None:
+    source, more, flag, target = case
+    found = port(source, more, target)
+    assert left_out(found, flag)
+    assert flag.replace("-", "_") not in {name.replace("-", "_") for name in found.job.backend.args}
+
+
+HARMLESS = {
+    "its own default": (NPU, "--distributed-backend nccl", "distributed-backend", "megatron"),
+    "off": (SWIFT, "--dynamic_sample false", "dynamic_sample", "mindspeed"),
+    "no weights of the loss": (SWIFT, "--loss_scale default", "loss_scale", "mindspeed"),
+    "what others do anyway": (NPU, "--num-zero-experts 0", "num-zero-experts", "megatron"),
+    "of rollouts, in fine-tuning": (SWIFT, "--epsilon 0.3", "epsilon", "mindspeed"),
+    "of pictures, in a language model": (SWIFT, "--freeze_vit false", "freeze_vit", "mindspeed"),
+    "of fp8, in bf16": (LM, "--bf16 --fp8-interval 2", "fp8-interval", "megatron"),
+    "for another program": (LM, "--img-h 32", "img-h", "megatron"),
+    "the device does it anyway": (LM, "--disable-bf16-reduced-precision-matmul",
+                                  "disable-bf16-reduced-precision-matmul", "mindformers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HARMLESS.values(), ids=HARMLESS.keys())
+def test_a_value_that_changes_nothing_is_said_and_not_warned_of(case: tuple[Any, ...]) -> None:
+    source, more, flag, target = case
+    found = port(source, more, target)
+    said = left_out(found, flag)
+    assert said.effect == NOTHING
+    assert said.why
+    assert not [each for each in found.findings if flag in each.flags and each.rule.startswith("PORT-")]
+
+
+def test_another_model_without_a_substitute_is_an_error_until_it_is_accepted() -> None:
+    def severities(**options: Any) -> list[str]:
+        found = port(NPU, "--output-logit-softcapping 30 --query-pre-attn-scalar 144", "megatron_lm", **options)
+        return [each.severity for each in found.findings if each.rule == "PORT-LEFT-OUT"]
+
+    assert severities() == ["error", "error"]
+    assert severities(accepted=["output-logit-softcapping"]) == ["error", "warning"]
+    assert severities(accepted=["all"]) == ["warning", "warning"]
+
+
+def test_arguments_of_one_kind_are_told_together() -> None:
+    found = port(NPU, "--enable-mla-scale-q-lora --enable-mla-scale-kv-lora", "megatron_lm")
+    told = [each for each in found.findings if each.rule == "PORT-LEFT-OUT"]
+    assert [each.flags for each in told] == [("enable-mla-scale-q-lora", "enable-mla-scale-kv-lora")]
+
+
+def test_the_shape_of_a_model_is_read_from_its_files_or_must_be_named() -> None:
+    named = left_out(port(NPU, "", "megatron"), "hidden-size")
+    assert (named.effect, named.works[0]) == (MODEL, "model.path=DIR")
+    script = read_file(DATA / "mindspeed_qwen3.sh", Wanted())[0]
+    assert "hidden-size" in {each.flag for each in ported(script, "megatron").accounts}
+
+
+def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text(f"{NPU[1]} --reuse-fp32-param --output-logit-softcapping 30 --use-flash-attn\n")
+    assert main([str(script), "--backend", "mindspeed", "--to", "megatron_lm", "--json"]) == 1
+    tree = json.loads(capsys.readouterr().out)
+    args = {each["flag"]: each for each in tree["args"]}
+    assert args["reuse-fp32-param"]["works"] == ["optimizer.precision_aware=true"]
+    assert args["reuse-fp32-param"]["changes_training"] is False
+    assert args["output-logit-softcapping"]["changes_training"] is True
+    assert args["output-logit-softcapping"]["instead"].startswith("none: ")
+    assert args["use-flash-attn"]["fate"] == TRANSLATED
+    assert {each["fate"] for each in tree["args"]} <= {TRANSLATED, CARRIED, LEFT_OUT}
+    assert tree["counts"][LEFT_OUT] == sum(each["fate"] == LEFT_OUT for each in tree["args"])
+    assert tree["counts"]["training"] == sum(each.get("changes_training", False) for each in tree["args"])
+
+
+def test_the_text_tells_everything_and_accepting_lets_it_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text(f"{LM[1]} --bf16 --data-path d --tokenizer-type NullTokenizer --vocab-size 128 --quick-geglu\n")
+    words = [str(script), "--backend", "megatron_lm", "--to", "mindspeed"]
+    main(words)
+    text = capsys.readouterr().out
+    assert "error PORT-LEFT-OUT" in text
+    assert "quick-geglu: changes the activation function" in text
+    assert "of these 1 change training" in text
+    main([*words, "--accept", "quick-geglu"])
+    assert "error PORT-LEFT-OUT" not in capsys.readouterr().out
+
+
+def test_accepting_needs_a_port_and_an_argument_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "x.sh"
+    script.write_text(f"{LM[1]} --quick-geglu\n")
+    assert main([str(script), "--accept", "all"]) == 2
+    assert main([str(script), "--backend", "megatron_lm", "--to", "mindspeed", "--accept", "quick-gelu"]) == 2
+    assert "quick-gelu" in capsys.readouterr().err
+    main([str(script), "--backend", "megatron_lm", "--to", "mindspeed", "--accept=--quick_geglu"])
+    assert "(accepted)" in capsys.readouterr().out
+
+
+# -- every argument of every catalogue
+
+
+@pytest.mark.parametrize(
+    ("name", "version"), [(name, v) for name in backend_names() for v in get_backend(name).versions]
+)
+def test_every_argument_without_a_field_has_an_answer(name: str, version: str) -> None:
+    from launcher.importing.assemble import fields_by_flag
+    from launcher.translate.own import unknown
+
+    catalogue, ties = get_backend(name).catalogue(version), fields_by_flag(name, version)
+    untold = [arg.name for arg in unknown(catalogue, owns_of(name)) if arg.name not in ties]
+    assert untold == []
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_rows_name_arguments_that_exist_and_say_everything(name: str) -> None:
+    from fnmatch import fnmatchcase
+
+    from launcher.translate.own import plain
+
+    known = {
+        plain(each)
+        for other in (name, "mindspeed" if name == "megatron_lm" else "megatron_lm")
+        for version in get_backend(other).versions
+        for each in get_backend(other).catalogue(version).names()
+    }
+    # Sections of a YAML take keys that no catalogue has, as do scripts of versions between the catalogues.
+    open_names = get_backend(name).catalogue(get_backend(name).versions[0]).style == "yaml"
+    for row in owns_of(name).rows:
+        assert row.effect in EFFECTS, row
+        assert row.does, row
+        assert row.why, row
+        assert row.names or row.groups, row
+        for each in row.names:
+            found = any(fnmatchcase(one, plain(each)) for one in known)
+            assert found or open_names or each in ("colocate_groups", "export_model_parallel_size"), each
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_substitutes_are_fields_or_arguments_of_some_backend(name: str) -> None:
+    from launcher.importing.left_out import spelled
+    from launcher.job import fields
+
+    for row in owns_of(name).rows:
+        for override in row.instead:
+            path, equals, value = override.partition("=")
+            assert equals, override
+            assert value, override
+            if path.startswith("backend.args."):
+                argument = path.removeprefix("backend.args.")
+                others = [(get_backend(each), v) for each in backend_names() for v in get_backend(each).versions]
+                assert any(spelled(backend, v, argument) for backend, v in others), override
+            else:
+                assert path in fields(), override
+        for path in row.becomes:
+            assert path in fields(), row
+
+
+def sample(argument: Argument, chance: random.Random) -> Any:
+    """Return a value that the parser takes and that is not the default."""
+    if argument.is_flag:
+        return True
+    if argument.choices:
+        return chance.choice([each for each in argument.choices if each is not None] or [None])
+    kinds = argument.type.split("|")
+    values = {"int": 3, "float": 0.25, "bool": True, "str": "text", "json": "{}", "expr": 2, "list": ["a"], "dict": {}}
+    value = next((values[kind] for kind in kinds if kind in values), "text")
+    if argument.nargs in ("+", "*"):
+        return [value]
+    return [value] * argument.nargs if isinstance(argument.nargs, int) else value
+
+
+@pytest.mark.parametrize("target", backend_names())
+@pytest.mark.parametrize("source", backend_names())
+def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) -> None:
+    """A hundred arguments at a time, until every one of the newest catalogue has gone."""
+    from launcher.importing.assemble import assemble
+
+    if source == target:
+        pytest.skip("no port")
+    backend, chance = get_backend(source), random.Random(7)
+    version = backend.versions[0]
+    arguments = [each for each in backend.catalogue(version).arguments if each.action not in ("help", "version")]
+    chance.shuffle(arguments)
+    for start in range(0, len(arguments), 100):
+        values = {each.name: sample(each, chance) for each in arguments[start : start + 100]}
+        values = {
+            name: value for name, value in values.items() if backend.catalogue(version).check(name, value) is None
+        }
+        imported = assemble(values, backend, version)
+        found = ported(imported, target, fixes=False)
+        assert [each.flag for each in found.accounts] == [each.flag for each in imported.became]
+        assert_complete(found)
+
+
+def assert_complete(found: Ported) -> None:
+    there = set(get_backend(found.job.backend.name or "").catalogue(found.job.backend.version or "").names())
+    told = {flag for each in found.findings if each.rule == "PORT-LEFT-OUT" for flag in each.flags}
+    for account in found.accounts:
+        if account.fate == LEFT_OUT:
+            said = account.missing
+            assert said is not None
+            assert said.effect in EFFECTS
+            assert said.does, account
+            assert said.why, account
+            assert said.works or said.without, account
+            assert said.told or not said.changes_training or account.flag in told, account
+        elif account.fate == CARRIED:
+            assert account.becomes[0] in there, account
+            assert account.becomes[0] in found.job.backend.args, account
+        else:
+            assert account.fields, account
+            assert all(value_at(found.job, path) is not Ellipsis for path in account.fields)
+
+
+@pytest.mark.parametrize("target", backend_names())
+@pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir()))
+def test_files_are_accounted_for(file: str, target: str) -> None:
+    imported = read_file(DATA / file, Wanted(partial=True))[0]
+    found = ported(imported, target)
+    assert [each.flag for each in found.accounts] == [each.flag for each in imported.became]
+    if imported.backend != target:
+        assert_complete(found)
