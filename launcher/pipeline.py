@@ -91,6 +91,8 @@ def variants_of(job: Job) -> Variants:
     """
     backend, version = chosen_backend(job)
     load(backend.rules)
+    # The reference stands before any value changes: it would be put into each variant otherwise.
+    job = _with_data_reference(job)
     return Variants(job, backend, version, lambda changed: _prepared(changed, backend, version)[0])
 
 

@@ -17,24 +17,40 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
         values: canonical path to value, already of the field's type.
         origin: recorded as the place where the values were set; None: the recorded places stay.
     """
-    changed = _replaced(job, {tuple(path.split(".")): value for path, value in values.items()})
+    changed = _replaced(job, values)
     assert isinstance(changed, Job)
     if origin is not None:
-        changed = dataclasses.replace(changed, origins={**job.origins, **dict.fromkeys(values, origin)})
+        changed = _copied(changed, {"origins": {**job.origins, **dict.fromkeys(values, origin)}})
     return derive(changed)
 
 
-def _replaced(node: Any, values: Mapping[tuple[str, ...], Value]) -> Any:
+def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
     """Return the section with other values, each section in it copied once; arguments passed through have any name."""
     if isinstance(node, Mapping):
         for path, value in values.items():
-            node = _passed(node, path, value)
+            node = _passed(node, tuple(path.split(".")), value)
         return node
-    here = {path[0]: value for path, value in values.items() if len(path) == 1}
-    for name in dict.fromkeys(path[0] for path in values if len(path) > 1):
-        below = {path[1:]: value for path, value in values.items() if path[0] == name and len(path) > 1}
-        here[name] = _replaced(getattr(node, name), below)
-    return dataclasses.replace(node, **here)
+    here: dict[str, Any] = {}
+    below: dict[str, dict[str, Value]] = {}
+    for path, value in values.items():
+        name, _, rest = path.partition(".")
+        if rest:
+            below.setdefault(name, {})[rest] = value
+        else:
+            here[name] = value
+    for name, inner in below.items():
+        here[name] = _replaced(getattr(node, name), inner)
+    return _copied(node, here)
+
+
+def _copied(node: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a section with other values, as `dataclasses.replace` does; a search makes too many for its __init__."""
+    copy = object.__new__(type(node))
+    for name in node.__dataclass_fields__:
+        object.__setattr__(copy, name, getattr(node, name))
+    for name, value in changes.items():
+        object.__setattr__(copy, name, value)
+    return copy
 
 
 def _passed(tree: Mapping[str, Any], path: tuple[str, ...], value: Value) -> Mapping[str, Any]:
@@ -76,7 +92,7 @@ def _derived(job: Job, section: str, name: str, value: Value) -> Job:
     path, before = f"{section}.{name}", getattr(job, section)
     if getattr(before, name) == value and job.origin(path) == _DERIVED:
         return job
-    changes: dict[str, Any] = {section: dataclasses.replace(before, **{name: value})}
+    changes: dict[str, Any] = {section: _copied(before, {name: value})}
     return dataclasses.replace(job, **changes, origins={**job.origins, path: _DERIVED})
 
 

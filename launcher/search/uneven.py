@@ -60,33 +60,43 @@ def shared(work: Work, stages: int, chunks: int) -> tuple[int, ...] | None:
 
 
 def _contiguous(work: Work, stages: int) -> tuple[int, ...]:
-    """Return layers per stage, in a row, with the shortest longest stage: by halving its length."""
-    low, high = work.whole / stages, work.whole
-    best = _within(work, stages, high) or ()
-    for _ in range(24):
-        middle = (low + high) / 2
-        found = _within(work, stages, middle)
-        if found is None:
-            low = middle
+    """Return layers per stage, in a row, with the shortest longest stage: by halving between lengths that matter."""
+    low = work.whole / stages
+    best, high, _ = _within(work, stages, float("inf"))
+    while low < high:
+        found, longest, more = _within(work, stages, max(low, (low + high) / 2))
+        if found:
+            best, high = found, min(longest, high)
+            if (low + high) / 2 >= high:
+                break
         else:
-            best, high = found, middle
+            low = more
     return best
 
 
-def _within(work: Work, stages: int, longest: float) -> tuple[int, ...] | None:
-    """Fill stages from the last one on, none beyond this length and none empty; None: layers are left."""
-    counts, left = [], len(work.layers)
+def _within(work: Work, stages: int, longest: float) -> tuple[tuple[int, ...], float, float]:
+    """Fill stages from the last one on, none beyond this length and none empty.
+
+    Returns:
+        layers per stage, empty if layers are left; the longest stage; the least length with which more would fit.
+    """
+    counts, left, reached, more = [], len(work.layers), 0.0, float("inf")
     for stage in range(stages - 1, -1, -1):
         load = (work.last if stage == stages - 1 else 0.0) + (work.first if stage == 0 else 0.0)
         count = 0
-        while left > stage and (not count or load + work.layers[left - 1] <= longest):
-            load += work.layers[left - 1]
+        while left > stage:
+            next_load = load + work.layers[left - 1]
+            if count and next_load > longest:
+                more = min(more, next_load)
+                break
+            load = next_load
             left -= 1
             count += 1
         if load > longest:
-            return None
+            return (), load, min(more, load)
+        reached = max(reached, load)
         counts.append(count)
-    return None if left else tuple(reversed(counts))
+    return (() if left else tuple(reversed(counts))), reached, more
 
 
 def moves(work: Work, counts: Sequence[int], stages: int, fullest: int) -> Iterator[tuple[int, ...]]:
