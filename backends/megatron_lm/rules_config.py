@@ -44,6 +44,13 @@ declare(
             "Deferring the embedding's weight gradient needs fused gradient accumulation.",
             _PARALLEL,
         ),
+        says(
+            "MLM-SQUARED-RELU",
+            "squared-relu",
+            "!swiglu",
+            "The network has one activation function.",
+            arguments(1028, 1339),
+        ),
     ),
     backends=BACKENDS,
     versions=EVERY,
@@ -176,13 +183,6 @@ declare(
             "num-experts>0",
             "Groups are groups of experts.",
             config(998, 1654),
-        ),
-        says(
-            "MLM-SQUARED-RELU",
-            "squared-relu",
-            "!swiglu",
-            "The network has one activation function.",
-            arguments(1028, 1339),
         ),
         says(
             "MLM-IN-MEMORY",

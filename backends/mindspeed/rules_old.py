@@ -44,6 +44,13 @@ declare(
             "Megatron-LM core_r0.8.0 arguments.py validate_args",
         ),
         says(
+            "MS-TP-PP-DP-EXPERTS-OLD",
+            "use-tp-pp-dp-mapping & expert-model-parallel-size>1",
+            "",
+            "This order of ranks has no expert parallelism.",
+            "Megatron-LM core_r0.8.0 arguments.py:552 validate_args",
+        ),
+        says(
             "MS-NEAT-PACK-OLD",
             "neat-pack",
             "reset-position-ids",
