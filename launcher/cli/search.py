@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from launcher.search.search import Found, Search
 
 # Seconds between two lines of progress in a log, two drawings on a terminal, two writings of the state.
-_LINES, _DRAWINGS, _WRITINGS = 10.0, 0.1, 2.0
+_LINES, _DRAWINGS, _WRITINGS = 10.0, 0.1, 1.0
 
 
 def main(words: list[str]) -> int:
