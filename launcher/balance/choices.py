@@ -135,7 +135,7 @@ def parts_of(job: Job, backend: _Backend) -> list[dict[str, Value]]:
     """Return sets of parts to recompute that the backend takes: the job's own, else each larger than the one before.
 
     The part that frees most for its time comes first. What a backend does not take together with that starts again:
-    MindSpeed recomputes the activation function and norms in its own way, or Megatron-core's modules.
+    some stacks recompute the activation function and norms in their own way, or Megatron-core's modules.
     """
     own = own_part(job)
     if own:
@@ -226,7 +226,7 @@ def choices_of(job: Job, *, recompute: bool, empty_ends: bool) -> tuple[Posed, l
 def _for_all(job: Job, plain: Posed, parts: list[dict[str, Value]], empty_ends: bool) -> Iterator[Choice]:
     """Yield the ways that hold for all chunks: a number of layers in full, or the same parts of every layer.
 
-    Both together only where the job has parts of its own: MindSpeed counts the layers of either in its own way.
+    Both together only where the job has parts of its own: some stacks count the layers of either in their own way.
     """
     most = 2 * -(-plain.problem.layers // plain.problem.parts)
     yield from (_choice(replace(plain.problem, covered=count), {}) for count in range(most + 1))

@@ -112,10 +112,6 @@ class Problem:
         for name, value in (("stages", self.stages), ("chunks", self.chunks), ("micro-batches", self.micro_batches)):
             if value < 1:
                 raise BadProblem(f"{name} must be at least 1, not {value}")
-        if self.micro_batches < self.stages:
-            raise BadProblem(
-                f"{self.stages} stages need at least {self.stages} micro-batches, not {self.micro_batches}"
-            )
         if len(self.limits) != self.stages:
             raise BadProblem(f"{len(self.limits)} memory limits for {self.stages} stages")
         for kind in self.kinds:

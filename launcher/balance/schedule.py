@@ -50,9 +50,12 @@ class Schedule:
 def rounds_of(stages: int, micro_batches: int, *, whole: bool = False) -> tuple[list[int], int]:
     """Return micro-batches per round that are laid out, and how many rounds are not.
 
-    The first round takes the remainder. With `whole`, all rounds are laid out.
+    The first round takes the remainder; it is the only one where there are fewer micro-batches than stages. With
+    `whole`, all rounds are laid out.
     """
     rounds, rest = divmod(micro_batches, stages)
+    if rounds == 0:
+        return [rest], 0
     repeated = 0 if whole or rounds <= _ROUNDS else rounds - _ROUNDS
     laid_out = [stages] * (rounds - repeated)
     laid_out[0] += rest

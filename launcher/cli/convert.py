@@ -47,7 +47,10 @@ def main(words: list[str]) -> int:
         )
         return 2
     verb, rest = words[0], words[1:]
-    options = parse(_parser(verb), rest)
+    made = _parser(verb)
+    options = parse(made, rest)
+    if getattr(options, "rewrite", False) and not options.adapter:
+        made.error("--rewrite is about an adapter: --adapter DIR is missing")
     return guarded(lambda: _reported(_BODIES[verb], options), as_json=options.json)
 
 

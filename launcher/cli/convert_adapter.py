@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from launcher.convert.casts import dtype_named
-from launcher.convert.convert import Conversion
+from launcher.convert.convert import Conversion, refuse_overlap
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Format, Layout
 from launcher.convert.logical import logical_model
 from launcher.convert.lora.formats import adapter_in, adapters_for
+from launcher.convert.lora.logical import Shared
 from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.lora.peft import peft_format
 from launcher.convert.lora.rewrite import check_or_rewrite
@@ -44,11 +46,13 @@ def adapter_conversion(
     """Give the conversion that the options ask for; an adapter that is rewritten lies beside `--out` meanwhile.
 
     Raises:
-        ConvertError: the adapter cannot be carried over as it is, and `--rewrite` is not given.
+        ConvertError: the adapter cannot be carried over as it is, and `--rewrite` is not given; or an option that is
+            about models.
     """
     path, form = source
+    _refuse_options_of_models(options, path)
     to_peft = not hasattr(options, "format")
-    target, shared = (PEFT, ()) if to_peft else adapters_for(backend)
+    target, shared = (PEFT, ()) if to_peft else _target(form, backend)
     if form.name == PEFT.name:
         form = peft_format(shared)
     named = Path(options.model).expanduser() if options.model else None
@@ -72,8 +76,27 @@ def adapter_conversion(
     if form.name != PEFT.name or to_peft:
         yield asked
         return
-    rewrite = out.with_name(f"{out.name}.rewritten") if getattr(options, "rewrite", False) else None
+    refuse_overlap(out, path, donor)
+    rewrite = None
+    if getattr(options, "rewrite", False):
+        beside = Path(tempfile.gettempdir()) if options.dry_run else out.absolute().parent
+        rewrite = beside / f"{out.name}.rewritten"
     with check_or_rewrite(path, logical_model(model), rewrite, shared=shared) as folder:
         if folder != path:
             print(f"{path}: written as an equal adapter of higher rank (--rewrite)", file=sys.stderr)
         yield replace(asked, source=folder)
+
+
+def _refuse_options_of_models(options: argparse.Namespace, path: Path) -> None:
+    if getattr(options, "format", None) is not None:
+        raise ConvertError(
+            f"--format {options.format}: {path} is an adapter, which is written as a training stack stores adapters;"
+            " works: --backend NAME; mcore-to-hf for PEFT's format"
+        )
+    if getattr(options, "fp8", None) is not None:
+        raise ConvertError(f"--fp8: {path} is an adapter, and only models are stored in FP8; works: without --fp8")
+
+
+def _target(form: Format, backend: str | None) -> tuple[Format, Shared]:
+    """The format to write: the backend's; without one that of the source, where a training stack wrote it."""
+    return (form, ()) if backend is None and form.name != PEFT.name else adapters_for(backend)

@@ -10,7 +10,7 @@ from launcher.cli.explain_variables import VARIABLES
 from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, guarded, parse, parser
 from launcher.convert.offer import Offer, offered
-from launcher.job import Job, as_tree
+from launcher.job import Job, Origin, as_tree, output_dir, with_values
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.shell import one_line, script
@@ -43,6 +43,8 @@ def main(words: list[str]) -> int:
 def _shown(options: argparse.Namespace) -> Answer:
     """Show one job in the form that was asked for."""
     job = composed(options)
+    if options.multirun and not (options.has_own_folder and job.output_dir):
+        job = _apart(job, options.number)
     outcome = judge(job)
     code = 0 if outcome.ok else 1
     if options.format == "yaml" and not options.json:
@@ -58,10 +60,19 @@ def _shown(options: argparse.Namespace) -> Answer:
         return Answer(code=code, tree=as_json(outcome, plan))
     if outcome.ok or options.format == "text":
         # A refused job has no script: whoever pipes it into a file must not get one that runs.
-        _SHOW[options.format](outcome, plan)
+        code = max(code, _printed(options.format, outcome, plan))
     sys.stdout.flush()
     print_findings(outcome.findings, outcome.job)
     return Answer(code=code, tree=None)
+
+
+def _apart(job: Job, number: int) -> Job:
+    """Give a job of a sweep a folder of its own, as `run -m` does where nothing lies there yet."""
+    if job.output_dir is not None:
+        folder = f"{job.output_dir}/{number}"
+    else:
+        folder = output_dir(job) if number == 1 else f"{output_dir(job)}-{number}"
+    return with_values(job, {"output_dir": folder}, Origin(kind="derived"))
 
 
 def render(plan: LaunchPlan, folder: str) -> bool:
@@ -76,6 +87,18 @@ def render(plan: LaunchPlan, folder: str) -> bool:
         return False
     print(f"launch dry-run: written to {folder}; start it with: {one_line(command)}", file=sys.stderr)
     return True
+
+
+def _printed(form: str, outcome: Outcome, plan: LaunchPlan) -> int:
+    """Print a plan in one form; return 1 and say why where what starts it cannot be written yet."""
+    from launcher.executors.failure import CannotStart
+
+    try:
+        _SHOW[form](outcome, plan)
+    except CannotStart as error:
+        print(f"launch dry-run: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def here(outcome: Outcome) -> str:

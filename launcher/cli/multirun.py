@@ -9,6 +9,7 @@ from typing import Any
 from launcher.cli.options import print_json, show_mistakes, show_refusal
 from launcher.compose import ComposeError, sweep
 from launcher.compose.errors import Mistake
+from launcher.compose.overrides import is_text
 from launcher.job.secret import without_secrets
 from launcher.pipeline import Refused
 from launcher.rehearse.refusal import RehearsalRefused
@@ -56,13 +57,17 @@ def answered(options: Namespace, one: Callable[[Namespace], Answer]) -> int:
         if options.json:
             print_json(answer.tree)
         return answer.code
-    combinations = sweep(options.overrides, options.config_dir)
+    words, _ = through(options.overrides)
+    combinations = sweep(words, options.config_dir)
+    folders = {word for words in combinations for word in words if word.lstrip("+").startswith("output_dir=")}
+    has_own_folder = len(folders) == len(combinations)
     trees, codes = [], []
     for number, words in enumerate(combinations, start=1):
         shown = without_secrets(words)
         if not options.json:
             print(f"# job {number} of {len(combinations)}: {' '.join(shown)}", flush=True)
-        answer = _caught(one, Namespace(**{**vars(options), "overrides": words, "number": number}))
+        of_job = {"overrides": words, "number": number, "has_own_folder": has_own_folder}
+        answer = _caught(one, Namespace(**{**vars(options), **of_job}))
         tree = answer.tree if isinstance(answer.tree, dict) else {"result": answer.tree}
         trees.append({"number": number, "overrides": shown, **tree})
         codes.append(answer.code)
@@ -110,7 +115,11 @@ def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str
         elif name == "hydra/sweeper" and value == "basic":
             continue
         elif name.startswith("hydra.launcher.") and name.removeprefix("hydra.launcher.") in _SETTINGS:
-            rest.append(_SETTINGS[name.removeprefix("hydra.launcher.")].format(value))
+            form = _SETTINGS[name.removeprefix("hydra.launcher.")]
+            if _is_many(value):
+                mistakes.append(_one_value(name, word, form, value))
+            else:
+                rest.append(form.format(value))
         elif name.startswith(("hydra/", "hydra.")):
             mistakes.append(_no_meaning(name, word))
         else:
@@ -123,6 +132,21 @@ def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str
     if mistakes:
         raise ComposeError(mistakes)
     return rest, launcher
+
+
+def _is_many(value: str) -> bool:
+    """Tell whether a value is a sweep, or text that sbatch would read as a list."""
+    quoted = len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]
+    return not quoted and any(sign in value for sign in ",()")
+
+
+def _one_value(name: str, word: str, form: str, value: str) -> Mistake:
+    field, _, text = form.partition("=")
+    parts = [text.format(part.strip()) for part in value.split(",")] if "(" not in value else ["…", "…"]
+    works = [f"{field}={','.join(parts)} (a job for each)"]
+    if is_text(field) and text == "{}":
+        works.append(f"{name}='{value}' (one text)")
+    return Mistake(what=f"{name} takes one value", where=word, works=tuple(works))
 
 
 def _no_meaning(name: str, word: str) -> Mistake:

@@ -67,7 +67,7 @@ def _wrong(options: argparse.Namespace) -> str | None:
 
 
 def _search(job: Job, options: argparse.Namespace) -> int:
-    from launcher.search.begin import CannotSearch, begin
+    from launcher.search.begin import CannotSearch, begin, varied
     from launcher.search.search import Found
     from launcher.search.state import OtherSearch, digest, load
 
@@ -86,6 +86,8 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         return 1
     except BadTable as error:
         return _refuse(options, [_unusable(mistake) for mistake in error.mistakes], job)
+    if not options.json:
+        print_findings(varied(job), job)
     done, found = before or (0, Found())
     progress = _Progress(len(search.layouts), quiet=options.json)
     progress.state = (Path(options.resume), mark) if options.resume else None
@@ -126,6 +128,7 @@ def _unusable(mistake: str) -> Finding:
 
 def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table | None") -> int:
     from launcher.report.strategy import write_strategy, write_text
+    from launcher.search.begin import varied
     from launcher.search.ranking import ranking_screen, ranking_tree
     from launcher.search.screen import as_tree, csv_text, screen, write_pareto
 
@@ -135,7 +138,8 @@ def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table |
     profiles = search_profile.emit(job, found, options)
     if options.json:
         extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
-        print_json(as_tree(job, found) | extra)
+        findings = [finding.as_tree() for finding in varied(job)]
+        print_json(as_tree(job, found) | extra | {"findings": findings})
     if options.csv:
         write_text(Path(options.csv), csv_text(job, found))
     values = search_profile.best_values(found, ranked)

@@ -1,5 +1,6 @@
 """Compose a job: Hydra merges files and overrides, then the tree is typed and the model's config.json is read."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ from launcher.compose.overrides import FileOption, Override, check_names, for_hy
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.resolve import resolve
 from launcher.job import Job, Origin, Problem, build
+from launcher.job.secret import without_secrets
 
 # How Hydra's parser begins the messages that name its own rules instead of the user's mistake.
 _GRAMMAR = ("LexerNoViableAlt", "no viable alternative", "mismatched input", "extraneous input")
+# How Hydra says that one value was expected; its words name a group or field as it was handed over.
+_SWEEP = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '\+*(?P<key>[^=']+)=")
+_TWICE = re.compile(r"Multiple values for (?P<key>[\w/]+)\.")
 
 
 def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
@@ -73,6 +78,8 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
         tree = _plain(config)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ComposeError([_hydra_mistake(error, overrides)]) from None
+    except (RecursionError, ValueError, KeyError, TypeError) as error:
+        raise ComposeError([_unread(error, overrides)]) from None
     return tree, list(_files(choices, places, aliases))
 
 
@@ -133,10 +140,45 @@ def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
     return Mistake(what=f"{problem.path} {problem.message}", where=origin.where if origin else "", works=problem.works)
 
 
+def _unread(error: Exception, overrides: list[Override]) -> Mistake:
+    """Say what PyYAML and OmegaConf only fail over: an alias that goes round, a tag that its value does not fit."""
+    circular = isinstance(error, RecursionError)
+    what = "an alias stands inside of what it names" if circular else first_line(error)
+    where = next((each.value for each in overrides if each.value and looks_like_file(each.value)), "")
+    works = () if circular else ("values without tags (!!…)",)
+    return Mistake(what=f"a file cannot be read as YAML: {what}", where=where, works=works)
+
+
+def _several(text: str, overrides: list[Override]) -> Mistake | None:
+    """Say in the user's words that several values stand where one was expected; None for other messages."""
+    twice = _TWICE.match(text)
+    if twice is not None:
+        key = twice["key"]
+        given = tuple(override.raw for override in overrides if override.key == key)
+        return Mistake(what=f"{key} is given {len(given)} times; a job takes one", where=" ".join(given), works=given)
+    sweep = _SWEEP.match(text)
+    guilty = [override for override in overrides if sweep is not None and override.key == sweep["key"]]
+    if not guilty:
+        return None
+    key, value = guilty[-1].key, guilty[-1].value or ""
+    works = ["-m, one job for each value (check, dry-run, estimate, run)"]
+    if key.startswith("backend.args.") and "(" not in value:
+        works.append(f"{key}=[{value}], a list")
+    elif not value.startswith(("choice(", "range(", "glob(", "interval(")):
+        first = value.split(",")[0].strip()
+        works.append(f"{guilty[-1].sign}{key}={first}")
+    typed = without_secrets([guilty[-1].raw])[0]
+    works = works if typed == guilty[-1].raw else works[:1]
+    return Mistake(what=f"{typed} stands for several values, and one job has one", works=tuple(works))
+
+
 def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     from yaml import MarkedYAMLError
 
     text = first_line(error)
+    several = _several(text, overrides)
+    if several is not None:
+        return several
     if any(sign in text for sign in _GRAMMAR):
         guilty = [override.raw for override in overrides if override.key and f"{override.key}=" in str(error)]
         works = ("key='quoted value'", "key=[a,b]")

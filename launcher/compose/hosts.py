@@ -14,12 +14,14 @@ _HOST = re.compile(r"(?:[\w.-]+@)?\[?[A-Za-z0-9][\w.:%-]*\]?", re.ASCII)
 def with_hosts(job: Job) -> Job:
     """Return the job with the hosts of its host file; `cluster.nodes` follows where nobody set it (`derive`).
 
+    Where ssh does not start the job, the file is not read.
+
     Raises:
         ComposeError: the file cannot be read, a host stands twice or is none, slots differ from the job's devices.
     """
     cluster = job.cluster
     mistakes: list[Mistake] = []
-    if cluster.host_file is not None and not cluster.hosts:
+    if cluster.executor == "ssh" and cluster.host_file is not None and not cluster.hosts:
         path = Path(cluster.host_file).expanduser()
         hosts = _read(path, job, mistakes)
         job = with_values(job, {"cluster.hosts": tuple(hosts)}, Origin(kind="derived", where=str(path)))

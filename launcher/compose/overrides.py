@@ -1,6 +1,8 @@
 """Command-line words: which choose a group's option, which set a field, which sweep; text fields are taken as typed."""
 
+import os
 import re
+import shlex
 import types
 import typing
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from launcher.compose.places import GROUPS, SECTION_GROUPS, WHOLE_JOB_GROUPS, Se
 from launcher.job import fields, suggest_field
 
 _WORD = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[\w/.@\-]+)(=(?P<value>.*))?$", re.DOTALL)
+_FILES = (".sh", ".bash", ".yaml", ".yml", ".json")
 _FREE = ("backend.args.", "backend.env.")
 
 
@@ -53,8 +56,7 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
     for word in words:
         match = _WORD.match(word)
         if match is None or (match["value"] is None and match["sign"] != "~"):
-            hint = ("-o FILE", "--help") if word.startswith("-") else (f"+recipe={word}", "section.field=value")
-            mistakes.append(Mistake(what=f"{word!r} is not of the form key=value", works=hint))
+            mistakes.append(_no_override(word))
             continue
         if match["sign"] == "~":
             works = (f"{match['key']}=null",)
@@ -62,6 +64,25 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
             continue
         overrides.append(Override(raw=word, sign=match["sign"] or "", key=match["key"], value=match["value"]))
     return overrides, mistakes
+
+
+def _no_override(word: str) -> Mistake:
+    """Say what a word without `=` may have been meant as: an option, a file, or a recipe's name."""
+    if word.startswith("-"):
+        return Mistake(what=f"{word!r} is not of the form key=value", works=("-o FILE", "--help"))
+    if os.path.isfile(word):
+        works = _imported(word)
+        if looks_like_yaml(word):
+            works = (f"+job={word}", *works)
+        return Mistake(what=f"{word} is a file, and an override (key=value) is expected", works=works)
+    if word.endswith(_FILES):
+        return Mistake(what=f"there is no file {word}")
+    return Mistake(what=f"{word!r} is not of the form key=value", works=(f"+recipe={word}", "section.field=value"))
+
+
+def _imported(file: str) -> tuple[str, ...]:
+    """Return how a script or another program's configuration becomes a job."""
+    return (f"launch import {shlex.quote(file)} -o job.yaml, then +job=job.yaml",)
 
 
 def check_names(overrides: list[Override], places: SearchPath) -> list[Mistake]:
@@ -91,6 +112,13 @@ def _is_field(key: str) -> bool:
 def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
     mistakes = []
     for option in _options(override):
+        if override.key in WHOLE_JOB_GROUPS and _is_script(option):
+            if os.path.isfile(os.path.expanduser(option)):
+                what = f"{option} is not a job in YAML"
+                mistakes.append(Mistake(what=what, where=override.raw, works=_imported(option)))
+            else:
+                mistakes.append(Mistake(what=f"there is no file {option}", where=override.raw))
+            continue
         if looks_like_file(option):
             if not Path(option).expanduser().is_file():
                 mistakes.append(Mistake(what=f"{option} does not exist", where=override.raw))
@@ -120,7 +148,17 @@ def merged_at(group: str) -> int:
 
 def looks_like_file(option: str) -> bool:
     """Tell whether a group's option is a path to a YAML file instead of a name."""
-    return option.endswith((".yaml", ".yml")) or "/" in option
+    return looks_like_yaml(option) or "/" in option
+
+
+def looks_like_yaml(name: str) -> bool:
+    """Tell whether a name is that of a YAML file."""
+    return name.endswith((".yaml", ".yml"))
+
+
+def _is_script(option: str) -> bool:
+    """Tell whether an option is a file that only `launch import` reads; JSON with a folder is YAML too."""
+    return option.endswith((".sh", ".bash")) or (option.endswith(".json") and "/" not in option)
 
 
 def for_hydra(overrides: list[Override], *, multirun: bool = False) -> tuple[list[str], list[FileOption]]:

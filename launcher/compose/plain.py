@@ -20,13 +20,17 @@ class _NotPlain(Exception):
     """Something that only Hydra knows how to read."""
 
 
+# What a file that Hydra must judge raises: its tags may name what its text is not, its aliases may go round.
+_UNREAD = (_NotPlain, yaml.YAMLError, OSError, ValueError, KeyError, RecursionError)
+
+
 def composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, Any], list[tuple[str, Path]]] | None:
     """Return the merged tree and the files it came from, as Hydra would; None where a word or file is not plain."""
     try:
         options = _options(overrides)
         values = [(override.key, _value(override)) for override in overrides if not override.is_group]
         return _merged(options, values, places)
-    except (_NotPlain, yaml.YAMLError, OSError, UnicodeDecodeError):
+    except _UNREAD:
         return None
 
 
@@ -34,7 +38,7 @@ def read(path: Path) -> dict[str, Any] | None:
     """Return a YAML file as OmegaConf would read it; None where it is not plain."""
     try:
         return _file(path)[1]
-    except (_NotPlain, yaml.YAMLError, OSError, UnicodeDecodeError):
+    except _UNREAD:
         return None
 
 
@@ -253,8 +257,10 @@ def _made() -> Any:
 
     class Loader(base):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            names = [key.value for key, _ in node.value]
-            if len(set(names)) != len(names):
+            if not isinstance(node, yaml.MappingNode):
+                raise _NotPlain
+            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            if len(set(names)) != len(node.value):
                 raise _NotPlain
             return super().construct_mapping(node, deep=deep)
 

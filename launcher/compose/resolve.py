@@ -13,7 +13,7 @@ from launcher.compose.hosts import with_hosts
 from launcher.compose.lines import shown
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
-from launcher.job.secret import HIDDEN, by_reference, is_secret, is_secret_argument
+from launcher.job.secret import HIDDEN, by_reference, is_secret, is_secret_argument, without_secrets
 from launcher.models import determined_fields
 
 # Fields that hold paths of this machine's file system.
@@ -65,6 +65,9 @@ def _without_secrets(job: Job) -> Job:
     """Replace secrets of `backend` by references to the environment, so that no plan, file or screen shows them."""
     env, args = dict(job.backend.env), dict(job.backend.args)
     origins = dict(job.origins)
+    for path, origin in job.origins.items():
+        if origin.kind == "override" and path.startswith("backend"):
+            origins[path] = dataclasses.replace(origin, where=without_secrets([origin.where])[0])
     for name in env:
         if is_secret(name):
             env[name] = f"${{{name}}}"

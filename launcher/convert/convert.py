@@ -20,7 +20,7 @@ from launcher.convert.containers.transfer import OpenFiles, allocated
 from launcher.convert.containers.workplace import Workplace
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
-from launcher.convert.fp8 import check_source, originals, quantisable, quantise, with_scales
+from launcher.convert.fp8 import check_source, originals, quantise, stated, to_quantise, with_scales
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.move import fill, in_parallel
@@ -126,20 +126,24 @@ def prepare(asked: Conversion) -> Prepared:
         ConvertError: the source does not fit its config.json, or cannot be written as asked; every problem at once.
         ContainerError: a file is damaged, unsafe or of an unknown kind.
     """
-    _refuse_overlap(asked)
+    refuse_overlap(asked.out, asked.source, asked.donor)
     with _without_collector():
         return _prepared(asked)
 
 
-def _refuse_overlap(asked: Conversion) -> None:
-    """Refuse a target that is, holds or lies in what is read: replacing it would take the source away."""
-    out = asked.out.resolve()
-    for what, folder in (("the checkpoint that is read", asked.source), ("--model", asked.donor)):
+def refuse_overlap(out: Path, source: Path, donor: Path | None) -> None:
+    """Refuse a target that is, holds or lies in what is read: replacing it would take the source away.
+
+    Raises:
+        ConvertError: it is, holds or lies in `source` or `donor`.
+    """
+    target = out.resolve()
+    for what, folder in (("the checkpoint that is read", source), ("--model", donor)):
         if folder is None:
             continue
         other = folder.resolve()
-        if out == other or out in other.parents or other in out.parents:
-            raise ConvertError(f"--out {asked.out} and {what} ({folder}) overlap; works: another folder beside it")
+        if target == other or target in other.parents or other in target.parents:
+            raise ConvertError(f"--out {out} and {what} ({folder}) overlap; works: another folder beside it")
 
 
 @contextmanager
@@ -182,8 +186,10 @@ def _quantised(
     if asked.target_format.name != "hf":
         raise ConvertError(f"--fp8: {asked.target_format.title} cannot hold FP8 weights; works: mcore-to-hf")
     held = asked.donor is not None and any(asked.donor.glob("*.safetensors"))
-    known = originals(logical, safetensors.read(asked.donor).slots) if held and asked.donor else {}
-    names = frozenset(known) or quantisable(logical)
+    config, known = stated(asked.donor), {}
+    if held and asked.donor:
+        known = dict(originals(logical, logical_model(asked.model), safetensors.read(asked.donor).slots))
+    names = to_quantise(logical, known, config)
     return known, frozenset(name for name in names if dtypes[name] != "F8_E4M3")
 
 

@@ -3,13 +3,15 @@
 A weight is stored as E4M3 words and one float32 scale for each 128 x 128 block: value = word * scale, scale = the
 block's largest value / 448 (DeepSeek-V3 inference/kernel.py weight_dequant, act_quant; the `quantization_config` of its
 config.json). Megatron-core's checkpoints cannot hold them: its loader asks for full precision (megatron-core 0.16.1
-dist_checkpointing/serialization.py, force_all_tensors_to_non_fp8), and so do the legacy ones and MindFormers'.
+dist_checkpointing/serialization.py, force_all_tensors_to_non_fp8), and so do the legacy ones and some stacks' own.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from launcher.convert.boxes import whole
@@ -34,6 +36,8 @@ CONFIG: Final = {
     "weight_block_size": [BLOCK, BLOCK],
 }
 """`quantization_config` of DeepSeek-V3's own config.json."""
+# The family whose layers in FP8 are known without a release that has them so.
+_FAMILY: Final = "deepseek_v3"
 # Elements quantised at a time, on each thread.
 _BAND: Final = 1 << 20
 # Linear layers that DeepSeek-V3 publishes in bf16: whom a token goes to, and the projection of its MTP layer.
@@ -78,20 +82,78 @@ def quantisable(logical: Logical) -> frozenset[str]:
     )
 
 
-def originals(logical: Logical, slots: Sequence[Slot]) -> Mapping[str, Content]:
-    """Return weights of another checkpoint of the model that are stored in FP8, by name; nothing if it has none."""
+def stated(donor: Path | None) -> Mapping[str, Any] | None:
+    """Return the `quantization_config` of a folder's config.json; None where there is none.
+
+    Raises:
+        ConvertError: it says something else than FP8 with a scale for each 128 x 128 block.
+    """
+    file = donor / "config.json" if donor is not None else None
+    tree = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
+    found: Mapping[str, Any] | None = tree.get("quantization_config")
+    for key in ("quant_method", "weight_block_size") if found is not None else ():
+        value = found.get(key) if found is not None else None
+        if value != CONFIG[key]:
+            raise ConvertError(
+                f"--fp8: {file}: quantization_config.{key} is {value!r}, and what would be written has {CONFIG[key]!r};"
+                " works: --model, a folder whose config.json says so, or has no quantization_config"
+            )
+    return found
+
+
+def to_quantise(logical: Logical, known: Mapping[str, Content], config: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the weights to store in FP8: those that a release of the model has so, or DeepSeek-V3's.
+
+    Args:
+        logical: the model.
+        known: weights that a release has in FP8.
+        config: its `quantization_config`.
+
+    Raises:
+        ConvertError: nothing says which layers of this family are to be in FP8.
+    """
+    family = logical.model.model_type
+    if family != _FAMILY and not (known and config):
+        raise ConvertError(
+            f"--fp8: which layers are stored in FP8 is known of {_FAMILY} only, not of {family}; works: --model, the"
+            " model's own release in FP8 (its weights, and config.json with quantization_config)"
+        )
+    left = tuple((config or {}).get("modules_to_not_convert") or ())
+    return frozenset(known) or frozenset(
+        name for name in quantisable(logical) if not any(module in name for module in left)
+    )
+
+
+def quantisation(logical: Logical, quantised: frozenset[str]) -> dict[str, Any]:
+    """Return the `quantization_config` of a model: DeepSeek-V3's, and which of its linear layers are not in FP8."""
+    plain = sorted(name.removesuffix(".weight") for name in quantisable(logical) - quantised)
+    return {**CONFIG, **({"modules_to_not_convert": plain} if plain else {})}
+
+
+def originals(logical: Logical, whole_model: Logical, slots: Sequence[Slot]) -> Mapping[str, Content]:
+    """Return weights of another checkpoint of the model that are stored in FP8, by name; nothing if it has none.
+
+    Args:
+        logical: the model that is converted; it may lack layers of the other one (MTP).
+        whole_model: the other one, as its config.json says.
+        slots: tensors of the other one.
+
+    Raises:
+        ConvertError: it has weights in FP8, and is not the checkpoint that its config.json says.
+    """
     from launcher.convert.layouts.huggingface import huggingface_read
 
     if not any(slot.name.endswith(SCALE) for slot in slots):
         return {}
     try:
-        _, stored = huggingface_read(logical, slots)
-    except ConvertError:
-        return {}
+        _, stored = huggingface_read(whole_model, slots)
+    except ConvertError as error:
+        why = "--fp8: --model has weights in FP8, but cannot be read; works: a folder without weights, or a whole model"
+        raise ConvertError([why, *error.problems]) from None
     return {
         content.boxes[0].logical: content
         for content in stored.contents
-        if content.scale is not None and len(content.boxes) == 1
+        if content.scale is not None and len(content.boxes) == 1 and content.boxes[0].logical in logical.tensors
     }
 
 
@@ -200,7 +262,10 @@ def _blocks(shape: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def quantised_block(numbers: Any) -> tuple[Any, Any]:
-    """Return (E4M3 words, float32 scales) of a matrix: each 128 x 128 block by its largest value; zeros by 1."""
+    """Return (E4M3 words, float32 scales) of a matrix: each 128 x 128 block by its largest value; zeros by 1.
+
+    A block with a number that is none, or infinite, has such a scale, and words without meaning.
+    """
     import numpy as np
 
     rows, columns = numbers.shape
@@ -209,10 +274,11 @@ def quantised_block(numbers: Any) -> tuple[Any, Any]:
     padded[:rows, :columns] = numbers
     cut = padded.reshape(whole_rows // BLOCK, BLOCK, whole_columns // BLOCK, BLOCK)
     largest = np.abs(cut).max(axis=(1, 3))
-    scales = np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1))
+    scales = np.where(largest == 0, np.float32(1), largest / np.float32(LARGEST))
     # A block of numbers so small that its scale is none: its values are zero to FP8.
-    scales = np.where(scales > 0, scales, np.float32(1)).astype(np.float32)
-    cut /= scales[:, None, :, None]
+    scales = np.where(scales == 0, np.float32(1), scales).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        cut /= scales[:, None, :, None]
     return np.ascontiguousarray(e4m3(padded)[:rows, :columns]), scales
 
 

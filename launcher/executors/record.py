@@ -4,7 +4,6 @@ import dataclasses
 import getpass
 import json
 import os
-import re
 import socket
 import time
 from collections.abc import Mapping
@@ -15,9 +14,8 @@ from typing import Any
 from launcher.executors.processes import Process, identified
 from launcher.executors.render import Place
 from launcher.plan import LaunchPlan
+from launcher.plan.pods import without_secrets
 
-# Values of words whose name ends so are not kept.
-_SECRET = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|PASSWD)$", re.IGNORECASE)
 RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
 
 
@@ -92,7 +90,7 @@ def record_of(plan: LaunchPlan, place: Place, command: tuple[str, ...]) -> Recor
         nodes=len(plan.nodes),
         devices_per_node=plan.start.devices_per_node,
         what=plan.what,
-        command=tuple(_without_secret(word) for word in command),
+        command=tuple(without_secrets(command)),
         iteration_line=plan.watch.iteration_line,
         rank_log=plan.watch.rank_log,
         checkpoints=plan.watch.checkpoints and os.path.join(place.launch_dir, plan.watch.checkpoints),
@@ -155,11 +153,6 @@ def read_exits(folder: Path) -> list[Exit]:
 def now() -> str:
     """Return the time, in UTC."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def _without_secret(word: str) -> str:
-    name, equals, _ = word.partition("=")
-    return f"{name}=…" if equals and _SECRET.search(name) else word
 
 
 def _user() -> str:

@@ -1,5 +1,6 @@
 """A sweep's job array through submitit, for those who keep their sweeps there; each task runs a rendered job.sbatch."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from importlib import import_module
@@ -32,6 +33,12 @@ def check(plans: Sequence[LaunchPlan]) -> None:
     short = [word for word in plans[0].start.batch_options if not word.startswith("--")]
     if short:
         raise CannotStart(f"submitit takes long options only, and cluster.sbatch_options has {' '.join(short)}")
+    clusters = _clusters(plans[0])
+    if "," in clusters or clusters == "all":
+        raise CannotStart(
+            f"submitit does not say which of the clusters {clusters} took the jobs: name one, or leave out "
+            "hydra/launcher=…"
+        )
     if find_spec("submitit") is None:
         raise CannotStart(
             "submitit is not installed: pip install 'launch-llm[sweep]', or leave out hydra/launcher=…: "
@@ -57,7 +64,14 @@ def submit(runs: Sequence[tuple[LaunchPlan, Place]]) -> list[Submitted]:
         shutil.rmtree(folder, ignore_errors=True)
         said = " · ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise CannotStart(f"submitit does not submit the sweep: {said or type(error).__name__}") from None
-    return [Submitted(handle={"job": str(job.job_id)}) for job in jobs]
+    cluster = {"cluster": clusters} if (clusters := _clusters(plan)) else {}
+    return [Submitted(handle={"job": str(job.job_id), **cluster}) for job in jobs]
+
+
+def _clusters(plan: LaunchPlan) -> str:
+    """Return which of a site's clusters sbatch asks; "": this machine's own. Source: sbatch(1), --clusters."""
+    asked = [word.partition("=")[2] for word in plan.start.batch_options if word.startswith("--clusters=")]
+    return asked[-1] if asked else os.environ.get("SBATCH_CLUSTERS", os.environ.get("SLURM_CLUSTERS", ""))
 
 
 def command(place: Place) -> list[str]:

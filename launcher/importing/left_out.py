@@ -1,7 +1,7 @@
 """An argument that another backend does not have: what it does, why, what comes nearest, and what is lost without."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +11,7 @@ from launcher.job.derive import with_values
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Argument
 from launcher.translate.engine import active_rows, nest, write_row
-from launcher.translate.own import EFFECTS, MODEL, NOTHING, SPEED, TRAINING, Own, Owns
+from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING, Own, Owns
 
 DEFAULT = "it is its own default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
@@ -151,7 +151,7 @@ def _plain(value: Value) -> Value:
 
 
 def _harmless(said: Missing, why: str) -> Missing:
-    return _replaced(said, effect=NOTHING, why=why, without="nothing is needed")
+    return replace(said, effect=NOTHING, why=why, without="nothing is needed")
 
 
 def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
@@ -159,11 +159,13 @@ def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
     for template in row.instead:
         override = template.replace("{value}", text_of(said.value))
         path, _, value = override.partition("=")
+        # A word of the user's in capitals is a value; one of the table's stands for the user's.
+        blank = template.partition("=")[2].strip("[]").replace("/", "").isupper()
         if "{value}" in template and path in fields() and text_of(value_at(way.job, path)) == value:
             return _harmless(said, f"{override} says it already")
-        if expressible(way, override):
+        if expressible(way, override, blank=blank):
             works.append(override)
-    return _replaced(said, effect=row.effect, works=tuple(works[:2]), without=row.consequence)
+    return replace(said, effect=row.effect, works=tuple(works[:2]), without=row.consequence)
 
 
 def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
@@ -179,7 +181,7 @@ def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
         does=_doc(paths),
         effect=TRAINING if trains else SPEED,
         why=reason,
-        works=near or tuple(f"{path}=VALUE" for path in paths[:1] if expressible(way, f"{path}=VALUE")),
+        works=near or tuple(f"{path}=VALUE" for path in paths[:1] if expressible(way, f"{path}=VALUE", blank=True)),
         without="training goes on without it" if trains else "steps may take longer",
         fields=paths,
     )
@@ -197,17 +199,15 @@ def _doc(paths: tuple[str, ...]) -> str:
     return f"sets {paths[0]}" if paths else "is an argument of its own"
 
 
-def _replaced(said: Missing, **changes: Any) -> Missing:
-    import dataclasses
+def expressible(way: Way, override: str, *, blank: bool = False) -> bool:
+    """Tell whether the target can express an override.
 
-    return dataclasses.replace(said, **changes)
-
-
-def expressible(way: Way, override: str) -> bool:
-    """Tell whether the target can express an override; its value may be a word in capitals for one of the user's."""
+    Args:
+        blank: its value only stands for one that the user fills in.
+    """
     path, _, text = override.partition("=")
     if path.startswith("backend.args."):
-        return _takes(way, path.removeprefix("backend.args."), text)
+        return _takes(way, path.removeprefix("backend.args."), text, blank=blank)
     if path not in fields():
         return False
     if path in _OF_MODEL_FILES:
@@ -217,7 +217,6 @@ def expressible(way: Way, override: str) -> bool:
     table = way.target.table(way.version)
     if path in table.irrelevant:
         return False
-    blank = text.strip("[]").replace("/", "").isupper()
     value = None if blank else _value(path, text)
     if value is None and not blank:
         return False
@@ -235,13 +234,18 @@ def expressible(way: Way, override: str) -> bool:
     return all(finding is None or path not in finding.fields for finding in found)
 
 
-def _takes(way: Way, name: str, text: str) -> bool:
+def _takes(way: Way, name: str, text: str, *, blank: bool) -> bool:
     """Tell whether the target has an argument of that name that takes a value."""
     import yaml
 
-    catalogue = way.target.catalogue(way.version)
     argument = spelled(way.target, way.version, name)
-    return argument is not None and (text.isupper() or catalogue.check(argument.name, yaml.safe_load(text)) is None)
+    if argument is None or blank:
+        return argument is not None
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return False
+    return way.target.catalogue(way.version).check(argument.name, value) is None
 
 
 def spelled(backend: Backend, version: str, name: str) -> Argument | None:
@@ -270,8 +274,3 @@ def text_of(value: Value) -> str:
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
     return str(value)
-
-
-def effect_in_words(effect: str) -> str:
-    """Return what leaving an argument out changes, for people."""
-    return EFFECTS[effect]

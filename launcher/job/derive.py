@@ -68,10 +68,10 @@ def output_dir(job: Job) -> str:
 def derive(job: Job) -> Job:
     """Return the job with everything that follows from its other values, unless the user gave it.
 
-    `cluster.nodes` follows from the hosts, also over a recipe's if the user names hosts; `parallel.dp` from the world
-    size, `checkpoint.save` from the output folder, if a save interval asks for it.
+    `cluster.nodes` follows from the hosts of ssh, also over a recipe's if the user names hosts; `parallel.dp` from the
+    world size, `checkpoint.save` from the output folder, if a save interval asks for it.
     """
-    if job.cluster.hosts and _hosts_count(job):
+    if job.cluster.hosts and job.cluster.executor == "ssh" and _hosts_count(job):
         cluster = dataclasses.replace(job.cluster, nodes=len(job.cluster.hosts))
         job = dataclasses.replace(job, cluster=cluster, origins={**job.origins, "cluster.nodes": _DERIVED})
     if _is_open(job, "parallel.dp", job.parallel.dp):

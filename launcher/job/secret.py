@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
-# Variables whose names end so and that hold words of a vocabulary (ms-swift's reranker).
+# Variables whose names end so and that hold words of a vocabulary (of a reranker).
 _WORDS = frozenset({"GENERATIVE_RERANKER_POSITIVE_TOKEN", "GENERATIVE_RERANKER_NEGATIVE_TOKEN"})
 # Native arguments by the last part of their names. Others that end so are words of a tokenizer (pad_token), names of
 # columns (teacher_tag_key) or numbers.
@@ -39,6 +39,9 @@ _ARGUMENTS = frozenset(
     }
 )
 _OVERRIDE = re.compile(r"(\+*backend\.(env|args)\.([^=]+)=)(.+)", re.DOTALL)
+# Mappings, also in a list or one of several, and not a reference to a variable.
+_MAPPING = re.compile(r"(\+*backend(?:\.(?:env|args))?=).*(?<!\$)\{.*", re.DOTALL)
+_KEYS = re.compile(r"([\w.-]+)['\"]?\s*:")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 HIDDEN = "…"
 
@@ -81,13 +84,20 @@ def by_reference(name: str, value: Any) -> Any:
 
 
 def without_secrets(words: Iterable[str]) -> list[str]:
-    """Return the words of a command line with the values of secrets hidden."""
+    """Return the words of a command line with the values of secrets hidden, and mappings that may hold one."""
     return [_hidden(word) for word in words]
 
 
 def _hidden(word: str) -> str:
+    whole = _MAPPING.fullmatch(word)
+    if whole is not None:
+        return f"{whole[1]}{HIDDEN}"
     found = _OVERRIDE.fullmatch(word)
     if found is None:
         return word
-    secret = is_secret(found[3]) if found[2] == "env" else is_secret_argument(found[3])
+    if found[2] == "env":
+        secret = is_secret(found[3])
+    else:
+        keys = _KEYS.findall(found[4]) if "{" in found[4] else ()
+        secret = any(map(is_secret_argument, (found[3], *keys)))
     return f"{found[1]}{HIDDEN}" if secret else word

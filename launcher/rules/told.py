@@ -178,5 +178,11 @@ for _id, _severity, _doc, _works in (
         "not searched.",
         "set the field that the finding names",
     ),
+    (
+        "SEARCH-VARIES",
+        "warning",
+        "The command line sets a value that launch search varies: the candidates need not have it.",
+        "search.fix=[AXIS] keeps the value; search.axes=[AXIS] says that it is meant to vary",
+    ),
 ):
     tell(_id, _severity, _doc, _works)

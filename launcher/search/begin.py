@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from launcher.balance.from_job import UNEVEN
 from launcher.job import Job, with_values
+from launcher.job.machine import SEARCH_AXES
 from launcher.pipeline import variants_of
-from launcher.rules.finding import Finding
+from launcher.rules.finding import Finding, Fix
 from launcher.rules.variants import Variants
 from launcher.search.legal import Law
 from launcher.search.points import nothing_recomputed
@@ -82,6 +83,42 @@ def _mended(judges: Sequence[Variants]) -> None:
     for judge in judges:
         if judge.leaves_an_error(searched):
             raise CannotSearch([error for error in judge.errors({}) if searched.isdisjoint(error.fields)])
+
+
+def varied(job: Job) -> list[Finding]:
+    """Return a warning where the command line sets what the search varies: such values are not kept.
+
+    Values of a recipe are where a search starts, and an axis that `search.axes` names is meant to vary.
+    """
+    from launcher.search.space import FIELDS
+
+    paths = {
+        **{axis: (path,) for axis, path in FIELDS.items()},
+        "recompute": tuple(nothing_recomputed()),
+        "stages": tuple(UNEVEN),
+    }
+    searched = axes_of(job) - set(job.search.axes)
+    set_by_hand = {
+        axis: [path for path in paths[axis] if job.origin(path).kind == "override"]
+        for axis in SEARCH_AXES
+        if axis in searched
+    }
+    lost = {axis: own for axis, own in set_by_hand.items() if own}
+    if not lost:
+        return []
+    fields = tuple(path for own in lost.values() for path in own)
+    fix = f"search.fix=[{','.join((*job.search.fix, *lost))}]"
+    message = f"the search varies {', '.join(fields)}, whatever the command line sets there"
+    return [
+        Finding(
+            rule="SEARCH-VARIES",
+            severity="warning",
+            message=message,
+            fields=fields,
+            fixes=(Fix(overrides=(fix,)),),
+            source="launch search",
+        )
+    ]
 
 
 def _lacks(path: str, text: str) -> Finding:

@@ -197,3 +197,10 @@ def test_measured_ratios_replace_only_what_is_given() -> None:
     again = with_ratios(problem, recompute=0.25).kinds[1]
     assert [mode.backward for mode in again.modes] == [4, 4.5]
     assert with_ratios(problem, head=2.0, backward=1.5).fixed_of(1) == Fixed(forward=4, backward=6)
+
+
+def test_fewer_micro_batches_than_stages_are_balanced(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["+recipe=qwen3_8b", "backend=megatron", "hardware=h100_80g", "parallel.pp=4", "batch.global_batch_size=4"]
+    tree = answer_of(capsys, *words)
+    (layers,) = tree["layers"]  # type: ignore[misc]
+    assert (len(layers), sum(layers)) == (4, 36)

@@ -168,7 +168,7 @@ def small_problems(draw: st.DrawFn) -> Problem:
     return Problem(
         stages=stages,
         chunks=chunks,
-        micro_batches=draw(st.integers(stages, 2 * stages + 1)),
+        micro_batches=draw(st.integers(1, 2 * stages + 1)),
         kinds=kinds,
         limits=tuple(draw(limit) for _ in range(stages)),
         fixed={stages * chunks - 1: Fixed(forward=draw(times), backward=draw(times), keeps=1.0)},
@@ -253,7 +253,7 @@ def test_infeasible_names_the_stage_and_what_it_lacks() -> None:
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"micro_batches": 3}, "at least 4 micro-batches"),
+        ({"micro_batches": 0}, "micro-batches must be at least 1"),
         ({"limits": (1.0,)}, "1 memory limits for 4 stages"),
         ({"stages": 0}, "stages must be at least 1"),
         ({"chunks": 8}, "cannot fill 32 chunks"),
@@ -269,6 +269,20 @@ def test_a_first_chunk_with_the_embedding_alone_is_used_where_allowed() -> None:
     heavy = replace(problem, fixed={0: Fixed(forward=5, backward=5)})
     assert balance(heavy).split.layers()[0] >= 1
     assert balance(replace(heavy, may_be_empty=frozenset({0}))).split.layers()[0] == 0
+
+
+@pytest.mark.parametrize(("stages", "chunks", "micro_batches"), [(4, 1, 2), (8, 1, 1), (4, 2, 3)])
+def test_fewer_micro_batches_than_stages_all_run_in_the_only_round(
+    stages: int, chunks: int, micro_batches: int
+) -> None:
+    problem = _dense(stages, chunks, micro_batches, 16, limit=1e6)
+    steps = schedule(stages, chunks, micro_batches)
+    assert len(steps.chunk_of) == 2 * stages * chunks * micro_batches
+    found = balance(problem, gap=1e-6)
+    forward, backward = found.split.durations(problem)
+    assert found.time == pytest.approx(simulate(problem, steps, [*forward, *backward]))
+    # Each micro-batch passes 16 layers of 1 + 2; those after the first wait at most for the largest stage.
+    assert found.time >= 16 * 3
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 4])

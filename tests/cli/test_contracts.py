@@ -134,3 +134,20 @@ def test_args_lists_the_catalogue(launch: Launch):
     assert {a["name"] for a in done.json["arguments"]} >= {"tensor-model-parallel-size"}
     assert launch("args", "none").code == 2
     assert launch("args", "megatron_lm", "--backend-version", "9").code == 2
+
+
+# Name: overrides, what keeps the file that starts the job from being written.
+UNWRITTEN = {
+    "no hosts": ((), "no hosts are named: add cluster.hosts="),
+    "too few hosts": (("cluster.nodes=4", "cluster.hosts=[n1,n2]"), "the job has 4 nodes and cluster.hosts names 2"),
+}
+
+
+@pytest.mark.parametrize("case", UNWRITTEN.values(), ids=UNWRITTEN.keys())
+def test_what_cannot_be_submitted_yet_is_said_in_one_line(launch: Launch, case):
+    words, said = case
+    done = launch("dry-run", "+recipe=qwen3_8b", "backend=megatron", "cluster=ssh", "--format", "submit", *words)
+    assert done.code == 1, done
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""

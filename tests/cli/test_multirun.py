@@ -38,6 +38,15 @@ def test_estimate_answers_for_every_combination(launch: Launch):
     assert times[0] != times[1]
 
 
+def test_a_sweep_for_submitit_is_shown_before_it_is_submitted(launch: Launch):
+    words = ("-m", *JOB, "hydra/launcher=submitit_slurm", "hydra.launcher.partition=big", "parallel.tp=1,2")
+    done = launch("dry-run", *words, "--json")
+    assert done.code == 0, done
+    assert [row["overrides"][2:] for row in done.json] == [
+        ["cluster.partition=big", f"parallel.tp={size}", "cluster=slurm"] for size in (1, 2)
+    ]
+
+
 # words, exit code, what is said
 REFUSED = {
     "one file for many": (("check", "-m", *JOB, "parallel.tp=1,2", "--fix", "-o", "x.yaml"), "fixes of one job"),
@@ -45,6 +54,12 @@ REFUSED = {
     "another launcher": (("run", "-m", *JOB, "hydra/launcher=joblib"), "hydra/launcher=submitit_slurm"),
     "waiting for an array": (("run", "-m", *JOB, "hydra/launcher=submitit_slurm", "--wait"), "launch logs ID -f"),
     "another sweeper": (("run", "-m", *JOB, "hydra/sweeper=optuna"), "launch search"),
+    "many values of a setting": (
+        ("dry-run", "-m", *JOB, "hydra.launcher.mem_gb=4,8"),
+        "cluster.memory=4G,8G (a job for each)",
+    ),
+    "a range of a setting": (("check", "-m", *JOB, "hydra.launcher.nodes=range(1,3)"), "takes one value"),
+    "a list in a setting": (("check", "-m", *JOB, "hydra.launcher.exclude=a,b"), "hydra.launcher.exclude='a,b'"),
     "a folder of Hydra's": (("run", "-m", *JOB, "hydra.sweep.dir=x"), "output_dir=…"),
 }
 
@@ -55,3 +70,19 @@ def test_what_means_nothing_for_many_jobs_is_refused(launch: Launch, case):
     done = launch(*words)
     assert done.code == 2, done
     assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("swept", "folders"),
+    [
+        (["seed=1,2"], ["launch_output/tiny_qwen3", "launch_output/tiny_qwen3-2"]),
+        (["seed=1,2", "output_dir=o"], ["o/1", "o/2"]),
+        (["output_dir=o1,o2"], ["o1", "o2"]),
+    ],
+    ids=["none given", "one for all", "one each"],
+)
+def test_jobs_of_a_sweep_are_shown_in_folders_of_their_own(launch: Launch, swept: list[str], folders: list[str]):
+    words = ["+recipe=tiny_qwen3", "backend=megatron", "checkpoint.save_interval=5", *swept]
+    jobs = [each["job"] for each in launch("dry-run", "-m", *words, "--json").json]
+    assert [job["output_dir"] for job in jobs] == folders
+    assert [job["checkpoint"]["save"] for job in jobs] == [f"{folder}/checkpoints" for folder in folders]

@@ -59,6 +59,21 @@ def test_a_native_argument_that_is_a_secret_is_a_reference(launch: Launch):
     assert "${HUB_TOKEN}" in done.out
 
 
+MAPPINGS = {
+    "variables": f"++backend.env={{HF_TOKEN:{VALUE},HF_HOME:/x}}",
+    "arguments": f"backend.args={{hub_token:{VALUE}}}",
+    "arguments in an argument": f"++backend.args.model_kwargs={{a:1,token:{VALUE}}}",
+}
+
+
+@pytest.mark.parametrize("word", MAPPINGS.values(), ids=MAPPINGS)
+def test_a_mapping_shows_it_neither(launch: Launch, word: str):
+    for more in (("-m",), ("-m", "--json"), ("--json",), ()):
+        done = launch("dry-run", "backend=megatron", *JOB, word, *more)
+        assert done.out, done
+        assert VALUE not in done.out + done.err, more
+
+
 def test_no_file_of_a_run_holds_it(launch: Launch, tmp_path: Path):
     pytest.importorskip("megatron.core")
     secret = {"WANDB_API_KEY": VALUE, "HF_TOKEN": VALUE}

@@ -209,6 +209,8 @@ HOSTS = {
     "a recipe's count gives way": (["+recipe=tiny_qwen3", "cluster=ssh", "cluster.hosts=[a,b]"], 2),
     "what the user says stays": (["+recipe=tiny_qwen3", "cluster=ssh", "cluster.hosts=[a,b]", "cluster.nodes=1"], 1),
     "no hosts": (["+recipe=qwen3_moe", "cluster=slurm"], 2),
+    "hosts that only ssh reads": (["+recipe=tiny_qwen3", "cluster=slurm", "cluster.hosts=[a,b]"], 1),
+    "their file is not read": (["+recipe=tiny_qwen3", "cluster=slurm", "cluster.host_file=/none/hosts"], 1),
 }
 
 
@@ -216,3 +218,61 @@ HOSTS = {
 def test_as_many_nodes_as_hosts(case):
     words, nodes = case
     assert derive(compose(words)).cluster.nodes == nodes
+
+
+QWEN = ("+recipe=qwen3_8b", "backend=megatron")
+# Name: words, what is said, what would work.
+SEVERAL = {
+    "a field": ((*QWEN, "parallel.tp=1,2"), "parallel.tp=1,2 stands for several values", ("-m, ", "parallel.tp=1")),
+    "a choice": ((*QWEN, "parallel.tp=choice(1,2)"), "parallel.tp=choice(1,2) stands for", ("-m, ",)),
+    "a list": ((*QWEN, "backend.args.x=1,2"), "backend.args.x=1,2 stands for", ("-m, ", "backend.args.x=[1,2]")),
+    "a group": (("+recipe=qwen3_8b", "backend=megatron,mindspeed"), "backend=megatron,mindspeed", ("-m, ", "backend=")),
+    "two recipes": (
+        (*QWEN, "+recipe=tiny_qwen3"),
+        "recipe is given 2 times; a job takes one",
+        ("+recipe=qwen3_8b", "+recipe=tiny_qwen3"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL.values(), ids=SEVERAL.keys())
+def test_several_values_where_a_job_has_one_are_shown_as_typed(case):
+    words, what, works = case
+    with pytest.raises(ComposeError) as caught:
+        compose(words)
+    (mistake,) = caught.value.mistakes
+    assert mistake.what.startswith(what)
+    assert len(mistake.works) == len(works)
+    assert all(said.startswith(start) for said, start in zip(mistake.works, works, strict=True))
+
+
+def test_several_values_of_a_secret_are_not_shown():
+    with pytest.raises(ComposeError) as caught:
+        compose([*QWEN, "backend.args.wandb_api_key=abc,def"])
+    assert "abc" not in str(caught.value.mistakes)
+
+
+# Name: word, what is said, what would work first.
+FILES = {
+    "a script": ("ms.sh", "ms.sh is a file", "launch import ms.sh -o job.yaml, then +job=job.yaml"),
+    "a script as a job": ("+job=ms.sh", "ms.sh is not a job", "launch import ms.sh -o job.yaml, then +job=job.yaml"),
+    "a script with its folder": ("+job=./ms.sh", "./ms.sh is not a job", "launch import ./ms.sh -o job.yaml, then"),
+    "a YAML file": ("job.yaml", "job.yaml is a file", "+job=job.yaml"),
+    "a missing script": ("none.sh", "there is no file none.sh", None),
+    "a missing YAML file": ("none.yaml", "there is no file none.yaml", None),
+    "a missing script as a job": ("+job=none.sh", "there is no file none.sh", None),
+    "a recipe": ("qwen3_8b", "'qwen3_8b' is not of the form", "+recipe=qwen3_8b"),
+}
+
+
+@pytest.mark.parametrize("case", FILES.values(), ids=FILES.keys())
+def test_a_file_where_an_override_is_expected_is_pointed_to_its_command(case, tmp_path, monkeypatch):
+    word, what, works = case
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ms.sh").write_text("torchrun pretrain.py\n")
+    (tmp_path / "job.yaml").write_text("parallel: {tp: 1}\n")
+    with pytest.raises(ComposeError) as caught:
+        compose([word, "parallel.tp=3"])
+    (mistake,) = caught.value.mistakes
+    assert mistake.what.startswith(what)
+    assert mistake.works[0].startswith(works) if works else not mistake.works

@@ -122,6 +122,13 @@ FILES = {
     "the same key twice": ("a: 1\na: 2\n", False),
     "a list": ("- 1\n", False),
     "numbers as keys": ("1: a\n", False),
+    "a list as a key": ("? [a, b]\n: 1\n", False),
+    "a mapping as a key": ("a:\n  ? {b: 1}\n  : 2\n", False),
+    "an alias in itself": ("a: &x [*x]\n", False),
+    "a mapping in itself": ("a: &x\n  b: *x\n", False),
+    "a tag of another kind": ("a: !!map [1]\n", False),
+    "a tag that does not fit": ("a: !!bool perhaps\n", False),
+    "no such day": ("a: !!timestamp 2001-99-99\n", False),
     "bytes": ("a: !!binary aGk=\n", False),
 }
 
@@ -136,6 +143,22 @@ def test_a_file_is_read_as_omegaconf_reads_it(text: str, is_plain: bool, tmp_pat
     assert (read is not None) is is_plain
     if read is not None:
         assert read == OmegaConf.to_container(OmegaConf.load(file))
+
+
+NOT_READ = {
+    "a list as a key": ("? [a, b]\n: 1\n", "unhashable key"),
+    "an alias in itself": ("name: &x [*x]\n", "an alias stands inside of what it names"),
+    "a tag that does not fit": ("seed: !!bool perhaps\n", "perhaps"),
+}
+
+
+@pytest.mark.parametrize(("text", "says"), NOT_READ.values(), ids=NOT_READ)
+def test_a_file_that_nobody_can_read_is_a_mistake(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(ComposeError, match=says) as refused:
+        compose([f"+recipe={file}"])
+    assert refused.value.mistakes[0].where.startswith(str(file))
 
 
 def test_no_field_needs_hydra_for_its_default() -> None:

@@ -51,6 +51,12 @@ def published(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("fp8") / "hf", arrays, {**config, "quantization_config": block})
 
 
+def _arrays(folder: Path) -> dict[str, Any]:
+    kinds = {"BF16": np.uint16, "F32": np.float32, "F8_E4M3": np.uint8}
+    found = tensors(folder).items()
+    return {name: np.frombuffer(data, kinds[dtype]).reshape(shape) for name, (dtype, shape, data) in found}
+
+
 def _all(folder: Path) -> dict[str, Any]:
     return tensors(folder)
 
@@ -104,17 +110,54 @@ def test_refused_where_nothing_could_load_it(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_block_with_no_number_has_no_scale(number: float) -> None:
+    values: Any = np.ones((256, 130), np.float32)
+    values[3, 5] = number
+    _, scales = quantised_block(values)
+    assert np.isfinite(scales).tolist() == [[False, True], [True, True]]
+
+
+@pytest.mark.parametrize("word", [0x7FC0, 0x7F80, 0xFF80], ids=["nan", "infinity", "-infinity"])
+def test_no_number_is_refused(word: int, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In FP8 it would be 448 times the scale."""
+    name = "model.layers.0.mlp.gate_proj.weight"
+    arrays = _arrays(wide)
+    arrays[name] = arrays[name].copy()
+    arrays[name][130, 5] = word
+    broken = write(tmp_path / "broken", arrays, (wide / "config.json").read_text())
+    words = ["--format", "hf", "--fp8", "blockwise"]
+    assert launch("reshard", "--checkpoint", broken, "--out", tmp_path / "out", *words) == 1
+    assert f"{name}: not a number or infinite in rows" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def _through(published: Path, folder: Path) -> Path:
     core = folder / "core"
     assert launch("hf-to-mcore", "--model", published, "--out", core, "--dtype", "bf16", "--format", "torch_dist") == 0
     return core
 
 
-def test_what_was_not_trained_comes_back_to_the_byte(published: Path, tmp_path: Path) -> None:
-    core, back = _through(published, tmp_path), tmp_path / "back"
-    words = ["--fp8", "blockwise", "--model", published]
+@pytest.fixture(scope="module")
+def odd(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published model with scales that its bf16 values do not tell: to quantise these gives others."""
+    arrays = _arrays(published)
+    changed = {name: value * np.float32(1.37) for name, value in arrays.items() if name.endswith(SCALE)}
+    text = (published / "config.json").read_text()
+    return write(tmp_path_factory.mktemp("odd") / "hf", {**arrays, **changed}, text)
+
+
+def test_scales_that_values_do_not_tell_are_not_found_without_the_original(odd: Path, tmp_path: Path) -> None:
+    core, back = _through(odd, tmp_path), tmp_path / "back"
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, "--fp8", "blockwise") == 0
+    assert _all(back) != _all(odd)
+
+
+def test_what_was_not_trained_comes_back_to_the_byte(odd: Path, tmp_path: Path) -> None:
+    core, back = _through(odd, tmp_path), tmp_path / "back"
+    words = ["--fp8", "blockwise", "--model", odd]
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
-    assert _all(back) == _all(published)
+    assert _all(back) == _all(odd)
     assert json.loads((back / "config.json").read_text())["quantization_config"]["fmt"] == "e4m3"
 
 
@@ -184,13 +227,111 @@ def test_only_hugging_face_targets(wide: Path, tmp_path: Path, capsys: pytest.Ca
 def test_layers_that_the_original_has_in_bf16_stay_so(wide: Path, tmp_path: Path) -> None:
     """`--model` says which layers are in FP8: here one only."""
     name = "model.layers.1.self_attn.o_proj.weight"
-    kinds = {"BF16": np.uint16, "F32": np.float32}
-    arrays = {
-        key: np.frombuffer(data, kinds[dtype]).reshape(shape) for key, (dtype, shape, data) in tensors(wide).items()
-    }
+    arrays = _arrays(wide)
     arrays[name], arrays[name + SCALE] = quantised_block(decode(arrays[name], "BF16"))
     original = write(tmp_path / "original", arrays, (wide / "config.json").read_text())
     core, back = _through(original, tmp_path), tmp_path / "back"
     words = ["--fp8", "blockwise", "--model", original]
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
     assert _all(back) == _all(original)
+    left = json.loads((back / "config.json").read_text())["quantization_config"]["modules_to_not_convert"]
+    assert "model.layers.1.self_attn.kv_b_proj" in left
+    assert name.removesuffix(".weight") not in left
+
+
+def _with_mtp(published: Path, folder: Path) -> Path:
+    """The published model with an MTP layer, half of it in FP8."""
+    from launcher.convert.logical import logical_model
+    from launcher.convert.model import model_in
+
+    config = {**json.loads((published / "config.json").read_text()), "num_nextn_predict_layers": 1}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    logical = logical_model(model_in(folder))
+    arrays = _arrays(published)
+    for name, shape in logical.tensors.items():
+        if name not in arrays:
+            arrays[name] = np.full(shape, 0x3C00, np.uint16 if "correction_bias" not in name else np.float32)
+            if "experts" in name:
+                arrays[name], arrays[name + SCALE] = quantised_block(decode(arrays[name], "BF16"))
+    for name, copy in logical.copies.items():
+        if copy.written:
+            arrays[name] = arrays[copy.of]
+    return write(folder, arrays, config)
+
+
+def test_an_original_with_mtp_layers_that_the_checkpoint_lacks(odd: Path, tmp_path: Path) -> None:
+    core, back, original = _through(odd, tmp_path), tmp_path / "back", _with_mtp(odd, tmp_path / "mtp")
+    words = ["--fp8", "blockwise", "--model", original]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", back, *words) == 0
+    assert _all(back) == _all(odd)
+
+
+def test_an_original_that_cannot_be_read_is_no_original(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays = _arrays(published)
+    del arrays["model.layers.1.self_attn.o_proj.weight"], arrays["model.layers.1.self_attn.o_proj.weight" + SCALE]
+    part = write(tmp_path / "part", arrays, (published / "config.json").read_text())
+    core = _through(published, tmp_path)
+    words = ["--fp8", "blockwise", "--model", part]
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", tmp_path / "back", *words) == 1
+    said = capsys.readouterr().err
+    assert "--model has weights in FP8, but cannot be read; works: a folder without weights" in said
+    assert "model.layers.1.self_attn.o_proj.weight" in said
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"quant_method": "awq", "bits": 4}, "quantization_config.quant_method is 'awq'"),
+        ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "weight_block_size is [64, 64]"),
+        ({"quant_method": "fp8"}, "weight_block_size is None"),
+    ],
+    ids=["awq", "block size", "no blocks"],
+)
+def test_a_config_that_says_something_else(
+    config: dict[str, Any], said: str, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = {**json.loads((wide / "config.json").read_text()), "quantization_config": config}
+    donor = tmp_path / "donor"
+    donor.mkdir()
+    (donor / "config.json").write_text(json.dumps(tree))
+    words = ["--format", "hf", "--fp8", "blockwise", "--model", donor, "--out", tmp_path / "out"]
+    assert launch("reshard", "--checkpoint", wide, *words) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_layers_that_a_config_leaves_alone_stay_so(wide: Path, published: Path, tmp_path: Path) -> None:
+    tree = json.loads((published / "config.json").read_text())
+    tree["quantization_config"]["modules_to_not_convert"] = ["model.layers.0.mlp"]
+    donor, out = tmp_path / "donor", tmp_path / "out"
+    donor.mkdir()
+    (donor / "config.json").write_text(json.dumps(tree))
+    words = ["--format", "hf", "--fp8", "blockwise", "--model", donor, "--out", out]
+    assert launch("reshard", "--checkpoint", wide, *words) == 0
+    found = tensors(out)
+    assert found["model.layers.0.mlp.up_proj.weight"][0] == "BF16"
+    assert found["model.layers.1.self_attn.o_proj.weight"][0] == "F8_E4M3"
+    assert json.loads((out / "config.json").read_text())["quantization_config"] == tree["quantization_config"]
+
+
+def test_other_families_need_a_release_in_fp8(model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With one, and its config.json, they come back like DeepSeek-V3."""
+    plain = model("qwen3_moe")
+    words = ["--format", "hf", "--fp8", "blockwise", "--out", tmp_path / "out"]
+    assert launch("reshard", "--checkpoint", plain, *words) == 1
+    assert "is known of deepseek_v3 only, not of qwen3_moe; works: --model, the" in capsys.readouterr().err
+    kinds = {"F32": np.float32}
+    arrays: dict[str, Any] = {
+        name: np.frombuffer(data, kinds[dtype]).reshape(shape) for name, (dtype, shape, data) in tensors(plain).items()
+    }
+    name = "model.layers.1.self_attn.o_proj.weight"
+    arrays[name], arrays[name + SCALE] = quantised_block(arrays[name])
+    said = {"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]}
+    tree = {**json.loads((plain / "config.json").read_text()), "quantization_config": said}
+    release = write(tmp_path / "release", arrays, tree)
+    full = tmp_path / "full"
+    assert launch("reshard", "--checkpoint", release, "--format", "hf", "--dtype", "fp32", "--out", full) == 0
+    assert launch("reshard", "--checkpoint", full, *words, "--model", release) == 0
+    assert _all(tmp_path / "out") == _all(release)

@@ -318,3 +318,81 @@ def _without_arguments(core: Path) -> None:
     tree = torch.load(file, weights_only=False)
     del tree["args"]
     torch.save(tree, file)
+
+
+def _uneven(model: Path, folder: Path, **changes: Any) -> Path:
+    """An adapter that a training stack can have only rewritten."""
+    return write_adapter(folder, adapter_arrays(_only(model, "q_proj", "v_proj"), shared=False), **changes)
+
+
+@pytest.mark.parametrize("words", [[], ["--dry-run"]], ids=["written", "dry run"])
+def test_rewriting_leaves_all_folders_of_others_alone(words: list[str], model: Zoo, tmp_path: Path) -> None:
+    folder = model("llama")
+    adapter = _uneven(folder, tmp_path / "core.rewritten")
+    before = {file.name: file.read_bytes() for file in adapter.iterdir()}
+    assert _there(folder, adapter, tmp_path / "core", "--rewrite", *words) == 0
+    assert {file.name: file.read_bytes() for file in adapter.iterdir()} == before
+    expected = ["core.rewritten"] if words else ["core", "core.rewritten"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == expected
+
+
+def test_a_rewritten_adapter_does_not_replace_the_one_that_is_read(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model("llama")
+    adapter = _uneven(folder, tmp_path / "adapter")
+    assert _there(folder, adapter, adapter, "--rewrite", "--overwrite") == 1
+    assert "overlap; works: another folder beside it" in capsys.readouterr().err
+    assert (adapter / "adapter_config.json").is_file()
+
+
+def test_numbers_that_would_become_too_small_are_not_rounded(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy as np
+
+    folder = model("llama")
+    random = adapter_arrays(_only(folder, "o_proj", "v_proj"))
+    arrays = {name: (np.rint(value * 256) / 256).astype(np.float16) for name, value in random.items()}
+    changes = {"alpha_pattern": {"o_proj": 32}}
+    fits = write_adapter(tmp_path / "fits", arrays, **changes)
+    assert _there(folder, fits, tmp_path / "core", "--rewrite", "--dry-run") == 0
+    name = next(name for name in arrays if "layers.2" in name and name.endswith("v_proj.lora_B.weight"))
+    arrays[name][3, 1] = 3e-7
+    adapter = write_adapter(tmp_path / "adapter", arrays, **changes)
+    assert _there(folder, adapter, tmp_path / "core", "--rewrite") == 1
+    assert "model.layers.2.self_attn.v_proj.lora_B.weight: numbers so small that F16" in capsys.readouterr().err
+    assert not (tmp_path / "core").exists()
+
+
+def test_options_that_an_adapter_cannot_have_are_refused(
+    model: Zoo, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = model("llama")
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
+    core, out = tmp_path / "core", tmp_path / "out"
+    assert _there(folder, adapter, out, "--format", "nonsense") == 1
+    assert "--format nonsense: " in capsys.readouterr().err
+    assert _there(folder, adapter, core) == 0
+    assert launch("mcore-to-hf", "--checkpoint", core, "--out", out, "--fp8", "blockwise") == 1
+    assert "only models are stored in FP8; works: without --fp8" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as wrong:
+        launch("hf-to-mcore", "--model", folder, "--out", out, "--rewrite")
+    assert wrong.value.code == 2
+    assert "--adapter DIR is missing" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_without_a_backend_an_adapter_stays_with_its_training_stack(model: Zoo, tmp_path: Path) -> None:
+    from launcher.convert.lora.formats import adapter_in
+
+    folder = model("llama")
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
+    for backend in ("megatron", "mindspeed"):
+        core, again = tmp_path / backend, tmp_path / f"{backend} again"
+        assert _there(folder, adapter, core, "--backend", backend) == 0
+        assert launch("reshard", "--checkpoint", core, "--out", again) == 0
+        before, after = adapter_in(core), adapter_in(again)
+        assert before is not None
+        assert after is not None
+        assert after.name == before.name

@@ -1,10 +1,12 @@
 """A sweep through submitit: the plan's own options of sbatch and no others; what it cannot take is refused."""
 
+from pathlib import Path
+
 import pytest
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.render import Place
-from launcher.executors.submitit import check, command, parameters
+from launcher.executors.submitit import check, command, parameters, submit
 from launcher.plan import LaunchPlan, NodePlan, Start
 
 
@@ -40,6 +42,8 @@ def test_a_task_runs_the_rendered_script_into_the_run_s_own_log():
 REFUSED = {
     "no queue": ([plan(executor="local")], "cluster=slurm"),
     "different machines": ([plan("--nodes=1"), plan("--nodes=2")], "same machines"),
+    "one of many clusters": ([plan("--clusters=near,far")], "near,far"),
+    "any cluster": ([plan("--clusters=all")], "name one"),
     "short options": ([plan("-C", "fast")], "long options only"),
 }
 
@@ -49,3 +53,24 @@ def test_what_no_array_can_be_is_refused(case):
     plans, says = case
     with pytest.raises(CannotStart, match=says):
         check(plans)
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "cluster"),
+    [((), {}, None), (("--clusters=far",), {}, "far"), ((), {"SBATCH_CLUSTERS": "far"}, "far")],
+)
+def test_a_job_is_looked_for_on_the_cluster_that_took_it(options, environ, cluster, tmp_path: Path, monkeypatch):
+    pytest.importorskip("submitit")
+    for name, does in (("sbatch", "echo Submitted batch job 7 on cluster far"), ("srun", "true")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name in ("SBATCH_CLUSTERS", "SLURM_CLUSTERS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    runs = [(plan(*options), Place(id=f"tiny-{n}", folder=f"{tmp_path}/{n}", launch_dir="/")) for n in (1, 2)]
+    jobs = submit(runs)
+    assert [each.handle for each in jobs] == [
+        {"job": f"7_{n}", **({"cluster": cluster} if cluster else {})} for n in (0, 1)
+    ]

@@ -144,6 +144,15 @@ def test_what_the_mapping_refuses_is_told_once_with_reason_and_substitute(case: 
     assert [each for each in found.findings if each.rule == "MAP-UNSUPPORTED" and set(each.fields) & set(said.fields)]
 
 
+@pytest.mark.parametrize("word", ["HIGH", "*x", "2001-99-99", "'"])
+def test_a_word_of_the_user_s_is_no_substitute_where_it_does_not_fit(word: str) -> None:
+    """One in capitals is no placeholder, and one that is not YAML is no mistake of the program."""
+    found = ported(read_argv([*NPU[1].split(), "--enable-thinking", word], backend="mindspeed"), "megatron")
+    said = left_out(found, "enable-thinking")
+    assert said.works == ()
+    assert said.instead.startswith("none: ")
+
+
 def test_sequence_wise_balancing_is_said_by_the_field() -> None:
     more = MOE + " --moe-router-load-balancing-type none --seq-aux"
     for target in ("megatron", "megatron_lm", "mindformers"):

@@ -14,7 +14,7 @@ from launcher.api import compose
 from launcher.cli import main
 from launcher.estimate.estimate import estimate
 from launcher.pipeline import judge
-from launcher.search.begin import begin
+from launcher.search.begin import begin, varied
 from launcher.search.state import load, save
 from tests.conftest import ROOT
 
@@ -195,3 +195,32 @@ def test_a_balanced_job_can_be_searched_again(tmp_path: Path, capsys: pytest.Cap
     overrides = best["overrides"]
     assert isinstance(overrides, dict)
     assert overrides["recompute.layers_per_chunk"] == []
+
+
+# Name: overrides, the warning's fix; None: no warning.
+VARIED = {
+    "set by hand": (["parallel.tp=2"], "search.fix=[tp]"),
+    "several, and one that is fixed": (
+        ["parallel.tp=2", "search.fix=[cp]", "recompute.granularity=full"],
+        "search.fix=[cp,tp,recompute]",
+    ),
+    "kept": (["parallel.tp=2", "search.fix=[tp]"], None),
+    "meant to vary": (["parallel.tp=2", "search.axes=[tp,pp]"], None),
+    "another axis": (["parallel.tp=2", "search.axes=[pp]"], None),
+    "only the recipe's": ([], None),
+}
+
+
+@pytest.mark.parametrize("name", VARIED)
+def test_values_that_the_search_varies_are_named(name: str) -> None:
+    words, fix = VARIED[name]
+    findings = varied(compose([*SMALL, *words]))
+    assert [str(finding.fixes[0]) for finding in findings] == ([fix] if fix else [])
+
+
+def test_a_value_that_is_varied_is_a_warning_beside_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*SMALL, "search.fix=[pp,vpp,cp,recompute,stages]", "parallel.tp=3", "--top", "1"]
+    (finding,) = found_by(capsys, *words)["findings"]  # type: ignore[misc]
+    assert (finding["rule"], finding["severity"], finding["fields"]) == ("SEARCH-VARIES", "warning", ["parallel.tp"])
+    assert main(["search", *words]) == 0
+    assert "the search varies parallel.tp" in capsys.readouterr().err

@@ -27,7 +27,12 @@ STRATEGY: Final = "strategy"
 # The job's own word for where the strategies of a checkpoint are.
 ARGUMENT: Final = "src_strategy_path_or_dir"
 _RANK: Final = re.compile(r"rank_(\d+)")
-_STEP: Final = re.compile(r".*-(\d+)_(\d+)")
+_STEP: Final = re.compile(r"(?P<prefix>.*)-(?P<epoch>\d+)_(?P<step>\d+)")
+# A training that finds files of its name appends a number (mindspore train/callback/_checkpoint.py @2.7.0,
+# _chg_ckpt_file_name_if_same_exist).
+_AGAIN: Final = re.compile(r".*rank_\d+_(\d+)")
+# What stands for the step of a file whose name has none: before all others.
+_NO_STEP: Final = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,20 +105,55 @@ def _files(path: Path, folders: Mapping[int, Path]) -> tuple[dict[int, Path], tu
     last = max(step for found in steps.values() for step in found)
     lacking = [rank for rank, found in steps.items() if last not in found]
     if lacking:
-        raise Damaged(folders[lacking[0]], f"no file of epoch {last[0]} step {last[1]}, which other ranks have")
+        named = "*.safetensors" if last == _NO_STEP else f"file of epoch {last[0]} step {last[1]}"
+        raise Damaged(folders[lacking[0]], f"no {named}, which other ranks have")
+    notes = []
     several = max(len(found) for found in steps.values())
-    notes = (
-        (f"{several} steps are there; taken: the last one (epoch {last[0]}, step {last[1]})",) if several > 1 else ()
-    )
-    return {rank: found[last] for rank, found in steps.items()}, notes
+    if several > 1:
+        notes.append(f"{several} steps are there; taken: the last one (epoch {last[0]}, step {last[1]})")
+    starts = {rank: _starts(folders[rank], found[last]) for rank, found in steps.items()}
+    notes += _again(folders, starts, last)
+    return {rank: found[max(found)] for rank, found in starts.items()}, tuple(notes)
 
 
-def _steps(folder: Path) -> dict[tuple[int, int], Path]:
-    found = {}
+def _steps(folder: Path) -> dict[tuple[int, int], list[Path]]:
+    found: dict[tuple[int, int], list[Path]] = {}
     for file in sorted(folder.glob("*.safetensors")):
-        step = _STEP.fullmatch(file.stem)
-        found[(int(step.group(1)), int(step.group(2))) if step else (0, 0)] = file
+        name = _STEP.fullmatch(file.stem)
+        found.setdefault((int(name["epoch"]), int(name["step"])) if name else _NO_STEP, []).append(file)
     return found
+
+
+def _starts(folder: Path, files: Iterable[Path]) -> dict[int, Path]:
+    """The files of one step, by how often the training had been started before."""
+    found: dict[int, Path] = {}
+    for file in files:
+        name = _STEP.fullmatch(file.stem)
+        again = _AGAIN.fullmatch(name["prefix"]) if name else None
+        other = found.setdefault(int(again[1]) if again else 0, file)
+        if other is not file:
+            what = "of one step" if name else "without a step in their names"
+            raise Damaged(folder, f"several files {what} ({other.name}, {file.name}); works: one of them there")
+    return found
+
+
+def _again(folders: Mapping[int, Path], starts: Mapping[int, Mapping[int, Path]], step: tuple[int, int]) -> list[str]:
+    """What to say of ranks with several files of one step: a training that started again came there once more."""
+    rank = max(starts, key=lambda number: len(starts[number]))
+    several, taken = len(starts[rank]), max(starts[rank])
+    other = next((number for number, found in starts.items() if max(found) != taken), None)
+    if several == 1:
+        return []
+    if other is not None:
+        raise Damaged(
+            folders[other],
+            f"{starts[other][max(starts[other])].name} is of another start of the training than"
+            f" {starts[rank][taken].name} of rank {rank}; works: files of one start in all folders",
+        )
+    return [
+        f"{several} files are of epoch {step[0]}, step {step[1]}; taken: the last start's"
+        f" (such as {starts[rank][taken].name})"
+    ]
 
 
 def _part(rank: int, file: Path, slot: Slot, cut: Cut | None, strategy: Strategy | None) -> Part:

@@ -117,7 +117,7 @@ def read_strategy(files: list[Path]) -> Strategy:
         seen.add(data)
         try:
             entries = list(_json(json.loads(data)) if file.suffix == ".json" else _protobuf(data))
-        except (ValueError, KeyError, IndexError, TypeError, UnicodeDecodeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise Damaged(file, f"not a strategy file of MindSpore: {error}") from None
         for stage, name, cut in entries:
             found.setdefault((stage, name), cut)

@@ -15,8 +15,7 @@ from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
-from launcher.convert.fp8 import CONFIG as FP8_CONFIG
-from launcher.convert.fp8 import SCALE, scale_shape
+from launcher.convert.fp8 import SCALE, quantisation, scale_shape
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.huggingface import huggingface_read, huggingface_wanted
 from launcher.convert.logical import Logical
@@ -130,7 +129,8 @@ def _updated(tree: dict[str, Any], target: Target) -> bool:
         if named is not None and key in tree:
             tree[key] = named
     if target.fp8:
-        tree.setdefault("quantization_config", dict(FP8_CONFIG))
+        already = {name for name, dtype in target.dtypes.items() if dtype == "F8_E4M3"}
+        tree.setdefault("quantization_config", quantisation(target.logical, target.fp8 | already))
     elif "F8_E4M3" not in stored:
         tree.pop("quantization_config", None)
     return json.dumps(tree) != before

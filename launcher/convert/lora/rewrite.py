@@ -11,13 +11,14 @@ import json
 import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.casts import cast, decode, word
+from launcher.convert.casts import decode, encode, word
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import TensorSpec
@@ -55,7 +56,8 @@ def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, sha
     Args:
         folder: as PEFT wrote it.
         base: its model.
-        rewritten: where an equal one may be written for the time being; None: it is not asked for.
+        rewritten: beside what, in a new folder, an equal one may be written for the time being; None: it is not
+            asked for.
         shared: modules that the stack has in one layer.
 
     Raises:
@@ -71,11 +73,14 @@ def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, sha
     if rewritten is None:
         rank = max(_rank(found, group) for group in groups)
         raise ConvertError([*problems, f"works: --rewrite (an equal adapter of rank {rank}), or launch convert merge"])
+    rewritten.parent.mkdir(parents=True, exist_ok=True)
+    # A folder of its own: whatever lies at `rewritten` is the user's.
+    own = Path(tempfile.mkdtemp(prefix=f".{rewritten.name}.", dir=rewritten.parent))
     try:
-        _write(found, groups, rewritten)
-        yield rewritten
+        _write(found, groups, own)
+        yield own
     finally:
-        shutil.rmtree(rewritten, ignore_errors=True)
+        shutil.rmtree(own, ignore_errors=True)
 
 
 def _groups(found: Survey, shared: Shared) -> Iterator[_Group]:
@@ -109,8 +114,6 @@ def _write(found: Survey, groups: Sequence[_Group], folder: Path) -> None:
     rank = max(_rank(found, group) for group in groups)
     scale = max(found.scale(module) for module in found.modules)
     _refuse_rounding(found, scale)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
     (folder / CONFIG).write_text(json.dumps(_config(found, groups, rank, scale), indent=2) + "\n", encoding="utf-8")
     dtype = next(iter(found.factors.values())).slot.dtype
     specs = []
@@ -152,9 +155,8 @@ def _factors(
         if module in group.at:
             start = starts[group.at[module]]
             own = found.scales[module][0]
-            b[:, start : start + own] = _scaled(
-                _words(files, found, module + B, dtype), found.scale(module) / scale, dtype
-            )
+            words = _words(files, found, module + B, dtype)
+            b[:, start : start + own] = _scaled(words, found.scale(module) / scale, dtype, module)
         yield module + A, a
         yield module + B, b
 
@@ -166,13 +168,20 @@ def _words(files: OpenFiles, found: Survey, name: str, dtype: str) -> Any:
     return factor_words(files, held)
 
 
-def _scaled(words: Any, factor: float, dtype: str) -> Any:
+def _scaled(words: Any, factor: float, dtype: str, module: str) -> Any:
+    """A power of two less: exact, unless a number becomes smaller than its format can hold."""
     import numpy as np
 
     if factor == 1:
         return words
-    values = decode(np.ascontiguousarray(words), dtype) * np.float32(factor)
-    return cast(values.view(np.uint32), "F32", dtype)
+    values = decode(np.ascontiguousarray(words), dtype)
+    found = encode(values * np.float32(factor), dtype)
+    if not np.array_equal(decode(found, dtype) / np.float32(factor), values, equal_nan=True):
+        raise ConvertError(
+            f"{module}{B}: numbers so small that {dtype} cannot hold them times {factor:g}, so one alpha for all would"
+            " round; works: launch convert merge"
+        )
+    return found
 
 
 def _refuse_rounding(found: Survey, scale: float) -> None:
