@@ -20,6 +20,21 @@ from launcher.job.model import Model
 from launcher.translate.backend import UnknownBackend, backend_names
 
 
+# What a job and the weights converted for it must agree on.
+_SHAPE = (
+    "model_type",
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+    "num_experts",
+    "moe_intermediate_size",
+    "kv_lora_rank",
+)
+
+
 @contextmanager
 def request(options: argparse.Namespace) -> Iterator[Conversion]:
     """Give the conversion that the options of `hf-to-mcore`, `mcore-to-hf` or `reshard` ask for.
@@ -82,7 +97,17 @@ def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None
     if job is not None and job.model.hidden_size is not None and not any(map(has_config, folders)):
         return None, job.model
     donor = config_folder(folders)
-    return donor, model_in(donor)
+    model = model_in(donor)
+    other = [
+        name for name in _SHAPE if job is not None and getattr(job.model, name) not in (None, getattr(model, name))
+    ]
+    if job is not None and other:
+        told = ", ".join(f"{name} {getattr(job.model, name)} against {getattr(model, name)}" for name in other)
+        raise ConvertError(
+            f"the job's model is not that of {donor / 'config.json'}: {told}; works: the job of this model, or overrides "
+            "of the layout alone (parallel.tp=2 …)"
+        )
+    return donor, model
 
 
 def _own_format(backend: str | None) -> Format | None:

@@ -272,6 +272,16 @@ WRONG = {
     "no such backend": (("hf-to-mcore", "--model", "M", "--out", "x", "--backend", "other"), 1, "megatron"),
     "no such dtype": (("hf-to-mcore", "--model", "M", "--out", "x", "--dtype", "int4"), 1, "bf16"),
     "an override with a typing error": (("hf-to-mcore", "--model", "M", "--out", "x", "parallel.pt=2"), 2, "parallel."),
+    "another model's job": (
+        ("hf-to-mcore", "--model", "M", "--out", "x", "+recipe=qwen3_8b", "--dry-run"),
+        1,
+        "the job's model is not that of",
+    ),
+    "another number of layers": (
+        ("hf-to-mcore", "--model", "M", "--out", "x", "model.num_hidden_layers=77"),
+        1,
+        "num_hidden_layers 77 against",
+    ),
     "no checkpoint in it": (("mcore-to-hf", "--checkpoint", ".", "--out", "x"), 1, "no checkpoint there"),
 }
 
