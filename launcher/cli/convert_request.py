@@ -19,7 +19,6 @@ from launcher.job import Job
 from launcher.job.model import Model
 from launcher.translate.backend import UnknownBackend, backend_names
 
-
 # What a job and the weights converted for it must agree on.
 _SHAPE = (
     "model_type",
@@ -104,8 +103,8 @@ def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None
     if job is not None and other:
         told = ", ".join(f"{name} {getattr(job.model, name)} against {getattr(model, name)}" for name in other)
         raise ConvertError(
-            f"the job's model is not that of {donor / 'config.json'}: {told}; works: the job of this model, or overrides "
-            "of the layout alone (parallel.tp=2 …)"
+            f"the job's model is not that of {donor / 'config.json'}: {told}; works: the job of this model, or "
+            "overrides of the layout alone (parallel.tp=2 …)"
         )
     return donor, model
 
