@@ -32,7 +32,6 @@ CASES: Mapping[str, tuple[str, ...]] = {
 # Further cases: the words after `launch convert`, with {source} and {adapter} for the model and an adapter of it.
 MORE: Mapping[str, tuple[str, ...]] = {
     "merge of LoRA rank 16": ("merge", "--model", "{source}", "--adapter", "{adapter}"),
-    "fp8 blockwise": ("reshard", "--checkpoint", "{source}", "--format", "hf", "--fp8", "blockwise"),
 }
 _RANK = 16
 _COPY = "cp -r"
