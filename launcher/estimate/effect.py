@@ -14,12 +14,15 @@ _NAMES = frozenset({"hardware.name", "hardware.source", "hardware.measured", "es
 def without_effect(job: Job, quick: Callable[[Job], Estimate], said: tuple[str, ...]) -> tuple[str, ...]:
     """Return a note for every override without which the answer would be the same to the last figure.
 
+    Arguments passed through to a backend are not read at all, so each of them has one.
+
     Args:
         quick: estimates a sound job.
         said: notes of the answer; a field that one of them names needs no second one.
     """
     named = {note.partition(":")[0] for note in said}
-    notes, before = [], None
+    notes = [f"backend.args.{name}: {NO_EFFECT}" for name in job.backend.args]
+    before = None
     for path, origin in job.origins.items():
         if origin.kind != "override" or path in _NAMES or path in named or "." not in path:
             continue

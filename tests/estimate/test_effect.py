@@ -13,6 +13,7 @@ SILENT = {
     "FP8's peak without FP8": "hardware.fp8_tflops=10",
     "what is learned": "optimizer.lr=1e-3",
     "data": "data.split=99,1,0",
+    "an argument passed through": "backend.args.tensor_model_parallel_size=4",
 }
 
 
