@@ -12,8 +12,8 @@ from launcher.estimate import estimate_many as _estimate_many
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused
 from launcher.job import Job
+from launcher.job.finding import Finding
 from launcher.plan import LaunchPlan
-from launcher.rules.finding import Finding
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.native import NativeArgs
 
@@ -102,7 +102,7 @@ def import_argv(
     """Read a backend's own command line and return the job that it describes.
 
     Args:
-        argv: arguments of the entry point, or a whole command (`megatron sft …`, `torchrun … pretrain_gpt.py …`).
+        argv: arguments of the entry point, or a whole command with what starts it (`torchrun … SCRIPT …`).
         version: version that the arguments are for; None: the newest that takes most of them.
         env: environment of the command; NNODES, NPROC_PER_NODE and the like describe the cluster.
         world_size: number of devices, if the command does not say.

@@ -1,18 +1,20 @@
 """The one way through the house, up to the plan: job, rules, translation, rules again, launch plan."""
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.job import Job, Origin, with_values
+from launcher.job import Job, Origin, Value, with_values
+from launcher.job.finding import Finding, Fix
 from launcher.plan import LaunchPlan
 from launcher.rules.engine import load, ordered, run, without_echoes
-from launcher.rules.finding import Finding
 from launcher.rules.fixes import with_fixes
 from launcher.rules.native import facts_of
 from launcher.rules.variants import Variants
 from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.engine import Translation, translate
 from launcher.translate.native import NativeArgs
+from launcher.translate.unread import unread
 
 # The environment variable that a plan refers to where the weights' directory is not known yet.
 MODEL_PATH = "MODEL_PATH"
@@ -54,17 +56,26 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
         Refused: none is chosen, or it or its version is not known.
     """
     fields: tuple[str, ...] = ("backend.name",)
+    works = tuple(f"backend={name}" for name in backend_names())
     try:
         if job.backend.name is None:
-            raise UnknownBackend("no backend is chosen: add backend=" + "|".join(backend_names()))
+            raise UnknownBackend("no backend is chosen: add backend=NAME")
         backend = get_backend(job.backend.name)
         fields = ("backend.version",)
+        works = tuple(f"backend.version={version}" for version in backend.versions)
         return backend, backend.version(job.backend.version)
     except (UnknownBackend, UnknownVersion) as error:
         known = isinstance(error, UnknownVersion) or job.backend.name is None
         message = str(error) if known else f"no backend {job.backend.name!r}; installed: {', '.join(backend_names())}"
         raise Refused(
-            Finding(rule="REQ-BACKEND", severity="error", message=message, fields=fields, source="launch")
+            Finding(
+                rule="REQ-BACKEND",
+                severity="error",
+                message=message,
+                fields=fields,
+                fixes=tuple(Fix(overrides=(override,)) for override in works),
+                source="launch",
+            )
         ) from None
 
 
@@ -76,9 +87,12 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
     """
     backend, version = chosen_backend(job)
     load(backend.rules)
+    job, told = _arrived(job, backend, version, sound if fixes else None)
     translation, findings = _judged(job, backend, version)
     if fixes:
         findings = with_fixes(without_echoes(findings), lambda: variants_of(job))
+    named = {path for finding in findings for path in finding.fields}
+    findings = ordered([*findings, *told, *unread(job, backend, version, translation.native, named)])
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
 
@@ -91,9 +105,40 @@ def variants_of(job: Job) -> Variants:
     """
     backend, version = chosen_backend(job)
     load(backend.rules)
+    job, _ = _arrived(job, backend, version)
     # The reference stands before any value changes: it would be put into each variant otherwise.
     job = _with_data_reference(job)
     return Variants(job, backend, version, lambda changed: _prepared(changed, backend, version)[0])
+
+
+def sound(job: Job) -> Callable[[Mapping[str, Value]], bool]:
+    """Return what tells whether a job's backend reads other values, without an error that it has not with its own."""
+    variants, (backend, version) = variants_of(job), chosen_backend(job)
+    before = {(error.rule, error.fields) for error in variants.errors({})}
+
+    def passes(values: Mapping[str, Value]) -> bool:
+        if any((error.rule, error.fields) not in before for error in variants.errors(values)):
+            return False
+        changed = _prepared(with_values(job, values), backend, version)[0]
+        native = translate(changed, backend, version).native
+        return not any({*values} & {*each.fields} for each in unread(changed, backend, version, native, set()))
+
+    return passes
+
+
+def _arrived(
+    job: Job,
+    backend: Backend,
+    version: str,
+    sound: Callable[[Job], Callable[[Mapping[str, Value]], bool]] | None = None,
+) -> tuple[Job, Sequence[Finding]]:
+    """Carry over what an imported job was written for another backend with; tell what cannot be."""
+    if job.imported.backend is None and job.imported.args is None:
+        return job, ()
+    from launcher.transfer.carry import arrive
+
+    arrival = arrive(job, backend, version, sound)
+    return arrival.job, arrival.findings
 
 
 def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Finding]]:

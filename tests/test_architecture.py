@@ -14,12 +14,13 @@ ARROWS = {
     "models": {"job"},
     "compose": {"job", "models"},
     "plan": {"job"},
-    "report": {"job", "rules"},
+    "report": {"job"},
     "rules": {"job", "translate"},
-    "translate": {"job", "plan", "rules"},
+    "translate": {"job", "plan"},
     "executors": {"plan"},
     "observe": {"executors", "plan"},
-    "pipeline": {"job", "plan", "rules", "translate"},
+    "pipeline": {"job", "plan", "rules", "transfer", "translate"},
+    "transfer": {"job", "translate"},
     "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
     "balance": {"estimate", "job", "pipeline", "rules", "translate"},
     "search": {"balance", "estimate", "job", "pipeline", "plan", "report", "rules", "runtime"},
@@ -29,7 +30,7 @@ ARROWS = {
 }
 BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")
 # Examples in help texts and the sources of facts may name a backend; code may not decide by it.
-FREE = ("cli", "job", "rehearse", "importing", "estimate")
+FREE = ("job", "rehearse", "importing", "estimate")
 
 
 def modules(room: str) -> list[Path]:

@@ -2,7 +2,16 @@
 
 from functools import cache
 
-from backends.megatron import mapping_details, mapping_gaps, mapping_parallel, mapping_surroundings, mapping_training
+from backends.megatron import (
+    mapping_details,
+    mapping_gaps,
+    mapping_layout,
+    mapping_parallel,
+    mapping_services,
+    mapping_surroundings,
+    mapping_training,
+    mapping_variants,
+)
 from backends.megatron.mapping_extra import argument_row, key_row
 from backends.megatron.mapping_model import model_rows, rope_scaling_row
 from backends.megatron.mapping_rows import FOUR
@@ -27,6 +36,8 @@ def _rows(version: str) -> tuple[Row, ...]:
         *model_rows(version),
         *_architecture_rows(version),
         *mapping_details.model_rows(),
+        mapping_variants.initialization(),
+        *mapping_variants.rows(),
         *mapping_training.lora_rows(),
         *mapping_parallel.parallel_rows(),
         *mapping_parallel.recompute_rows(),
@@ -45,6 +56,8 @@ def _rows(version: str) -> tuple[Row, ...]:
         *mapping_surroundings.checkpoint_rows(version),
         *mapping_surroundings.logging_rows(),
         *mapping_details.other_rows(),
+        *mapping_services.rows(),
+        *mapping_layout.other_rows(),
     )
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping_rows import FOUR, THREE, one_of, only
 from launcher.job import Job, Value, value_at
-from launcher.job.training import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN, MUON_MOMENTUM
+from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
+from launcher.job.training import MUON_MOMENTUM
 from launcher.translate.counted import in_steps
 from launcher.translate.rows import Gap, NativeView, Row, computed, mapped, same
 from launcher.translate.versions import in_range
@@ -181,7 +182,7 @@ _GAPS: tuple[tuple[str, Gap, str | None, str | None], ...] = (
     ("precision.loss_scale_hysteresis", _told(_NONE, 2), None, None),
     ("model.rotary_interleaved", Gap(why=_BY_CONFIG, neutral=(False,)), None, "3.5.99"),
     ("model.rotary_interleaved", Gap(why=_BY_CONFIG, neutral=(False,)), FOUR, None),
-    ("model.norm_zero_centered", Gap(why=_BY_CONFIG, neutral=(False,)), None, None),
+    ("model.norm_zero_centered", Gap(why=_BY_CONFIG, neutral=(False,)), None, "4.2.99"),
     ("model.post_norm_residual", Gap(why=_BY_CONFIG, neutral=(False,)), None, None),
     ("model.init_per_replica", Gap(why="replicas start alike in 3.x", neutral=(False,)), None, THREE),
     ("moe.force_load_balancing", Gap(why="the router decides", neutral=(False,)), None, None),

@@ -6,6 +6,10 @@ from dataclasses import dataclass, field
 from backends.megatron.mapping_model import is_random, overridden
 from backends.megatron.mapping_rows import THREE, mapping_of, may_be_moe
 from backends.megatron.mapping_shape import SHAPES, as_keys, as_megatron, expert_places, layer_pattern, take_keys
+from backends.megatron.mapping_variants import KEYS as VARIANTS
+from backends.megatron.mapping_variants import LIST_KEYS, PROBS, TEXT_KEYS
+from backends.megatron.mapping_variants import as_keys as variant_keys
+from backends.megatron.mapping_variants import take_keys as take_variants
 from launcher.job import Job, Value, value_at
 from launcher.translate.rows import NativeView, Row, Unsupported
 from launcher.translate.versions import in_range
@@ -121,14 +125,14 @@ def key_row(version: str) -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         values = {**as_keys(job, version), **_entries(KEYS, job), **_layers(job, version), **_vocabulary(job, version)}
-        values |= _window(job)
+        values |= {**variant_keys(job), **_window(job)}
         if job.offload.activation_layers:
             values |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.offload.activation_layers}
         if values:
             yield flag, _with_passed(values, job, flag)
 
     def take(given: dict[str, Value]) -> dict[str, Value]:
-        found = take_keys(given) | _take(KEYS, given)
+        found = take_keys(given) | take_variants(given) | _take(KEYS, given)
         places = expert_places(given.get("moe_layer_freq"), found.get("model.num_hidden_layers"))
         if places is not None and {"model.num_experts", "model.num_hidden_layers"} <= set(found):
             del given["moe_layer_freq"]
@@ -151,6 +155,8 @@ def key_row(version: str) -> Row:
         "tokenizer.padded_vocab_size",
         "tokenizer.make_vocab_size_divisible_by",
         "offload.activation_layers",
+        *(f"model.{name}" for name in (*VARIANTS, *TEXT_KEYS, *LIST_KEYS)),
+        PROBS,
     )
     return Row(
         fields=("model.overridden", *_paths(KEYS), *(f"model.{shape.field}" for shape in SHAPES), *others),

@@ -1,9 +1,9 @@
 """What a version of Megatron-SWIFT cannot express, and the fields that do not concern it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from backends.megatron import mapping_details
+from backends.megatron import mapping_details, mapping_layout, mapping_services, mapping_variants
 from backends.megatron.mapping_extra import padded_vocabulary
 from backends.megatron.mapping_model import BRIDGED, overridden
 from backends.megatron.mapping_rows import FOUR, THREE, only
@@ -22,6 +22,11 @@ class _Missing:
     until: str | None = None
 
 
+def _scales(job: Job) -> bool:
+    """Tell whether the loss is scaled: in fp16 only."""
+    return job.precision.dtype == "fp16"
+
+
 def _missing(
     path: str,
     why: str,
@@ -31,8 +36,9 @@ def _missing(
     warning: bool = False,
     since: str | None = None,
     until: str | None = None,
+    matters: Callable[[Job], bool] | None = None,
 ) -> _Missing:
-    gap = Gap(why=why, neutral=neutral, works=works, severity="warning" if warning else "error")
+    gap = Gap(why=why, neutral=neutral, works=works, severity="warning" if warning else "error", matters=matters)
     return _Missing(path=path, gap=gap, since=since, until=until)
 
 
@@ -89,9 +95,9 @@ _GAPS = (
     _missing("precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)),
     _missing("moe.router_fusion", _SPEED, neutral=(False,), warning=True),
     _missing("data.seed", "this version orders samples by the job's seed", until="3.5-dev"),
-    _missing("precision.initial_loss_scale", "4.x has no option for it", since=FOUR),
-    _missing("precision.loss_scale_window", "4.x has no option for it", since=FOUR),
-    _missing("precision.loss_scale", "4.x scales dynamically only", since=FOUR),
+    _missing("precision.initial_loss_scale", "4.x has no option for it", since=FOUR, matters=_scales),
+    _missing("precision.loss_scale_window", "4.x has no option for it", since=FOUR, matters=_scales),
+    _missing("precision.loss_scale", "4.x scales dynamically only", since=FOUR, matters=_scales),
     _missing(
         "data.cache_path", "caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE", warning=True
     ),
@@ -132,10 +138,18 @@ _GAPS = (
 def unsupported(version: str) -> dict[str, Gap]:
     """Return the fields that this version cannot express."""
     own = {item.path: item.gap for item in _GAPS if in_range(version, item.since, item.until)}
-    return {**static_graph.GAPS, **mapping_details.gaps(version), **own}
+    return {
+        **static_graph.GAPS,
+        **mapping_details.gaps(version),
+        **mapping_layout.gaps(version),
+        **mapping_variants.gaps(version),
+        **mapping_services.gaps(version),
+        **own,
+    }
 
 
 _LAUNCHER = "read by the launcher itself"
+_SECTIONS = ("hardware", "cluster", "backend", "imported", "rehearse", "rules", "estimate", "search")
 _IRRELEVANT = {
     "name": _LAUNCHER,
     "output_dir": _LAUNCHER,
@@ -153,9 +167,16 @@ _WITHOUT_LORA = ("lora.alpha", "lora.dropout", "lora.target_modules", "lora.rslo
 
 def irrelevant(version: str) -> dict[str, str]:
     """Return the fields that do not concern this version, with the reason."""
-    found = {**static_graph.irrelevant(), **mapping_details.irrelevant(version), **_IRRELEVANT}
+    found = {
+        **static_graph.irrelevant(),
+        **mapping_details.irrelevant(version),
+        **mapping_layout.IRRELEVANT,
+        **_IRRELEVANT,
+    }
+    found |= {**mapping_services.IRRELEVANT, **mapping_variants.IRRELEVANT}
+    found = {path: why for path, why in found.items() if path not in mapping_services.GENERATION}
     for path in field_paths():
-        if path.split(".")[0] in ("hardware", "cluster", "backend", "rehearse", "rules", "estimate", "search"):
+        if path.split(".")[0] in _SECTIONS:
             found[path] = _LAUNCHER
     if in_range(version, None, "3.6.99"):
         found |= dict.fromkeys(_WITHOUT_LORA, "only with lora.rank, which this version cannot express")
@@ -168,9 +189,12 @@ def irrelevant(version: str) -> dict[str, str]:
 
 def config_rows(version: str) -> tuple[Row, ...]:
     """Return rows for what only config.json can say in this version, and for what no model of swift's has."""
+    known = ("silu", "quick_geglu") if in_range(version, "4.3", None) else ("silu",)
     refused: tuple[Row, ...] = (
-        only("model.hidden_act", ("silu",), "its Megatron models are SwiGLU models", ("model.hidden_act=silu",)),
+        only("model.hidden_act", known, "its Megatron models are SwiGLU models", ("model.hidden_act=silu",)),
     )
+    if in_range(version, "3.12", THREE):
+        refused = (mapping_variants.activation(),)
     if in_range(version, "4.3", None):
         return refused
     names = ["sliding_window"] if in_range(version, None, FOUR) else []

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron.mapping_rows import FOUR, THREE, mapping_of, spell_out
+from backends.megatron.mapping_rows import FOUR, THREE, mapping_of
 from launcher.job import Job, Value, output_dir
 from launcher.translate.rows import NativeView, Row, Unsupported, fixed, same
 from launcher.translate.versions import in_range
@@ -161,18 +161,6 @@ def model_rows(version: str) -> tuple[Row, ...]:
             derived=True,
             note="no weights are loaded: Megatron-LM must draw them",
         ),
-        Row(
-            fields=(),
-            flags=("perform_initialization",),
-            emit=lambda job: (("perform_initialization", True),),
-            read=_initialization_read,
-            when=lambda job: job.parallel.tp > 1,
-            since=FOUR,
-            derived=True,
-            note="without it the vocabulary's weights never get tensor_model_parallel=True (megatron-core 0.16.1 "
-            "tensor_parallel/layers.py:244) and the gradient norm counts one rank's vocabulary shard only; the weights "
-            "drawn are replaced by the loaded ones",
-        ),
     )
 
 
@@ -310,14 +298,6 @@ def _random_read(view: NativeView) -> Mapping[str, Value]:
         return {}
     view.take("no_initialization")
     return {"model.pretrained": False}
-
-
-def _initialization_read(view: NativeView) -> Mapping[str, Value]:
-    if view.peek("tensor_model_parallel_size", 1) > 1:
-        if view.peek("perform_initialization") is True:
-            view.take("perform_initialization")
-        spell_out(view, "perform_initialization", False)
-    return {}
 
 
 def rope_scaling_row(version: str) -> Row:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
+from backends.megatron.mapping_layout import sharding_rows
 from backends.megatron.mapping_rows import (
     FOUR,
     THREE,
@@ -18,7 +19,7 @@ from backends.megatron.mapping_rows import (
     single,
 )
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, choice, fixed, same
+from launcher.translate.rows import NativeView, Row, choice, fixed, same
 from launcher.translate.versions import in_range
 
 
@@ -62,7 +63,7 @@ def parallel_rows() -> tuple[Row, ...]:
         ),
         same("parallel.microbatch_group_size", "microbatch_group_size_per_vp_stage", since=FOUR),
         same("parallel.distributed_optimizer", "use_distributed_optimizer"),
-        _zero(),
+        *sharding_rows(),
         only(
             "parallel.zero_stage",
             (),
@@ -70,38 +71,6 @@ def parallel_rows() -> tuple[Row, ...]:
             ("parallel.zero_stage=null",),
             until="4.5.99",
         ),
-    )
-
-
-def _zero() -> Row:
-    """ZeRO 2 and 3 are Megatron-FSDP (swift/megatron/arguments/megatron_args.py:957 @4.6.0)."""
-    stages = {2: "optim_grads", 3: "optim_grads_params"}
-    back = {native: stage for stage, native in stages.items()}
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        stage = job.parallel.zero_stage
-        if stage is None:
-            return
-        if stage not in stages:
-            why = "stages 0 and 1 are parallel.distributed_optimizer, off and on"
-            raise Unsupported("parallel.zero_stage", why, ("parallel.zero_stage=null",))
-        yield "use_megatron_fsdp", True
-        yield "data_parallel_sharding_strategy", stages[stage]
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        stage = back.get(view.peek("data_parallel_sharding_strategy", "optim_grads_params"))
-        if view.peek("use_megatron_fsdp") is not True or stage is None:
-            return {}
-        view.take("use_megatron_fsdp")
-        view.take("data_parallel_sharding_strategy")
-        return {"parallel.zero_stage": stage}
-
-    return Row(
-        fields=("parallel.zero_stage",),
-        flags=("use_megatron_fsdp", "data_parallel_sharding_strategy"),
-        emit=emit,
-        read=read,
-        since="4.6",
     )
 
 
@@ -139,7 +108,7 @@ def moe_rows(version: str) -> tuple[Row, ...]:
         same("moe.permute_fusion", "moe_permute_fusion", when=may_be_moe("moe.permute_fusion"), since="3.5.0"),
         same("moe.shared_expert_overlap", "moe_shared_expert_overlap", when=may_be_moe("moe.shared_expert_overlap")),
         _load_balancing(version),
-        _moe_loss(),
+        _moe_loss(version),
         same("moe.z_loss_coeff", "moe_z_loss_coeff", when=may_be_moe("moe.z_loss_coeff")),
         same(
             "moe.bias_update_rate",
@@ -205,12 +174,30 @@ def _load_balancing(version: str) -> Row:
     return dataclasses.replace(row, read=read) if in_range(version, "3.6", None) else row
 
 
-def _moe_loss() -> Row:
+# What config.json of these models says as router_aux_loss_coef, by their names; Qwen3-Coder's says 0.
+_CONFIG_LOSSES = ((re.compile(r"qwen[23]-(?!coder)\d+b-a\d|qwen1\.5-moe|ernie-4\.5-.*-a\d", re.IGNORECASE), 0.001),)
+
+
+def _config_loss(view: NativeView) -> float | None:
+    """Return what versions up to 3.7 take from config.json (swift/megatron/model/config.py:30 @3.7.0)."""
+    for flag in ("model", "load"):
+        name = str(view.peek(flag) or "").rstrip("/").rpartition("/")[2]
+        for pattern, value in _CONFIG_LOSSES:
+            if pattern.match(name):
+                return value
+    return None
+
+
+def _moe_loss(version: str) -> Row:
+    of_config = in_range(version, None, "3.7.99")
+
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         yield "moe_aux_loss_coeff", job.moe.aux_loss_coeff
 
     def read(view: NativeView) -> Mapping[str, Value]:
         value = single(view.peek("moe_aux_loss_coeff"))
+        if value is None and of_config and _config_loss(view) is not None:
+            return {"moe.aux_loss_coeff": _config_loss(view)}
         if value is None or isinstance(value, (list, tuple)):  # one coefficient for each of several balancing losses
             return {}
         view.take("moe_aux_loss_coeff")
@@ -222,7 +209,7 @@ def _moe_loss() -> Row:
         emit=emit,
         read=read,
         when=may_be_moe("moe.aux_loss_coeff"),
-        note="up to 3.9 the default is config.json's router_aux_loss_coef, later 0",
+        note="up to 3.7 the default is config.json's router_aux_loss_coef, later 0",
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping_extra import padded_vocabulary
+from backends.megatron.mapping_layout import format_row
 from backends.megatron.mapping_model import from_pretrained, is_described, source
 from backends.megatron.mapping_rows import (
     FOUR,
@@ -247,7 +248,10 @@ def checkpoint_rows(version: str) -> tuple[Row, ...]:
             until=THREE,
             note="safetensors: checkpoint.save_safetensors, since 3.10",
         ),
-        only("checkpoint.format", ("torch_dist",), always, ("checkpoint.format=torch_dist",), since=FOUR),
+        only(
+            "checkpoint.format", ("torch_dist",), always, ("checkpoint.format=torch_dist",), since=FOUR, until="4.5.99"
+        ),
+        format_row(),
         same("checkpoint.save_safetensors", "save_safetensors", since="3.10"),
         same("checkpoint.save_total_limit", "save_total_limit", since=FOUR),
         same("checkpoint.async_save", "async_save", since="3.7"),
@@ -268,8 +272,9 @@ def checkpoint_rows(version: str) -> tuple[Row, ...]:
 
 
 def _torch_format(value: str) -> str:
-    if value == "safetensors":
-        raise Unsupported("checkpoint.format", "not a training checkpoint", ("checkpoint.format=torch_dist",))
+    if value not in ("torch_dist", "torch", "zarr"):
+        why = "a training checkpoint is of torch_dist, torch or zarr"
+        raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch_dist",))
     return value
 
 

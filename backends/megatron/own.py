@@ -70,13 +70,13 @@ _DATA_ROWS = (
     own("val_dataset_shuffle", "shuffles the validation data", OUTPUT, _DATA, "evaluation.shuffle={value}"),
     own("data_seed", "seeds the order of data", TRAINING, _DATA, "data.seed={value}"),
     own(
-        "interleave_prob stopping_strategy shuffle_buffer_size",
+        "interleave_prob stopping_strategy",
         "mixes data sets",
         TRAINING,
         _DATA,
         "data.paths=[0.7,PREFIX,0.3,PREFIX]",
         without="data sets follow each other",
-        neutral=("first_exhausted", 1000),
+        neutral=("first_exhausted",),
     ),
     own(
         "packing_length packing_strategy sequence_packing_scheduler packing_cache",
@@ -93,15 +93,6 @@ _DATA_ROWS = (
         SPEED,
         _DATA,
         "data.num_workers=4",
-    ),
-    own(
-        "data_sharding no_data_sharding",
-        "chooses how samples are dealt to ranks",
-        TRAINING,
-        _DATA,
-        "data.shuffle=true",
-        without="samples come in another order",
-        neutral=("cyclic",),
     ),
     own("strict", "stops at samples that cannot be read", OUTPUT, _DATA, without="such samples may be skipped"),
     own(
@@ -228,12 +219,12 @@ _LOSS = (
 _MODEL_ROWS = (
     own(
         "model_type architectures llm_architectures",
-        "says the family of the model",
-        MODEL,
+        "says the family of the model, and with it the usual template",
+        TRAINING,
         "it is ms-swift's own name",
         _MODEL_FILES,
         "model.hub_id=OWNER/NAME",
-        without="the family is read from model.path",
+        without="the family is read from the model's config.json; name the template in data.template",
     ),
     own("model_revision", "takes a revision of a model in a hub", MODEL, _HUB, _MODEL_FILES),
     own("init_strategy initialize_embedding", "fills weights that the checkpoint lacks", MODEL, _SWIFT),
@@ -245,13 +236,6 @@ _MODEL_ROWS = (
         "kernels.attention_backend=flash",
     ),
     own(
-        "use_flash_attn",
-        "asks for flash attention (deprecated)",
-        SPEED,
-        "it is a name of old versions",
-        "kernels.attention_backend=flash",
-    ),
-    own(
         "device_map max_memory local_repo_path model_kwargs max_model_len",
         "is for Hugging Face models",
         NOTHING,
@@ -259,8 +243,7 @@ _MODEL_ROWS = (
     ),
     own(
         "swiglu multi_latent_attention group_query_attention rotary_percent seq_length "
-        "original_max_position_embeddings activation_func_clamp_value glu_linear_offset quick_geglu "
-        "qk_l2_norm softmax_type window_size window_attn_skip_freq no_rope_freq mrope_section "
+        "original_max_position_embeddings quick_geglu window_size window_attn_skip_freq "
         "mrope_interleaved layer_types",
         "shapes the model",
         MODEL,
@@ -268,15 +251,14 @@ _MODEL_ROWS = (
         _MODEL_FILES,
     ),
     own(
-        "linear_* num_layers_per_virtual_pipeline_stage engram_tokenizer_map csa_dense_mode",
+        "num_layers_per_virtual_pipeline_stage engram_tokenizer_map csa_dense_mode",
         "shapes the model",
         MODEL,
         _CORE,
         _MODEL_FILES,
     ),
     own("mlp_padding_free", "drops padding in the feed-forward part", SPEED, _SWIFT),
-    own("dsa_indexer_* apply_dsa_kernel_fusion", "shapes DeepSeek's sparse attention", MODEL, _CORE, _MODEL_FILES),
-    own("moe_apply_probs_on_input", "weighs the experts' inputs instead of their outputs", MODEL, _CORE),
+    own("apply_dsa_kernel_fusion", "shapes DeepSeek's sparse attention", MODEL, _CORE, _MODEL_FILES),
     own(
         "bnb_* hqq_axis quant_bits quant_method",
         "trains adapters on quantised weights",
@@ -312,16 +294,13 @@ _OPTIMIZER = (
 
 _RUN = (
     own(
-        "align_grad_reduce align_param_gather batch_p2p_comm optimizer_cuda_graph moe_layer_recompute "
-        "use_fused_mhc mhc_recompute_layer_num cp_partition_mode manual_gc_eval",
+        "batch_p2p_comm optimizer_cuda_graph moe_layer_recompute mhc_recompute_layer_num cp_partition_mode",
         "tunes when and how layers and collectives run",
         SPEED,
         _CORE,
     ),
-    own("no_initialization", "changes where weights are first made", START, _CORE),
     own(
-        "distributed_backend ddp_backend local_rank nccl_comm_warmup enable_npu_model_patch skip_megatron_init "
-        "distributed_timeout_minutes",
+        "local_rank nccl_comm_warmup enable_npu_model_patch skip_megatron_init distributed_timeout_minutes",
         "chooses how processes find each other",
         START,
         _SWIFT,
@@ -351,8 +330,7 @@ _CHECKPOINT = (
     ),
     own(
         "save_missing_weights max_shard_size create_checkpoint_symlink save_strategy "
-        "save_retain_interval use_persistent_ckpt_worker ckpt_* dist_ckpt_* distrib_optim_* "
-        "strict_fsdp_dtensor_load metric_for_best_model greater_is_better",
+        "ckpt_* dist_ckpt_* metric_for_best_model greater_is_better",
         "chooses how and when checkpoints are written",
         OUTPUT,
         _SWIFT,
@@ -400,7 +378,7 @@ _REINFORCED = (
         _RL,
     ),
     own(
-        "temperature top_k top_p repetition_penalty max_completion_length stop_words structured_outputs_regex",
+        "max_completion_length stop_words structured_outputs_regex",
         "chooses how answers are drawn",
         MODEL,
         _RL,
@@ -408,16 +386,7 @@ _REINFORCED = (
         read=_online,
         alone=True,
     ),
-    own("max_new_tokens num_beams stream logprobs top_logprobs", "is for inference", NOTHING, _OTHER, alone=True),
-    own(
-        "reward_model",
-        "names the model that judges rollouts",
-        MODEL,
-        _RL,
-        without=_NO_ROLLOUTS,
-        read=_online,
-        alone=True,
-    ),
+    own("num_beams stream logprobs top_logprobs", "is for inference", NOTHING, _OTHER, alone=True),
     own(
         "ref_load mcore_ref_model reference_free",
         "names the reference model",

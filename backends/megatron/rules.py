@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from backends.megatron.rules_view import FOUR, NAME, THREE, SwiftRule, View, declare
+from backends.megatron.rules_view import FOUR, NAME, SwiftRule, View, declare
 from launcher.rules.registry import lower
 
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
@@ -326,8 +326,5 @@ TUNING = (
         since="4.6",
     ),
 )
-
-# Used by the tables of the other modules too.
-UNTIL_THREE = THREE
 
 declare(*DATA, *PARALLEL, *CHECKPOINT, *OPTIMIZER, *TUNING)

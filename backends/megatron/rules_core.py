@@ -82,10 +82,6 @@ def _modules(v: View) -> tuple[str, ...]:
     return v.many("recompute_modules") if selective else ()
 
 
-def _has_shared(v: View) -> bool:
-    return v.job.model.shared_expert_intermediate_size is not None or not _model_known(v)
-
-
 def _model_known(v: View) -> bool:
     return v.job.model.hidden_size is not None
 

@@ -10,7 +10,7 @@ from backends.megatron.launch import command
 from backends.megatron.mapping import table
 from launcher.job import Job, Value
 from launcher.rules.registry import RULES, Check, Facts, Fault, rule
-from launcher.translate.engine import active_rows
+from launcher.translate.engine import fields_by_flag
 from launcher.translate.native import NativeArg
 from launcher.translate.versions import in_range
 
@@ -25,11 +25,7 @@ def _defaults(version: str, subcommand: str) -> Mapping[str, Value]:
 
 @cache
 def _fields(version: str) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
-    for row in active_rows(table(version), version):
-        for flag in row.flags:
-            found.setdefault(flag, {}).update(dict.fromkeys(row.fields[:1]))
-    return {flag: tuple(paths) for flag, paths in found.items()}
+    return fields_by_flag(table(version), version, first=True)
 
 
 class View:

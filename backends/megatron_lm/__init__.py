@@ -23,7 +23,7 @@ def _catalogue(version: str) -> "Catalogue":
     return load(_HERE / "catalogue" / f"{version}.json")
 
 
-_OTHERS = ("pretrain_bert.py", "pretrain_t5.py", "pretrain_mamba.py", "pretrain_vlm.py", "pretrain_retro.py")
+_OTHERS = ("pretrain_bert.py", "pretrain_t5.py", "pretrain_vlm.py", "pretrain_retro.py")
 # Names of TransformerConfig in `--yaml-cfg` files (yaml_arguments.py:407 core_transformer_config_from_yaml @0.16.1).
 _STORED = {
     "num_moe_experts": "num_experts",
@@ -33,9 +33,12 @@ _STORED = {
 }
 
 ENTRY = Entry(
-    scripts={"pretrain_gpt.py": ""},
+    scripts={"pretrain_gpt.py": "", "pretrain_mamba.py": ""},
     others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
+    kin={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
     own=late("backends.megatron_lm.own:rows"),
+    phrases=late("backends.megatron_lm.own_phrases:phrases"),
+    without_field=Path(__file__).parents[1] / "without_field.json",
     effective=late("backends.megatron_lm.effective:effective"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
     stored_config="yaml-cfg",

@@ -7,12 +7,25 @@ from launcher.models.layer_pattern import expand
 
 # Accepted and ignored: --use-mcore-models (arguments.py:1746 @0.12.1, `deprecated_use_mcore_models`), and
 # --ckpt-fully-parallel-save, which has become the default (`ckpt_fully_parallel_save_deprecated`).
-_IGNORED = ("use-mcore-models", "ckpt-fully-parallel-save")
-# Flag to the argument and value that validate_args sets (arguments.py:811, :379 @0.12.1).
+# The others: deprecated without effect (arguments.py:921 @0.12.1, :1128 @0.16.1), or read by no line (@0.16.1).
+_IGNORED = (
+    "use-mcore-models",
+    "ckpt-fully-parallel-save",
+    "use-dist-ckpt",
+    "dist-ckpt-format",
+    "dist-ckpt-save-pre-mcore-014",
+)
+# Flag to the argument and value that validate_args sets (arguments.py:811, :379 @0.12.1, :434 @0.16.1).
 _STANDS_FOR = {
     "use-rotary-position-embeddings": ("position-embedding-type", "rope"),
     "recompute-activations": ("recompute-granularity", "selective"),
+    "enable-cuda-graph": ("cuda-graph-impl", "local"),
+    "external-cuda-graph": ("cuda-graph-impl", "transformer_engine"),
 }
+# Sizes of an encoder without a decoder (arguments.py:787-793, :822-827 @core_v0.16.1).
+_SIZES = {"encoder-num-layers": "num-layers", "encoder-seq-length": "seq-length"}
+# Sizes of an encoder without a decoder (arguments.py:787-793, :822-827 @core_v0.16.1).
+_SIZES = {"encoder-num-layers": "num-layers", "encoder-seq-length": "seq-length"}
 # What pretrain_gpt.py takes where none is named: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
 TOKENIZER = "GPT2BPETokenizer"
 _CHUNKS, _LAYERS_OF_CHUNK = "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"
@@ -21,6 +34,8 @@ _CHUNKS, _LAYERS_OF_CHUNK = "num-virtual-stages-per-pipeline-rank", "num-layers-
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of pretrain_gpt.py without deprecated spellings, with what it fills in."""
     found = dialect(values)
+    if not found.get("use-legacy-models"):
+        found.pop("use-flash-attn", None)  # Megatron-core's models read attention-backend instead
     found.setdefault("tokenizer-type", TOKENIZER)
     found.setdefault("eval-interval", 1000)  # 0.12.1's default; without it 0.16.1 divides by None (training.py:3307)
     chunks = chunks_of(found)
@@ -40,6 +55,14 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
     for flag, (name, value) in _STANDS_FOR.items():
         if values.get(flag):
             found[name] = value
+    for flag, name in _SIZES.items():
+        if flag in found:
+            found.setdefault(name, found.pop(flag))
+    for flag, name in _SIZES.items():
+        if flag in found:
+            found.setdefault(name, found.pop(flag))
+    if found.get("moe-layer-recompute") and found.get("recompute-granularity", "selective") == "selective":
+        _recompute_experts(found)
     if not found.get("disable-bias-linear"):
         found["add-qkv-bias"] = True  # "Keep the 'add bias' args in sync" (arguments.py:789 @0.12.1, :970 @0.16.1)
     own_scores = found.get("moe-router-load-balancing-type") == "sinkhorn"
@@ -49,6 +72,8 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
         found = {
             flag: value for flag, value in found.items() if flag not in ("group-query-attention", "num-query-groups")
         }
+    if found.get("cuda-graph-scope") in ("full", ["full"], ("full",)):
+        found.pop("cuda-graph-scope")  # the default, by its older name (arguments.py:1255 @0.16.1)
     if found.get("position-embedding-type") == "rope":
         found.pop("no-position-embedding", None)  # nothing reads it then (arguments.py:822 @0.12.1)
     places = found.get("moe-layer-freq")
@@ -57,6 +82,15 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
     if not found.get("num-experts"):
         found.pop("expert-tensor-parallel-size", None)
     return found
+
+
+def _recompute_experts(found: dict[str, Any]) -> None:
+    """Say the older spelling of recomputed experts by modules (transformer_config.py:1255 @0.16.1, :754 @0.12.1)."""
+    given = found.get("recompute-modules") or ["core_attn"]
+    modules = list(given) if isinstance(given, (list, tuple)) else [given]
+    del found["moe-layer-recompute"]
+    found["recompute-granularity"] = "selective"
+    found["recompute-modules"] = modules if "moe" in modules else [*modules, "moe"]
 
 
 def chunks_of(values: Mapping[str, Any]) -> int | None:

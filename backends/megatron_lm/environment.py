@@ -3,12 +3,22 @@
 from launcher.translate.variables import Variable
 
 _OFFLOADING, _DETERMINISTIC = "fine-grained-activation-offloading", "deterministic-mode"
+CONNECTIONS = tuple(
+    Variable(
+        name="CUDA_DEVICE_MAX_CONNECTIONS",
+        value="8",
+        argument=argument,
+        source="validate_args refuses 1 with FSDP, which overlaps communication (arguments.py:527, :567 @0.12.1)",
+    )
+    for argument in ("use-torch-fsdp2", "use-custom-fsdp", "use-megatron-fsdp")
+)
 ENVIRONMENT = (
     Variable(
         name="CUDA_DEVICE_MAX_CONNECTIONS",
         value="1",
         source="validate_args refuses tp or cp > 1 without it before Blackwell; every example sets it",
     ),
+    *CONNECTIONS,
     Variable(
         name="NCCL_ALGO",
         value="Ring",

@@ -8,7 +8,12 @@ from launcher.translate.native import NativeArgs
 from launcher.translate.variables import environment
 
 # A reference: the script and the executors fill it in from the environment, or refuse to start.
-SCRIPT = "${MEGATRON_LM_PATH}/pretrain_gpt.py"
+CHECKOUT = "${MEGATRON_LM_PATH}"
+
+
+def script(native: NativeArgs) -> str:
+    """Return the program of the checkout: layers of Mamba have one of their own, which takes them from --spec."""
+    return "pretrain_mamba.py" if "mamba" in str(native.get("spec", "")) else "pretrain_gpt.py"
 
 
 def argv(native: NativeArgs) -> list[str]:
@@ -24,11 +29,11 @@ def argv(native: NativeArgs) -> list[str]:
 
 
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:
-    """Return the plan: `torchrun … pretrain_gpt.py …` on every node.
+    """Return the plan: `torchrun … pretrain_gpt.py|pretrain_mamba.py …` on every node.
 
     The script needs no working directory of its own, so relative paths of the job keep their meaning.
     """
-    command = (SCRIPT, *argv(native))
+    command = (f"{CHECKOUT}/{script(native)}", *argv(native))
     nodes = tuple(
         NodePlan(rank=rank, argv=torchrun(job, rank, command), env=environment(ENVIRONMENT, job, native))
         for rank in range(job.cluster.nodes)
@@ -38,7 +43,7 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
         nodes=nodes,
         output_dir=output_dir(job),
         what=(
-            f"Megatron-LM core {native.version}: {kind} by pretrain_gpt.py under torchrun, "
+            f"Megatron-LM core {native.version}: {kind} by {script(native)} under torchrun, "
             f"{job.cluster.nodes} node(s) x {job.cluster.devices_per_node} device(s)"
         ),
         notes=("MEGATRON_LM_PATH names a checkout of NVIDIA/Megatron-LM at tag core_v" + native.version,),

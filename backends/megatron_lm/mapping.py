@@ -3,11 +3,16 @@
 from functools import cache
 
 from backends.megatron_lm import mapping_details as details
+from backends.megatron_lm import mapping_layout as layout
 from backends.megatron_lm import mapping_model as model
 from backends.megatron_lm import mapping_moe as moe
 from backends.megatron_lm import mapping_parallel as parallel
+from backends.megatron_lm import mapping_saving as saving
+from backends.megatron_lm import mapping_services as services
+from backends.megatron_lm import mapping_state_space as state_space
 from backends.megatron_lm import mapping_surroundings as surroundings
 from backends.megatron_lm import mapping_training as training
+from backends.megatron_lm import mapping_variants as variants
 from backends.megatron_lm import static_graph
 from backends.megatron_lm.factories import reworded, rotary_flag
 from launcher.job import field_paths
@@ -22,22 +27,31 @@ def rows() -> tuple[Row, ...]:
     return (
         reworded(
             {},
-            {"use-mcore-models": True, "distributed-backend": "nccl"},
-            note="Megatron-core models are the only ones left, and nccl is the default.",
+            {"use-mcore-models": True},
+            note="Megatron-core models are the only ones left.",
         ),
         rotary_flag(),
+        services.lengths(),
         details.says_nothing(),
+        *saving.ignored(),
         *training.task(),
         *parallel.parallel(),
+        *layout.sharding(),
         *model.sizes(),
         *model.layers(),
         *model.positions(),
         *details.model(),
+        state_space.stack(),
+        *state_space.sizes(),
+        *state_space.constants(),
+        *variants.layers(),
         *model.latent_attention(),
+        *variants.attention(),
         *moe.experts(),
         *moe.routing(),
         *moe.balance(),
         *moe.dispatch(),
+        *variants.experts(),
         *model.multi_token_prediction(),
         *surroundings.tokenizer(),
         *details.tokenizer(),
@@ -47,23 +61,39 @@ def rows() -> tuple[Row, ...]:
         *details.rampup(),
         *training.schedule(),
         *details.schedule(),
+        *services.schedule(),
         *training.optimizer(),
         *details.optimizer(),
+        *services.clipping(),
         *training.precision(),
         *details.precision(),
+        *variants.precision(),
         *training.seed(),
+        variants.recompute_experts(),
         *parallel.recompute(),
         *parallel.offload(),
         *parallel.overlap(),
         *parallel.kernels(),
         *details.parallel(),
+        *variants.kernels(),
+        *layout.communication(),
+        *layout.overlap(),
+        *layout.cuda_graphs(),
+        *layout.host(),
+        layout.flash_switch(),
         *surroundings.data(),
         *details.data(),
+        *services.data(),
         *surroundings.checkpoint(),
         *details.checkpoint(),
+        *saving.saving(),
+        *saving.loading(),
         *surroundings.logging(),
         *details.logging(),
+        *services.logging(),
+        *saving.memory(),
         *details.faults(),
+        *services.faults(),
         *surroundings.evaluation(),
     )
 
@@ -71,17 +101,18 @@ def rows() -> tuple[Row, ...]:
 @cache
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
-    unsupported = {**static_graph.GAPS, **_GAPS, **_POST_TRAINING}
+    unsupported = {**static_graph.GAPS, **services.GAPS, **saving.GAPS, **_GAPS, **_POST_TRAINING}
+    unsupported.update(variants.gaps(in_range(version, "0.16", None)))
     if not in_range(version, "0.13", None):
         unsupported.update(_BEFORE_0_13)
     if not in_range(version, "0.16", None):
-        unsupported.update(details.BEFORE_0_16)
+        unsupported.update({**details.BEFORE_0_16, **services.BEFORE_0_16, **layout.BEFORE_0_16, **saving.BEFORE_0_16})
     return Table(rows=rows(), unsupported=unsupported, irrelevant=irrelevant())
 
 
 def irrelevant() -> dict[str, str]:
     """Return the fields that no Megatron argument expresses because none needs to."""
-    sections = ("cluster.", "hardware.", "rehearse.", "rules.", "estimate.", "search.")
+    sections = ("cluster.", "hardware.", "rehearse.", "rules.", "estimate.", "search.", "imported.")
     alone = {"name", "output_dir", "runtime", "model.overridden"}
     alone |= {"backend.name", "backend.version"}
     launcher_fields = [path for path in field_paths() if path.startswith(sections) or path in alone]

@@ -5,22 +5,22 @@ from dataclasses import replace
 
 from backends.megatron_lm.factories import chosen, listed, many, when_given
 from launcher.job import Job, Value, value_at
-from launcher.job.training import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN, MUON_MOMENTUM
+from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
+from launcher.job.training import MUON_MOMENTUM
 from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
 
 _RAMPUP, _RAMPUP_FLAG = "batch.rampup_batch_size", "rampup-batch-size"
 
 
 def says_nothing() -> Row:
-    """Return the row that reads what changes nothing: the deprecated default of saving, positions beside rope."""
+    """Return the row that reads what changes nothing: positions beside rope."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        view.take("ckpt-fully-parallel-save")
         if view.peek("position-embedding-type") == "rope":
             view.take("no-position-embedding")
         return {}
 
-    note = "ckpt_fully_parallel_save_deprecated, and add_position_embedding with rope: nothing reads them."
+    note = "add_position_embedding with rope: nothing reads it."
     return Row(fields=(), flags=(), emit=lambda job: (), read=read, note=note)
 
 
@@ -146,10 +146,14 @@ def model() -> tuple[Row, ...]:
     )
 
 
-def activation() -> Row:
-    """Return the row of the activation function: GELU where nothing is said."""
-    path = "model.hidden_act"
+def activation() -> tuple[Row, Row]:
+    """Return the rows of the activation function: GELU where nothing is said."""
     flags = {"silu": "swiglu", "relu2": "squared-relu"}
+    return _activation({**flags, "quick_geglu": "quick-geglu"}, since="0.16"), _activation(flags, until="0.15.9")
+
+
+def _activation(flags: Mapping[str, str], since: str | None = None, until: str | None = None) -> Row:
+    path = "model.hidden_act"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted = job.model.hidden_act
@@ -166,7 +170,7 @@ def activation() -> Row:
                 return {path: name}
         return {path: "gelu"}
 
-    return Row(fields=(path,), flags=tuple(flags.values()), emit=emit, read=read)
+    return Row(fields=(path,), flags=tuple(flags.values()), emit=emit, read=read, since=since, until=until)
 
 
 def tokenizer() -> tuple[Row, ...]:
@@ -222,6 +226,8 @@ def data() -> tuple[Row, ...]:
         listed("data.test_paths", "test-data-path"),
         when_given("data.paths_file", "data-args-path", since="0.12"),
         when_given("data.order", "dataloader-type"),
+        # Read where batches are drawn at random (megatron/legacy/data/data_samplers.py:37 @core_v0.12.1).
+        switch_off("data.sharding", "no-data-sharding", read_in=lambda job: job.data.order == "cyclic"),
         switch_off("data.mmap", "no-mmap-bin-files"),
         when_given("data.index_threads", "num-dataset-builder-threads"),
     )

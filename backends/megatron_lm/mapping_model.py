@@ -95,7 +95,7 @@ def _max_positions() -> Row:
 def layers() -> tuple[Row, ...]:
     """Return the rows of normalisation, activation, biases, dropout and initialisation."""
     return (
-        activation(),
+        *activation(),
         valued("model.normalization", "normalization", "LayerNorm"),
         valued("model.rms_norm_eps", "norm-epsilon", 1e-5, note="Megatron's own default is 1e-5."),
         flag_unless("model.tie_word_embeddings", "untie-embeddings-and-output-weights"),

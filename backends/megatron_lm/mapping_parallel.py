@@ -25,7 +25,6 @@ def parallel() -> tuple[Row, ...]:
         when_given("parallel.etp", "expert-tensor-parallel-size", when=is_moe),
         switch("parallel.sequence_parallel", "sequence-parallel"),
         *uneven_stages(),
-        distributed_optimizer(),
     )
 
 
@@ -136,7 +135,7 @@ def uneven_stages() -> tuple[Row, ...]:
 
 
 def distributed_optimizer() -> Row:
-    """Return the row of ZeRO 1; higher stages are a different engine (Megatron FSDP)."""
+    """Return the row of ZeRO 1; higher stages are a different engine (`mapping_layout.sharding`)."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted, stage = job.parallel.distributed_optimizer, job.parallel.zero_stage

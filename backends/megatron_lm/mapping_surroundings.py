@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.effective import TOKENIZER
-from backends.megatron_lm.factories import chosen, listed, many, valued, when_given
+from backends.megatron_lm.factories import listed, many, valued, when_given
+from backends.megatron_lm.mapping_saving import asynchronous, formats
 from launcher.job import Job, Value
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
@@ -318,7 +319,6 @@ def _read_divisor(view: NativeView) -> Mapping[str, Value]:
 
 def checkpoint() -> tuple[Row, ...]:
     """Return the rows of checkpoints."""
-    formats = {"torch_dist": "torch_dist", "torch": "torch"}
     return (
         when_given("checkpoint.load", "load"),
         pretrained(),
@@ -331,7 +331,7 @@ def checkpoint() -> tuple[Row, ...]:
             note="Megatron refuses --save without it; with none, once at the end.",
         ),
         switch("checkpoint.finetune", "finetune"),
-        chosen("checkpoint.format", "ckpt-format", formats, why="Megatron-LM does not write safetensors"),
+        *formats(),
         *saving(),
         switch("checkpoint.no_load_optim", "no-load-optim"),
         switch("checkpoint.no_load_rng", "no-load-rng"),
@@ -355,26 +355,10 @@ def _write_save_interval(job: Job) -> Iterable[tuple[str, Value]]:
 def saving() -> tuple[Row, ...]:
     """Return the rows of how checkpoints are written, which differ between versions."""
     return (
-        computed(
-            ("checkpoint.async_save",),
-            ("async-save", "use-persistent-ckpt-worker"),
-            lambda job: (
-                (("async-save", True), ("use-persistent-ckpt-worker", True)) if job.checkpoint.async_save else ()
-            ),
-            _read_async,
-            since="0.16",
-            note="Without the persistent worker 0.16 switches --async-save off (validate_args).",
-        ),
+        asynchronous(),
         switch("checkpoint.async_save", "async-save", until="0.15.9"),
         switch("checkpoint.optimizer_fully_reshardable", "dist-ckpt-optim-fully-reshardable", since="0.14"),
     )
-
-
-def _read_async(view: NativeView) -> Mapping[str, Value]:
-    if not (view.has("async-save") and view.has("use-persistent-ckpt-worker")):
-        return {}
-    view.take("use-persistent-ckpt-worker")
-    return {"checkpoint.async_save": bool(view.take("async-save"))}
 
 
 def starts_from_weights(job: Job) -> bool:

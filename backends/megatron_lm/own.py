@@ -19,13 +19,6 @@ _PROGRAM = "it is for another program of Megatron-LM than pre-training of langua
 
 _BATCH = (
     own(
-        "decrease-batch-size-if-needed",
-        "makes the global batch smaller where the world size does not divide it",
-        TRAINING,
-        _LOOP,
-        without="the global batch must fit the world size",
-    ),
-    own(
         "dataloader-type",
         "chooses the order in which samples are drawn",
         TRAINING,
@@ -34,12 +27,6 @@ _BATCH = (
         neutral=("single",),
         without="the other stack draws samples in its own order",
         source="megatron/training/datasets/data_samplers.py @core_v0.12.1",
-    ),
-    own(
-        "train-sync-interval",
-        "waits for the devices every so many steps",
-        SPEED,
-        _LOOP,
     ),
     own(
         "phase-transition-iterations",
@@ -54,19 +41,6 @@ _BATCH = (
         OUTPUT,
         _LOOP,
         without="the run goes on to its last step; the scheduler's time limit ends it",
-    ),
-    own(
-        "adlr-autoresume adlr-autoresume-interval", "ends and restarts the job at NVIDIA's own cluster", START, _NVIDIA
-    ),
-    own("skip-train", "only evaluates", TRAINING, _LOOP, without="the job trains"),
-    own("test-mode", "prints what unit tests compare", NOTHING, _LOOP),
-    own(
-        "result-rejected-tracker-filename error-injection-rate error-injection-type",
-        "runs suspicious steps again to find broken hardware",
-        OUTPUT,
-        _LOOP,
-        without="a broken device is not found by repeating steps",
-        neutral=("disabled",),
     ),
 )
 
@@ -97,14 +71,12 @@ _OPTIMIZER = (
         ),
     ),
     own(
-        "optimizer-cpu-offload optimizer-offload-fraction overlap-cpu-optimizer-d2h-h2d "
-        "use-torch-optimizer-for-cpu-offload",
+        "optimizer-cpu-offload optimizer-offload-fraction",
         "keeps and updates the optimizer's states in host memory",
         MEMORY,
         "it is Megatron-core's hybrid optimizer",
         "offload.optimizer=true",
     ),
-    own("no-pin-cpu-grads no-pin-cpu-params", "does not pin host memory of the offloaded optimizer", MEMORY, _DDP),
     own(
         "no-check-for-nan-in-loss-and-grad",
         "chooses which suspicious values stop the run",
@@ -119,40 +91,16 @@ _OPTIMIZER = (
         _CKPT,
         without="they start from the rounded weights",
     ),
-    own(
-        "disable-bf16-reduced-precision-matmul",
-        "makes matrix products add up in fp32 on NVIDIA devices",
-        TRAINING,
-        _NVIDIA,
-        without="products add up as the device does it",
-        there={"npu": (True,)},
-    ),
 )
 
 _DATA_ROWS = (
-    own(
-        "per-split-data-args-path",
-        "reads the data paths from a file",
-        TRAINING,
-        _DATA,
-        "data.paths=[PREFIX]",
-        without="name the data in data.paths",
-    ),
     own("mid-level-dataset-surplus", "builds that much more of each data set than is needed", NOTHING, _DATA),
     own("no-create-attention-mask-in-dataloader", "leaves the causal mask to the kernel", SPEED, _DATA),
     own(
-        "dataloader-fast-cache-load dataloader-defer-npy-index-mmap s3-cache-path "
-        "object-storage-cache-path disable-msc per-dataset-sequences-path",
+        "dataloader-fast-cache-load dataloader-defer-npy-index-mmap disable-msc per-dataset-sequences-path",
         "changes how data files are opened",
         SPEED,
         _DATA,
-    ),
-    own(
-        "no-data-sharding",
-        "lets every data-parallel rank shuffle all samples",
-        TRAINING,
-        _DATA,
-        read=lambda job: job.backend.args.get("dataloader-type", job.backend.args.get("dataloader_type")) == "cyclic",
     ),
     own(
         "fim-*",
@@ -192,22 +140,7 @@ _DATA_ROWS = (
 
 _CHECKPOINT = (
     own(
-        "use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args",
-        "takes the model's arguments from the checkpoint",
-        MODEL,
-        _CKPT,
-        "model.path=DIR",
-        without="describe the model in model.*",
-    ),
-    own(
-        "no-strict-fsdp-dtensor-load",
-        "chooses how strictly and in which format checkpoints are read",
-        OUTPUT,
-        _CKPT,
-    ),
-    own(
-        "ckpt-* dist-ckpt-* non-persistent-* use-dist-ckpt use-persistent-ckpt-worker distrib-optim-* "
-        "save-retain-interval replication replication-factor replication-jump async-*",
+        "ckpt-* dist-ckpt-* async-*",
         "chooses how and how often checkpoints are written",
         OUTPUT,
         _CKPT,
@@ -218,7 +151,7 @@ _CHECKPOINT = (
 
 _OUTPUT_ROWS = (
     own(
-        "log-* no-log-* tensorboard-* no-barrier-with-level-1-timing wandb-* config-logger-dir",
+        "log-* no-log-* tensorboard-* wandb-*",
         "chooses what is logged",
         OUTPUT,
         _LOOP,
@@ -226,18 +159,17 @@ _OUTPUT_ROWS = (
     ),
     own("use-pytorch-profiler", "measures with PyTorch's profiler", OUTPUT, _LOOP, "profiler.enabled=true"),
     own(
-        "run-workload-inspector-server enable-experimental dump-param-to-param-group-map",
+        "enable-experimental dump-param-to-param-group-map",
         "opens tools for developers",
         NOTHING,
         _LOOP,
     ),
-    own("no-manual-gc-eval", "does not collect garbage around evaluation", SPEED, _LOOP),
     own("yaml-cfg", "reads the arguments from a YAML file", NOTHING, "launch import reads the file itself"),
 )
 
 _START = (
     own(
-        "local-rank local_rank lazy-mpu-init distributed-backend pipeline-model-parallel-comm-backend "
+        "local-rank local_rank lazy-mpu-init "
         "disable-gloo-process-groups distributed-timeout-seconds-after-init fake-process-group",
         "chooses how processes find each other",
         START,
@@ -261,13 +193,12 @@ _GROUPS = (
         read=passed("perform-rl-step"),
     ),
     kind(
-        ("In-process restart", "ft_package", "straggler", "rerun engine", "autoresume"),
+        ("In-process restart", "ft_package", "rerun engine"),
         "finds and repairs broken or slow processes",
         START,
         _NVIDIA,
         "fault_tolerance.max_restarts=3",
     ),
-    kind(("one logger", "workload inspector", "config logger"), "reports to NVIDIA's own services", NOTHING, _NVIDIA),
     kind(("logging", "profiling"), "chooses what is logged", OUTPUT, _LOOP),
     kind(("checkpointing", "msc"), "chooses how checkpoints are kept", OUTPUT, _CKPT),
     kind(("validation",), "chooses how the model is evaluated", OUTPUT, _LOOP),

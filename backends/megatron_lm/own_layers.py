@@ -44,8 +44,7 @@ _MODEL = (
     ),
     own("use-rotary-position-embeddings", "chooses rotary positions by their old name", NOTHING, "a field says it"),
     own(
-        "squared-relu openai-gelu onnx-safe quick-geglu glu-linear-offset activation-func-clamp-value "
-        "use-te-activation-func",
+        "squared-relu openai-gelu onnx-safe quick-geglu use-te-activation-func",
         "changes the activation function",
         MODEL,
         _CORE,
@@ -54,14 +53,7 @@ _MODEL = (
     ),
     own("use-fused-weighted-squared-relu", "computes squared ReLU in one kernel", SPEED, _CORE),
     own(
-        "qk-l2-norm",
-        "changes where and how norms are taken",
-        MODEL,
-        _CORE,
-        "model.path=DIR",
-    ),
-    own(
-        "no-rope-freq use-rope-scaling mrope-section mscale mscale-all-dim rotary-scaling-factor",
+        "no-rope-freq use-rope-scaling mscale mscale-all-dim rotary-scaling-factor",
         "changes the rotary positions",
         MODEL,
         _CORE,
@@ -76,36 +68,20 @@ _MODEL = (
         read=lambda job: job.model.position_embedding == "learned_absolute",
     ),
     own(
-        "window-attn-skip-freq softmax-type attention-output-gate linear-attention-freq experimental-attention-variant",
+        "window-attn-skip-freq linear-attention-freq experimental-attention-variant",
         "changes the attention",
         MODEL,
         _CORE,
         "model.sliding_window={value}",
     ),
-    own("linear-*", "shapes layers of linear attention", MODEL, _CORE, "model.path=DIR"),
-    own(
-        "dsa-indexer-*",
-        "shapes DeepSeek's sparse attention",
-        MODEL,
-        _CORE,
-        "model.path=DIR",
-    ),
-    own(
-        "qk-clip qk-clip-alpha qk-clip-threshold",
-        "shrinks attention weights whose logits grow",
-        TRAINING,
-        _CORE,
-        read=passed("qk-clip"),
-    ),
     own("log-max-attention-logit", "logs the largest attention logit", OUTPUT, _CORE),
     own(
-        "mamba-* hybrid-* is-hybrid-model disable-mamba-mem-eff-path",
-        "shapes Mamba and hybrid models",
-        MODEL,
+        "disable-mamba-mem-eff-path",
+        "leaves a kernel of Mamba layers out that saves memory",
+        MEMORY,
         "Mamba layers are Megatron-core's and MindSpeed-LLM's",
         without="the other stack trains transformers only",
     ),
-    own("heterogeneous-layers-config-*", "gives single layers their own shape", MODEL, _CORE),
     own(
         "encoder-num-layers",
         "says the number of layers by its old name",
@@ -120,7 +96,7 @@ _MODEL = (
         _PROGRAM,
     ),
     own(
-        "init-method-xavier-uniform embedding-init-method-std",
+        "embedding-init-method-std",
         "chooses another initialisation",
         TRAINING,
         _CORE,
@@ -129,14 +105,7 @@ _MODEL = (
         read=lambda job: job.model.pretrained is not True,
     ),
     own(
-        "inference-rng-tracker",
-        "changes how random numbers are kept",
-        TRAINING,
-        _CORE,
-        without="weights and dropout start from other random numbers",
-    ),
-    own(
-        "init-model-with-meta-device no-initialization",
+        "init-model-with-meta-device",
         "changes where weights are first made",
         START,
         _CORE,
@@ -161,7 +130,7 @@ _MODEL = (
 
 _MOE = (
     own(
-        "moe-extended-tp moe-use-legacy-grouped-gemm moe-layer-recompute moe-router-padding-for-fp8 "
+        "moe-extended-tp moe-layer-recompute moe-router-padding-for-fp8 "
         "moe-router-padding-for-quantization moe-deepep-num-sms moe-hybridep-num-sms moe-enable-deepep "
         "moe-pad-experts-for-cuda-graph-inference",
         "changes how experts are computed, not what",
@@ -169,14 +138,14 @@ _MOE = (
         _CORE,
     ),
     own(
-        "moe-use-upcycling moe-upcycling-granularity",
+        "moe-upcycling-granularity",
         "makes experts of a dense checkpoint at the start",
         MODEL,
         _CORE,
         "checkpoint.load=DIR",
         without="convert the checkpoint before",
     ),
-    own("moe-apply-probs-on-input moe-latent-size", "changes what experts compute", MODEL, _CORE),
+    own("moe-latent-size", "changes what experts compute", MODEL, _CORE),
     own("moe-enable-routing-replay", "repeats the routing of a rollout", NOTHING, _CORE),
     own(
         "moe-router-load-balancing-type",
@@ -240,8 +209,7 @@ _PARALLEL = (
         neutral=(1, "no_shard"),
     ),
     own(
-        "use-custom-fsdp use-megatron-fsdp use-torch-fsdp2 torch-fsdp2-* fsdp-* data-parallel-sharding-strategy "
-        "keep-fp8-transpose-cache*",
+        "torch-fsdp2-* fsdp-* data-parallel-sharding-strategy",
         "shards weights, gradients and optimizer (FSDP)",
         MEMORY,
         _DDP,
@@ -250,34 +218,23 @@ _PARALLEL = (
         neutral=("no_shard",),
     ),
     own(
-        "ddp-reduce-scatter-with-fp32-accumulation no-gradient-reduce-div-fusion",
+        "ddp-reduce-scatter-with-fp32-accumulation",
         "changes where gradients are averaged, in rounding only",
         SPEED,
         _DDP,
     ),
     own(
-        "ddp-pad-buckets-for-high-nccl-busbw suggested-communication-unit-size no-align-grad-reduce "
-        "no-align-param-gather no-scatter-gather-tensors-in-pipeline use-ring-exchange-p2p "
-        "delay-param-gather no-delay-grad-reduce delay-wgrad-compute "
-        "ep-overlap-early-attn-memory-release mtp-standalone no-async-tensor-model-parallel-allreduce "
-        "high-priority-stream-groups create-all-gather-group",
+        "delay-param-gather no-delay-grad-reduce delay-wgrad-compute ep-overlap-early-attn-memory-release "
+        "mtp-standalone high-priority-stream-groups create-all-gather-group",
         "tunes when collectives run",
         SPEED,
         _DDP,
     ),
     own(
-        "tp-comm-* disable-tp-comm-* no-tp-comm-*",
-        "tunes the overlap of tensor parallelism",
-        SPEED,
-        _TE,
-        "overlap.tp_comm=true",
-        source="megatron/training/arguments.py, --tp-comm-overlap",
-    ),
-    own(
-        "record-memory-history memory-snapshot-path",
-        "frees or records device memory",
-        MEMORY,
-        _LOOP,
+        "no-scatter-gather-tensors-in-pipeline",
+        "is read by no line of this stack",
+        NOTHING,
+        "it is a name of old versions",
     ),
     own(
         "recompute-mla-up-proj", "computes MLA's up-projection again", MEMORY, _CORE, "recompute.modules=[mla_up_proj]"
@@ -300,7 +257,7 @@ _PARALLEL = (
 
 _PRECISION = (
     own(
-        "fp4-format fp4-param-gather fp4-quantizer-factory fp4-recipe",
+        "fp4-quantizer-factory fp4-recipe",
         "trains in fp4",
         TRAINING,
         _TE,

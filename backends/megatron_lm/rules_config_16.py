@@ -56,6 +56,13 @@ declare(
             config("", 1988),
         ),
         says(
+            "MLM-VARIANT-TE",
+            "experimental-attention-variant?",
+            "transformer-impl=transformer_engine",
+            "Linear and sparse attention are built of Transformer Engine's layers only.",
+            "megatron-core 0.16.1 models/gpt/experimental_attention_variant_module_specs.py:356",
+        ),
+        says(
             "MLM-GLU-OFFSET",
             "glu-linear-offset!=0.0|0 & !no-bias-swiglu-fusion & !no-bias-gelu-fusion",
             "quick-geglu",
@@ -100,7 +107,7 @@ declare(
         says(
             "MLM-FSDP-REGISTRATION",
             "fsdp-manual-registration",
-            "use-megatron-fsdp & nccl-ub",
+            "use-megatron-fsdp & use-nccl-ub",
             "Buffers are registered by Megatron FSDP, for NCCL's user buffers.",
             arguments("", 694),
         ),

@@ -287,9 +287,9 @@ def connections_are_exported(facts: Facts) -> Iterator[Fault]:
 
 @rule("MLM-CONNECTIONS-FSDP", source=arguments("527, 567", "622, 687"), backends=BACKENDS, versions=SINCE_12)
 def connections_are_many_for_fsdp(facts: Facts) -> Iterator[Fault]:
-    """FSDP overlaps communication only with several connections."""
+    """FSDP overlaps communication only with several connections; plans set them."""
     flags = [name for name in ("use-torch-fsdp2", "use-custom-fsdp", "use-megatron-fsdp") if facts.flag(name)]
-    given = facts.job.backend.env.get(_CONNECTIONS, None if facts.as_written else "1")
+    given = facts.job.backend.env.get(_CONNECTIONS)
     if flags and str(given) == "1":
         yield Fault(
             message=f"--{flags[0]} needs {_CONNECTIONS} other than 1: add backend.env.{_CONNECTIONS}=8",

@@ -5,6 +5,7 @@ from launcher.translate.support import Needed
 _PROJECT = "Megatron-LM pyproject.toml @core_v0.16.1"
 CHECKOUT = Needed(
     name="MEGATRON_LM_PATH",
+    meaning="Your checkout of Megatron-LM.",
     kind="checkout",
     is_backend=True,
     file="megatron/core/package_info.py",

@@ -15,7 +15,8 @@ from launcher.translate.rows import NativeView
 _NEVER = ("processor.",)
 # Read by generation only (models/configuration_utils.py:160-175 @2.1.0).
 _GENERATION = frozenset(
-    f"{MODEL}{name}" for name in ("max_decode_length", "repetition_penalty", "top_k", "top_p", "do_sample")
+    f"{MODEL}{name}"
+    for name in ("max_decode_length", "repetition_penalty", "temperature", "top_k", "top_p", "do_sample")
 )
 # Overwritten with the job's own (dataset/utils.py: check_dataset_config).
 _OVERWRITTEN = frozenset({"train_dataset.seed", "train_dataset.batch_size"})
@@ -46,6 +47,7 @@ _NEEDS = {
     "profile_memory": "profile",
     "profile_communication": "profile",
     "profile_level": "profile",
+    "profiler_level": "profile",
     "profile_rank_ids": "profile",
     "profile_pipeline": "profile",
     "profile_output": "profile",

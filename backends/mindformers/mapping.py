@@ -15,6 +15,7 @@ from backends.mindformers.mapping_details import (
 from backends.mindformers.mapping_evaluation import evaluation_rows
 from backends.mindformers.mapping_gaps import IRRELEVANT, UNSUPPORTED
 from backends.mindformers.mapping_graph import context_rows, expert_exchange_row, sink_row
+from backends.mindformers.mapping_layout import LAYOUT_ASIDE, LAYOUT_GAPS
 from backends.mindformers.mapping_legacy import legacy_rows, modern
 from backends.mindformers.mapping_loader import mask_rows, strategy_row
 from backends.mindformers.mapping_memory import memory_rows
@@ -28,6 +29,7 @@ from backends.mindformers.mapping_model import (
 from backends.mindformers.mapping_moe import bias_callback, moe_rows
 from backends.mindformers.mapping_outputs import callback_rows, checkpoint_rows, output_rows, reshard_row
 from backends.mindformers.mapping_parallel import batch_rows, parallel_rows, stage_rows
+from backends.mindformers.mapping_services import SERVICE_GAPS, SERVICES_BEFORE_2_1, service_rows, window_row
 from backends.mindformers.mapping_silent import silent_row, usual_row
 from backends.mindformers.mapping_support import architecture
 from backends.mindformers.mapping_training import (
@@ -38,6 +40,12 @@ from backends.mindformers.mapping_training import (
     precision_rows,
     schedule_rows,
     trainer_rows,
+)
+from backends.mindformers.mapping_variants import (
+    VARIANT_GAPS,
+    VARIANTS_ASIDE,
+    VARIANTS_BEFORE_2_1,
+    variant_rows,
 )
 from launcher.translate.rows import Row, Table
 
@@ -50,6 +58,8 @@ def _mcore_model(version: str) -> tuple[Row, ...]:
         *(architecture(row) for row in moe_rows(version)),
         *(architecture(row) for row in prediction_rows(version)),
         *(architecture(row) for row in model_detail_rows()),
+        *(architecture(row) for row in variant_rows()),
+        architecture(window_row()),
     )
 
 
@@ -90,11 +100,14 @@ def table(version: str) -> Table:
         modern(bias_callback()),
         *output_rows(),
         *fault_rows(),
+        *service_rows(),
         *evaluation_rows(),
         *beside_rows(),
         usual_row(),
     )
-    unsupported = {**UNSUPPORTED, **DETAIL_GAPS}
+    unsupported = {**UNSUPPORTED, **LAYOUT_GAPS, **DETAIL_GAPS, **SERVICE_GAPS, **VARIANT_GAPS}
     if version == "1.6.0":
-        unsupported |= BEFORE_2_1
-    return Table(rows=rows, unsupported=unsupported, irrelevant={**IRRELEVANT, **DETAILS_ASIDE})
+        unsupported |= {**BEFORE_2_1, **SERVICES_BEFORE_2_1, **VARIANTS_BEFORE_2_1}
+    return Table(
+        rows=rows, unsupported=unsupported, irrelevant={**IRRELEVANT, **LAYOUT_ASIDE, **DETAILS_ASIDE, **VARIANTS_ASIDE}
+    )

@@ -11,6 +11,7 @@ _PROMPTS = "processor.tokenizer."
 # Of model.model_config of the older models, read by generate() only (generation/generation_config.py @1.6.0).
 _GENERATION = {
     "do_sample": "do_sample",
+    "temperature": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
     "repetition_penalty": "repetition_penalty",

@@ -49,10 +49,6 @@ _LORA = {
 }
 
 _MODEL = {
-    "model.sliding_window": Gap(
-        why="its Qwen3 config classes delete it (configuration_qwen3.py:158 @2.1.0); the mcore key is "
-        "model.model_config.window_size",
-    ),
     "model.partial_rotary_factor": Gap(why="its training classes rotate the whole head (gpt_model.py)", neutral=(1.0,)),
     "model.rope_scaling.low_freq_factor": Gap(why="it has no Llama-3 stretching of positions in training"),
     "model.rope_scaling.high_freq_factor": Gap(why="it has no Llama-3 stretching of positions in training"),
@@ -201,5 +197,5 @@ IRRELEVANT: Mapping[str, str] = {
     **{f"rehearse.{name}": _LAUNCHER for name in ("entry", "shrink", "fake_world", "ranks", "max_processes")},
     **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
     **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
-    **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search."))},
+    **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search.", "imported."))},
 }

@@ -345,7 +345,7 @@ _DATASET = (
         "train_dataset.auto_tune train_dataset.autotune_per_step train_dataset.filepath_prefix "
         "train_dataset.profile train_dataset.data_loader.num_parallel_workers "
         "train_dataset.data_loader.python_multiprocessing train_dataset.data_loader.process_num "
-        "train_dataset.data_loader.use_broadcast_data train_dataset.data_loader.config.s3_cache_path "
+        "train_dataset.data_loader.use_broadcast_data "
         "train_dataset.data_loader.mmap",
         "tunes the loading of data",
         SPEED,
@@ -366,6 +366,7 @@ _DATASET = (
         MODEL,
         _DATA,
         "data.reset_attention_mask=true",
+        neutral=(False, 128),
     ),
     own("train_dataset.token_monitor train_dataset.token_monitor_config", "counts tokens", OUTPUT, _DATA),
     own(

@@ -33,10 +33,11 @@ MODEL_ROWS: tuple[Own, ...] = (
     own(_m("type"), "names the class of the configuration", MODEL, "it is a class of MindFormers", _FILES),
     own(
         _m(
-            "temperature block_size num_blocks is_dynamic mask_generate gmask_token_id use_cache "
+            "block_size num_blocks is_dynamic mask_generate gmask_token_id use_cache "
             "return_hidden_states chunk_prefill use_past_shard parallel_decoding_params llm_backend "
             "quant_config quantization quantization_config pre_seq_len prefix_projection quantization_bit "
-            "attn_all* attn_reduce_scatter ffn_all* ffn_reduce_scatter dispatch_global_max_bs use_alltoall"
+            "attn_all* attn_reduce_scatter ffn_all* ffn_reduce_scatter dispatch_global_max_bs use_alltoall "
+            "add_mlp_fc1_bias_linear add_mlp_fc2_bias_linear sandwich_norm"
         ),
         "is for prediction",
         NOTHING,
@@ -72,7 +73,7 @@ MODEL_ROWS: tuple[Own, ...] = (
             "memory_efficient_layer_norm persist_layer_norm use_contiguous_weight_layout* "
             "use_interleaved_weight_layout_mlp use_rope_slice use_rearrange_rope mlp_concat mla_qkv_concat "
             "enable_high_performance use_attn_mask_compression comp_comm_parallel* group_wise_a2a "
-            "disable_lazy_inline use_attention_mask attention_*_tokens sparse_mode rotary_cos_format "
+            "disable_lazy_inline use_attention_mask attention_*_tokens rotary_cos_format "
             "use_rotary_position_ids dsa_index_share_* moe_enable_deepep use_allgather_dispatcher "
             "enable_expert_relocation expert_relocation_* enable_deredundency init_model_with_meta_device"
         ),

@@ -68,6 +68,7 @@ def _packages() -> Iterator[Needed]:
 SUPPORT = (
     Needed(
         name="MINDFORMERS_PATH",
+        meaning="Your checkout of MindFormers, which has run_mindformer.py.",
         kind="checkout",
         install="git clone --branch v{version} https://gitcode.com/mindspore/mindformers; export MINDFORMERS_PATH=…",
         source="run_mindformer.py is in the source repository only",

@@ -38,6 +38,8 @@ ENTRY = Entry(
     effective=late("backends.mindspeed.effective:effective"),
     renames=_HERE.parent / "megatron_lm" / "renames.json",
     own=late("backends.mindspeed.own:rows"),
+    phrases=late("backends.mindspeed.own_phrases:phrases"),
+    without_field=Path(__file__).parents[1] / "without_field.json",
     signs=(
         "ASCEND_",
         "HCCL_",

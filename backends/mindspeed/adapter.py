@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from backends.mindspeed.checkpoint import OLD_NAMES, STACK, VERSION_OF_OLD_NAMES, is_on
+from backends.mindspeed.checkpoint import OLD_NAMES, OPTIONS, STACK, VERSION_OF_OLD_NAMES, is_on
 from launcher.convert.boxes import moved
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.layouts.core import CoreTensor
@@ -114,5 +114,6 @@ FORMAT = legacy_adapters(
     "MindSpeed-LLM LoRA (torch)",
     AdapterStack(arguments=_arguments, refused=_refused, shared=SHARED),
     replace(STACK, dialect=_dialect, found=_found),
+    options=OPTIONS,
 )
 """What `--lora-load` loads."""

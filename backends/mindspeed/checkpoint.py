@@ -38,6 +38,8 @@ _MLP_NORMS = ("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight")
 # Arguments that every checkpoint of MindSpeed-LLM stores, and no other one.
 _SIGNS = ("mla_mm_split", "moe_tp_extend_ep")
 VERSION_OF_OLD_NAMES = "2.1.0"
+# Arguments of a job that `--set` may give instead: both spellings are read.
+OPTIONS = ("mla_mm_split", "schedules_method")
 
 
 def _dialect(logical: Logical, layout: Layout) -> Dialect:
@@ -224,5 +226,5 @@ def _recognises(path: Path) -> bool:
 
 STACK = Stack(dialect=_dialect, found=_found, folded=_folded, arguments=_arguments, states=False)
 """What it makes of Megatron's legacy format."""
-FORMAT = legacy_format("mindspeed", "MindSpeed-LLM (torch)", STACK, recognises=_recognises)
+FORMAT = legacy_format("mindspeed", "MindSpeed-LLM (torch)", STACK, recognises=_recognises, options=OPTIONS)
 """What MindSpeed-LLM loads with `--ckpt-format torch`."""

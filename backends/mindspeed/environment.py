@@ -1,5 +1,6 @@
 """Environment variables that jobs of MindSpeed-LLM get, with when and who says so."""
 
+from backends.megatron_lm.environment import CONNECTIONS
 from launcher.translate.variables import Variable
 
 PYTHON_PATH = "${MINDSPEED_LLM_PATH}:${MINDSPEED_PATH}:${MEGATRON_LM_PATH}:${PYTHONPATH}"
@@ -10,6 +11,7 @@ ENVIRONMENT = (
         value="1",
         source="validate_args refuses tp or cp > 1 without it; 361 of 366 upstream scripts set it",
     ),
+    *CONNECTIONS,
     Variable(
         name="PYTORCH_NPU_ALLOC_CONF",
         value="expandable_segments:True",

@@ -6,12 +6,16 @@ from functools import cache
 
 from backends.megatron_lm import mapping as megatron
 from backends.megatron_lm import mapping_details as details
+from backends.megatron_lm import mapping_services as services
+from backends.megatron_lm.mapping_layout import CUDA_GRAPHS
 from backends.mindspeed import mapping_data as data
 from backends.mindspeed import mapping_model as model
 from backends.mindspeed import mapping_old as old_names
 from backends.mindspeed import mapping_parallel as parallel
+from backends.mindspeed import mapping_services as beside
 from backends.mindspeed import mapping_start as start
 from backends.mindspeed import mapping_training as training
+from backends.mindspeed import mapping_variants as variants
 from launcher.translate.rows import Gap, Row, Table, switch, switch_off
 from launcher.translate.versions import in_range
 
@@ -25,15 +29,23 @@ def table(version: str) -> Table:
     is_old = version == "2.1.0"
     own = _own(is_old)
     rows = [*_first(is_old), *_merged(own, version)]
-    gaps = dict(megatron.table("0.12.1").unsupported)
-    gaps.update(_GAPS)
+    gaps = {path: _without_versions(gap) for path, gap in megatron.table("0.12.1").unsupported.items()}
+    gaps.update({**_GAPS, **beside.GAPS, **variants.GAPS})
     if is_old:
         gaps.update(old_names.GAPS)
+        gaps.update({**services.BEFORE_0_12, **beside.OLD_GAPS, **variants.GAPS_2_1, **beside.UNREAD})
         rows = [row for row in rows if not set(row.flags) & old_names.ABSENT]
     mapped = {path for row in rows for path in row.fields}
     unsupported = {path: gap for path, gap in gaps.items() if path not in mapped or (is_old and path in _PARTLY)}
-    irrelevant = {path: why for path, why in megatron.irrelevant().items() if path not in mapped}
+    beside_graphs = dict.fromkeys(CUDA_GRAPHS[1:], f"only with {CUDA_GRAPHS[0]}, which it cannot express")
+    aside = {**megatron.irrelevant(), **beside_graphs}
+    irrelevant = {path: why for path, why in aside.items() if path not in mapped}
     return Table(rows=tuple(rows), unsupported=unsupported, irrelevant=irrelevant)
+
+
+def _without_versions(gap: Gap) -> Gap:
+    """Return a gap of Megatron-LM without the hint at a version of it: MindSpeed-LLM counts otherwise."""
+    return replace(gap, works=tuple(each for each in gap.works if not each.startswith("backend.version=")))
 
 
 def _merged(own: Mapping[str, tuple[Row, ...]], version: str) -> Iterable[Row]:
@@ -74,11 +86,17 @@ def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "data.reset_attention_mask": (data.attention_mask(),),
         **_parallel(is_old),
         **_surroundings(is_old),
+        "profiler.level": (beside.profiler(),),
+        "kernels.sparse_mode": (beside.sparse_mode(),),
+        "generation.temperature": beside.generation(is_old),
+        **dict.fromkeys(beside.UNREAD, ()),
+        "data.enable_thinking": () if is_old else (beside.thinking(),),
     }
     if is_old:
-        return {**rows, **old_names.own()}
+        return {**rows, **old_names.own(), **variants.of_2_1()}
     return {
         **rows,
+        **variants.own(),
         "model.norm_topk_prob": (model.routing_scores(),),
         "moe.load_balancing_type": (model.balancing(),),
         "model.shared_expert_intermediate_size": (model.shared_experts()[0],),
@@ -107,6 +125,7 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "offload.optimizer_fraction": (),
         "moe.permute_fusion": (parallel.permutation(is_old), *parallel.overlap()),
         "moe.deepep": (),
+        **dict.fromkeys(CUDA_GRAPHS, ()),
         "kernels.attention_backend": (parallel.flash_attention(),),
         "kernels.transformer_impl": (parallel.layer_library(is_old),),
         **parallel.fusions(),
@@ -150,6 +169,7 @@ _GAPS = {
     "task.simpo_gamma": Gap(why="SimPO was removed after 2.1.0", works=("backend.version=2.1.0",)),
     "task.desirable_weight": Gap(why="there is no KTO trainer"),
     "task.undesirable_weight": Gap(why="there is no KTO trainer"),
+    CUDA_GRAPHS[0]: Gap(why="CUDA graphs are NVIDIA's", neutral=("none",), severity="warning"),
     "moe.deepep": Gap(why="DeepEP is an NVIDIA library", neutral=(False,), severity="warning"),
     "offload.optimizer_fraction": Gap(
         why="the optimizer is swapped as a whole, in pieces",

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.factories import flag_on, when_given
 from backends.megatron_lm.mapping_model import has_rope
 from backends.megatron_lm.mapping_moe import is_moe
+from backends.megatron_lm.mapping_variants import variant_of
 from launcher.job import Job, Value, field_paths
 from launcher.translate.rows import NativeView, Row, Unsupported, computed
 
@@ -53,6 +54,9 @@ def layer_spec(known: tuple[str, ...] = ("deepseek_spec", "qwen2_moe_spec", "qwe
 
 def spec_of(job: Job) -> str | None:
     """Return the module of the layer specification that this architecture needs; None: Megatron's own layers do."""
+    other = job.model.mamba or variant_of(job) in ("gated_delta_net", "dsv4_hybrid")
+    if other:  # their rows write specifications of their own
+        return None
     if job.model.is_mla:
         return "deepseek_spec"
     if job.model.model_type == "qwen2_moe" or job.model.shared_expert_gate:
@@ -83,6 +87,8 @@ def _read_spec(view: NativeView, known: tuple[str, ...]) -> Mapping[str, Value]:
 
 def _needed(view: NativeView, family: str | None) -> str | None:
     """Return the module that `spec_of` names for what was read."""
+    if view.peek("full-attention-interval") or (view.peek("enable-dsa-indexer") and view.peek("kv-compress")):
+        return None
     if view.peek("multi-latent-attention"):
         return "deepseek_spec"
     if family == "qwen2_moe" or view.peek("shared-expert-gate"):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm import mapping_model, mapping_moe
+from backends.megatron_lm import mapping_layout, mapping_model, mapping_moe, mapping_saving
 from backends.megatron_lm.factories import chosen, reworded, when_given
 from backends.megatron_lm.mapping_details import MUON
 from backends.mindspeed import mapping_model as model
@@ -49,7 +49,7 @@ def own() -> dict[str, tuple[Row, ...]]:
         "moe.token_dispatcher_type": (dispatcher(),),
         "optimizer.type": (chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd"}, "adam"),),
         "precision.grad_reduce_in_fp32": (reduction(),),
-        "checkpoint.format": (),
+        "checkpoint.format": (checkpoint_format(),),
         "tokenizer.trust_remote_code": (switch("tokenizer.trust_remote_code", "trust-remote-code"),),
         "lora.quantization": (chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)"),),
         "model.rope_scaling.type": (_old_yarn(model.rope_scaling()),),
@@ -210,6 +210,26 @@ def reduction() -> Row:
     )
 
 
+def checkpoint_format() -> Row:
+    """Return the row of the format of checkpoints: a switch of core 0.8, which writes plain torch files without it."""
+    path, flags = "checkpoint.format", ("use-dist-ckpt", "dist-ckpt-format")
+    sharded = ("torch_dist", "zarr")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.checkpoint.format
+        if wanted not in (None, "torch", *sharded):
+            raise Unsupported(path, "it writes torch, torch_dist and zarr", (f"{path}=torch",))
+        if wanted in sharded:
+            yield flags[0], True
+        if wanted == "zarr":
+            yield flags[1], wanted
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flags[1], sharded[0])} if view.take(flags[0], False) else {}
+
+    return computed((path,), flags, emit, read)
+
+
 # Megatron arguments that core 0.8 does not have yet; their rows fall away and the fields become gaps.
 ABSENT = frozenset(
     {
@@ -254,7 +274,6 @@ GAPS: dict[str, Gap] = {
     "precision.fp8_param_gather": _newer(False),
     "recompute.modules": _newer(("core_attn",), severity="warning"),
     "kernels.cross_entropy_fusion_impl": _newer("native", severity="warning"),
-    "checkpoint.format": _newer("torch", severity="warning"),
     "checkpoint.save_safetensors": _newer(False, severity="warning"),
     "data.paths_file": _newer(),
     "schedule.skip_iterations": _newer(),
@@ -269,6 +288,10 @@ GAPS: dict[str, Gap] = {
     "fault_tolerance.check_for_spiky_loss": _newer(False, severity="warning"),
     "fault_tolerance.check_for_large_grads": _newer(False, severity="warning"),
     "fault_tolerance.rerun": _newer("disabled", severity="warning"),
+    **{
+        path: _newer(*neutral, severity="error" if path in mapping_saving.CHANGES_THE_RUN else "warning")
+        for path, neutral in {**mapping_layout.BEFORE_0_12, **mapping_saving.BEFORE_0_12}.items()
+    },
     **dict.fromkeys(MUON, _newer()),
     "optimizer.decay_qk_layernorm": _newer(False),
 }

@@ -23,7 +23,9 @@ def virtual_stages() -> Row:
         if chunks is None or chunks == 1 or job.parallel.layout is not None:
             return
         stages = job.parallel.pp * chunks
-        if layers is None or layers % stages:
+        if layers is None:
+            raise Unsupported("parallel.vpp", "it is written in layers, and the model's are not known yet")
+        if layers % stages:
             raise Unsupported("parallel.vpp", f"{layers} layers do not divide into pp * vpp = {stages} chunks")
         yield flag, layers // stages
 
@@ -57,7 +59,10 @@ def uneven_stages() -> Row:
             raise Unsupported(fields[0], "stages of unequal length exclude vpp", ("parallel.vpp=null",))
         others = stages - (first is not None) - (last is not None)
         rest = (layers or 0) - (first or 0) - (last or 0)
-        if layers is None or others < 0 or rest < 0 or (rest if others == 0 else rest % others):
+        if layers is None:
+            known = next(path for path, value in zip(fields, (first, last), strict=True) if value is not None)
+            raise Unsupported(known, "it is written in layers of all stages, and the model's are not known yet")
+        if others < 0 or rest < 0 or (rest if others == 0 else rest % others):
             raise Unsupported(fields[0], f"{rest} layers do not divide over the {others} other stages")
         middle = [rest // others] * others if others else []
         ends = ([first] if first is not None else []), ([last] if last is not None else [])

@@ -72,6 +72,8 @@ def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
     if wanted == "safetensors":
         works = ("checkpoint.format=torch", "checkpoint.save_safetensors=true")
         raise Unsupported("checkpoint.format", "safetensors are written beside its own format", works)
+    if wanted not in (None, "torch", "torch_dist", "torch_dcp", "zarr"):
+        raise Unsupported("checkpoint.format", "core 0.12 has no such format", ("checkpoint.format=torch",))
     if converts(job) and wanted == "torch_dist":
         why = "converted weights are of format torch (convert_checkpoint.py:116)"
         raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch",))

@@ -154,11 +154,10 @@ _DATA_ROWS = (
         without="the template of the tokenizer stands",
     ),
     own(
-        "enable-thinking reasoning-effort drop-thinking",
+        "reasoning-effort drop-thinking",
         "chooses how thoughts in samples are treated",
         TRAINING,
         _DATA,
-        "backend.args.enable_thinking={value}",
         without="the template of the tokenizer stands",
     ),
     own(
@@ -193,9 +192,6 @@ _DATA_ROWS = (
         neutral=("right",),
     ),
     own(
-        "temperature top-k top-p max-new-tokens do-sample", "chooses how answers are drawn", NOTHING, _TOOL, alone=True
-    ),
-    own(
         "reward-model",
         "names the model that judges answers",
         MODEL,
@@ -203,7 +199,6 @@ _DATA_ROWS = (
         alone=True,
         read=lambda job: job.task.type not in ("pretrain", "sft", "dpo", "simpo"),
     ),
-    own("max-length", "limits the length of generated text", NOTHING, _TOOL, alone=True),
     own("streaming", "reads data sets of a hub piece by piece while they are prepared", NOTHING, _TOOL, alone=True),
 )
 
@@ -273,7 +268,16 @@ _CHECKPOINT = (
         "checkpoint.strictness=log_all",
         without="missing weights stop the start",
     ),
-    own("load", "starts from this checkpoint", MODEL, _CONVERT, "checkpoint.load={value}"),
+    own(  # passed through beside a --model-type-hf that no family of the launcher has: else it is a field
+        "load",
+        "starts from the Hugging Face weights in this directory",
+        MODEL,
+        _CONVERT,
+        "model.path={value}",
+        without="convert the weights before (launch convert hf-to-mcore) and name them in checkpoint.load",
+        read=lambda job: job.checkpoint.load is None,
+        alone=True,
+    ),
     own("refer-model-iter", "chooses the reference model's step", TRAINING, _CONVERT, "task.reference_model=DIR"),
 )
 
@@ -309,7 +313,25 @@ _ELSEWHERE = (
     kind(("cp parallel", "context_parallel_size", "fusion attention"), "tunes context parallelism", SPEED, _ASCEND),
 )
 
+_UNREAD = (
+    own(
+        "train-sync-interval log-straggler disable-straggler-on-startup straggler-ctrlr-port straggler-minmax-count "
+        "run-workload-inspector-server enable-ft-package calc-ft-timeouts non-persistent-save-interval "
+        "check-weight-hash-across-dp-replicas-interval",
+        "is read by Megatron's training loop, which MindSpeed-LLM's own replaces",
+        NOTHING,
+        _MINDSPEED,
+    ),
+    own(
+        "data-args-path per-split-data-args-path s3-cache-path",
+        "is read by Megatron's pretrain_gpt.py, which MindSpeed-LLM's own replaces",
+        NOTHING,
+        _DATA,
+    ),
+)
+
 OWN: tuple[Own, ...] = (
+    *_UNREAD,
     *LAYERS,
     *_OPTIMIZER,
     *_PARALLEL,

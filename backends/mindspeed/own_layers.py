@@ -245,7 +245,7 @@ _ATTENTION = (
         "kernels.attention_backend=flash",
     ),
     own(
-        "pre-tockens next-tockens sparse-mode",
+        "pre-tockens next-tockens",
         "limits what flash attention looks at",
         MODEL,
         _ASCEND,
@@ -292,7 +292,7 @@ _MEMORY = (
         "keeps gradients in bf16",
         TRAINING,
         "it is an optimizer of MindSpeed",
-        "optimizer.main_grads_dtype=bf16",
+        "optimizer.precision_aware=true optimizer.main_grads_dtype=bf16",
         without="they are kept in fp32: more memory, less rounding",
     ),
     own(
@@ -300,7 +300,7 @@ _MEMORY = (
         "keeps the optimizer's states in bf16",
         TRAINING,
         "it is an optimizer of MindSpeed",
-        "optimizer.exp_avg_dtype=bf16",
+        "optimizer.precision_aware=true optimizer.exp_avg_dtype=bf16",
         without="they are kept in fp32: more memory, less rounding",
     ),
     own(
@@ -308,7 +308,7 @@ _MEMORY = (
         "keeps gradients in few bits",
         TRAINING,
         "it is an optimizer of MindSpeed",
-        "optimizer.main_grads_dtype=bf16",
+        "optimizer.precision_aware=true optimizer.main_grads_dtype=bf16",
         without="they are kept in fp32: more memory, less rounding",
     ),
     own(
@@ -316,7 +316,7 @@ _MEMORY = (
         "keeps the optimizer's states in few bits",
         TRAINING,
         "it is an optimizer of MindSpeed",
-        "optimizer.exp_avg_dtype=fp8",
+        "optimizer.precision_aware=true optimizer.exp_avg_dtype=fp8",
         without="they are kept in fp32: more memory, less rounding",
     ),
     own(

@@ -187,6 +187,20 @@ declare(
             f"{_PERMUTE}:50",
         ),
         says(
+            "MS-MOE-PERMUTE-CAPACITY-ALIAS",
+            "use-fused-moe-token-permute-and-unpermute & !moe-permute-fusion & moe-expert-capacity-factor>0",
+            "moe-pad-expert-input-to-capacity",
+            "Fused permutation drops tokens only where experts' inputs are padded.",
+            f"{_PERMUTE}:50",
+        ),
+        says(
+            "MS-MOE-SHARED-OVERLAP",
+            "moe-shared-expert-overlap & n-shared-experts & !moe-shared-expert-intermediate-size?",
+            f"{_DISPATCHER}=alltoall",
+            "The shared experts, whose width follows from their number, overlap with the all-to-all dispatcher only.",
+            "Megatron-LM core_v0.12.1 megatron/core/transformer/transformer_config.py:646",
+        ),
+        says(
             "MS-MOE-GEMM-FUSION",
             "gemm-gradient-accumulation-fusion",
             "moe-grouped-gemm",

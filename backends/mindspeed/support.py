@@ -117,7 +117,7 @@ def _needed(release: _Release) -> Iterator[Needed]:
     core = _CHECKOUT.format(branch=release.core, host="gitcode.com/Ascend/MindSpeed", name="MINDSPEED_PATH")
     megatron = _CHECKOUT.format(branch=release.megatron, host="github.com/NVIDIA/Megatron-LM", name="MEGATRON_LM_PATH")
     latest = release.torch.rpartition(" ")[2]
-    yield needed(name="MINDSPEED_PATH", kind="checkout", install=core)
+    yield needed(name="MINDSPEED_PATH", meaning="Your checkout of MindSpeed.", kind="checkout", install=core)
     yield replace(
         _PINNED,
         wanted=release.megatron_wanted,
@@ -158,6 +158,7 @@ def _needed(release: _Release) -> Iterator[Needed]:
 SUPPORT = (
     Needed(
         name="MINDSPEED_LLM_PATH",
+        meaning="Your checkout of MindSpeed-LLM.",
         kind="checkout",
         install="git clone --branch {version} https://gitcode.com/Ascend/MindSpeed-LLM; export MINDSPEED_LLM_PATH=…",
         source=_GUIDE,

@@ -9,8 +9,8 @@ from launcher.balance.from_job import RECOMPUTED, Posed, layer_times, pose, with
 from launcher.balance.problem import Problem
 from launcher.estimate.layout import parse_layout
 from launcher.job import Job, Origin, Value, value_at, with_values
+from launcher.job.finding import Finding
 from launcher.pipeline import Outcome, judge
-from launcher.rules.finding import Finding
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 _FULL, _PART = "recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"

@@ -1,21 +1,21 @@
 """`launch args`: the arguments that a backend version, a launcher or the environment really takes, from catalogues."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launcher.cli.explain_variables import VARIABLES
-from launcher.cli.options import guarded, parse, parser, print_json
+from launcher.cli.options import parse, parser, print_json
+from launcher.cli.refusal import NotDone, WrongUse
 from launcher.translate.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.shape import arity, boolean_style, default_text, kind
-from launcher.translate.started_by import ENVIRONMENT, launcher_names, starters, variables_of
+from launcher.translate.started_by import ENVIRONMENT, Starter, launcher_names, starters, variables_of
 
 _EXAMPLES = """\
-launch args mindspeed --backend-version 2.1 moe
+launch args {cuda} --backend-version {old} moe
   launch args torchrun
   launch args environment HCCL
-  launch args mindspeed --environment"""
+  launch args {npu} --environment"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,9 @@ class _Listed:
 def main(words: list[str]) -> int:
     """List a catalogue; exit 1 if nothing fits the text, 2 for an unknown backend or version."""
     made = parser("args", "List the arguments that a backend or launcher accepts.", _EXAMPLES, overrides=False)
-    made.add_argument("backend", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`")
+    made.add_argument(
+        "backend", nargs="?", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`"
+    )
     made.add_argument("names", nargs="*", metavar="TEXT", help="only arguments whose name contains one of these")
     made.add_argument("--backend-version", metavar="V", help="none: the newest known")
     made.add_argument(
@@ -38,48 +40,46 @@ def main(words: list[str]) -> int:
         help="variables that launch sets, or the backend's code reads",
     )
     options = parse(made, words)
-
-    def body() -> int:
-        try:
-            listed = _listed(options.backend, options.backend_version, environment=options.environment)
-        except UnknownBackend:
-            works = " · ".join((*backend_names(), *launcher_names(), ENVIRONMENT))
-            print(f"launch args: no backend or launcher {options.backend!r}; works: {works}", file=sys.stderr)
-            return 2
-        except UnknownVersion as error:
-            print(f"launch args: {error}", file=sys.stderr)
-            return 2
-        chosen = [(each, argument) for each in listed for argument in _chosen(each.catalogue, options.names)]
-        ours = _set(options.backend, options.names) if options.environment else []
-        if not chosen and not ours:
-            print(_nothing(listed, options.names), file=sys.stderr)
-            return 1
-        if options.json:
-            print_json({**_tree(options.backend, listed, chosen), **({"set": ours} if options.environment else {})})
-        else:
-            for row in ours:
-                when = f" {row['when']}" if row["when"] else ""
-                print(f"{row['name']}={row['value']}  set by launch{when}  {row['meaning']}  [{row['source']}]")
-            for each, argument in chosen:
-                print(_line(each, argument, named=len(listed) > 1))
+    listed = _listed(options.backend, options.backend_version, environment=options.environment)
+    chosen = [(each, argument) for each in listed for argument in _chosen(each.catalogue, options.names)]
+    ours = _set(options.backend, options.names) if options.environment else []
+    if not chosen and not ours:
+        raise _nothing(listed, options.names)
+    if options.json:
+        print_json({**_tree(options.backend, listed, chosen), **({"set": ours} if options.environment else {})})
         return 0
+    for row in ours:
+        when = f" {row['when']}" if row["when"] else ""
+        print(f"{row['name']}={row['value']}  set by launch{when}  {row['meaning']}  [{row['source']}]")
+    for each, argument in chosen:
+        print(_line(each, argument, named=len(listed) > 1))
+    return 0
 
-    return guarded(body, as_json=options.json)
 
-
-def _listed(name: str, version: str | None, *, environment: bool) -> list[_Listed]:
+def _listed(name: str | None, version: str | None, *, environment: bool) -> list[_Listed]:
     """Return the catalogues that the words mean.
 
     Raises:
-        UnknownBackend: nothing is called so.
-        UnknownVersion: there is no catalogue for that version.
+        WrongUse: nothing is called so, or there is no catalogue for that version.
     """
     started = [starter for starter in starters() if starter.name == name]
-    if started:
-        versions = {starter.catalogue.version for starter in started}
-        if version is not None and version not in versions:
-            raise UnknownVersion(f"{name} {version} is not known; versions: {', '.join(sorted(versions))}")
-        return [_Listed(name=f"{starter.backend} {name}", catalogue=starter.catalogue) for starter in started]
+    try:
+        return _of_launcher(started, version) if started else _of_backend(name or "", version, environment=environment)
+    except UnknownBackend:
+        what = f"no backend or launcher {name!r}" if name else "the name of a backend or launcher is missing"
+        raise WrongUse(what, *backend_names(), *launcher_names(), ENVIRONMENT) from None
+    except UnknownVersion as error:
+        raise WrongUse(str(error)) from None
+
+
+def _of_launcher(started: Sequence[Starter], version: str | None) -> list[_Listed]:
+    versions = {starter.catalogue.version for starter in started}
+    if version is not None and version not in versions:
+        raise UnknownVersion(f"{started[0].name} {version} is not known; versions: {', '.join(sorted(versions))}")
+    return [_Listed(name=f"{starter.backend} {starter.name}", catalogue=starter.catalogue) for starter in started]
+
+
+def _of_backend(name: str, version: str | None, *, environment: bool) -> list[_Listed]:
     backend = get_backend(name)
     if environment:
         found = variables_of(name)
@@ -118,11 +118,11 @@ def _set(name: str, names: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
-def _nothing(listed: Sequence[_Listed], names: Sequence[str]) -> str:
-    near = dict.fromkeys(near for each in listed for name in names for near in each.catalogue.suggest(name))
-    hint = f"; did you mean {' · '.join(list(near)[:3])}?" if near else ""
+def _nothing(listed: Sequence[_Listed], names: Sequence[str]) -> NotDone:
+    near = list(dict.fromkeys(near for each in listed for name in names for near in each.catalogue.suggest(name)))[:3]
+    hint = f"; did you mean {' · '.join(near)}?" if near else ""
     where = " or ".join(each.name for each in listed) or "this backend"
-    return f"launch args: no argument of {where} contains {' or '.join(names)}{hint}"
+    return NotDone(f"no argument of {where} contains {' or '.join(names)}{hint}", *near)
 
 
 def _tree(name: str, listed: Sequence[_Listed], chosen: Sequence[tuple[_Listed, Argument]]) -> dict[str, object]:

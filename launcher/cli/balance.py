@@ -7,11 +7,14 @@ from pathlib import Path
 
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
-from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.cli.options import composed, parse, parser, print_json, readable, writable
+from launcher.cli.refusal import NotDone, WrongUse
 from launcher.estimate.estimate import CannotEstimate
 from launcher.job import Job
-from launcher.report.findings import print_findings
+from launcher.job.finding import Finding
+from launcher.job.secret import without_secrets
 
+_RULE = "BALANCE"
 _RATIOS = (
     ("--layer-ratio", "dense", "forward of a dense layer over that of a MoE layer (Taylor's dmratio)"),
     ("--b-ratio", "backward", "backward of a layer over its forward (bfratio)"),
@@ -25,19 +28,12 @@ def main(words: list[str]) -> int:
     made = parser(
         "balance",
         "Layers of each pipeline stage and chunk, and how many are recomputed, for the least step time within memory.",
-        "launch balance +recipe=deepseek_v3 backend=mindformers hardware=ascend_910c -o balanced.yaml",
+        "launch balance +recipe=deepseek_v3 backend={npu} hardware=ascend_910c -o balanced.yaml",
     )
     _options(made)
     options = parse(made, words)
-
-    def body() -> int:
-        wrong = _wrong(options)
-        if wrong:
-            print(f"launch balance: {wrong}", file=sys.stderr)
-            return 2
-        return _balance(composed(options), options)
-
-    return guarded(body, as_json=options.json)
+    _refuse_wrong(options)
+    return _balance(composed(options), options)
 
 
 def _options(made: argparse.ArgumentParser) -> None:
@@ -58,25 +54,19 @@ def _options(made: argparse.ArgumentParser) -> None:
         made.add_argument(flag, dest=f"ratio_{name}", type=float, metavar="R", help=f"measured: {text}")
 
 
-def _wrong(options: argparse.Namespace) -> str | None:
+def _refuse_wrong(options: argparse.Namespace) -> None:
     for flag, name, _ in _RATIOS:
         ratio = getattr(options, f"ratio_{name}")
         if ratio is not None and not 0 < ratio < float("inf"):
-            return f"{flag} {ratio:g}: a ratio of times is above 0"
+            raise WrongUse(f"{flag} {ratio:g}: a ratio of times is above 0")
     if not 0 < options.time_limit < float("inf"):
-        return f"--time-limit {options.time_limit:g}: seconds above 0"
+        raise WrongUse(f"--time-limit {options.time_limit:g}: seconds above 0", "--time-limit 60")
     if not 0 <= options.gap < 1:
-        return f"--gap {options.gap:g}: a share from 0 to below 1"
-    for flag, text, allowed in (
-        ("--plot", options.plot, (".html", ".svg", ".png")),
-        ("--mps", options.mps, (".mps",)),
-        ("--output", options.output, (".yaml", ".yml")),
-    ):
-        if text is not None and Path(text).suffix not in allowed:
-            return f"{flag} {text}: the name must end in {' or '.join(allowed)}"
-        if text is not None and not Path(text).absolute().parent.is_dir():
-            return f"{flag} {text}: there is no folder {Path(text).parent}"
-    return None
+        raise WrongUse(f"--gap {options.gap:g}: a share from 0 to below 1", "--gap 0.001")
+    writable("--plot", options.plot, ".html", ".svg", ".png")
+    writable("--mps", options.mps, ".mps")
+    writable("-o", options.output, ".yaml", ".yml")
+    readable("--profile-result", options.profile_result)
 
 
 def _balance(job: Job, options: argparse.Namespace) -> int:
@@ -84,14 +74,11 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         from launcher.balance.answer import balance_job
         from launcher.balance.solve import Infeasible
     except ModuleNotFoundError as error:
-        print(f"launch balance: needs {error.name} (pip install 'launch-llm[search]')", file=sys.stderr)
-        return 1
+        raise NotDone(f"needs {error.name}", "pip install 'launch-llm[search]'") from None
     try:
         row = _row(job, options.profile_result)
     except BadTable as error:
-        for mistake in error.mistakes:
-            _say(mistake)
-        return _refuse(options, [_finding(mistake) for mistake in error.mistakes], lambda: None)
+        raise NotDone(findings=list(map(_finding, error.mistakes)), job=job) from None
     if row is not None and not options.json:
         print(f"measured times: {options.profile_result}:{row.line} ({row.name})")
     try:
@@ -106,16 +93,12 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
             watch=None if options.json else _progress(),
         )
     except CannotEstimate as error:
-        findings = error.findings
-        return _refuse(options, [f.as_tree() for f in findings], lambda: print_findings(findings, job))
+        raise NotDone(findings=error.findings, job=job) from None
     except (BadProblem, Infeasible) as error:
-        text = _reason(error)
-        return _refuse(options, [_finding(text)], lambda: _say(text))
+        raise NotDone(_reason(error), rule=_RULE) from None
     from launcher.balance.screen import screen, strategy
 
-    if options.json:
-        print_json(answer.as_tree())
-    else:
+    if not options.json:
         print(screen(answer))
     if not options.quick and not answer.balanced.optimal:
         share = 100 * answer.balanced.gap
@@ -124,13 +107,17 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
     if options.output and values is not None:
         from launcher.report.strategy import write_strategy
 
-        write_strategy(Path(options.output), values, f"launch balance {' '.join(options.overrides)}")
+        write_strategy(Path(options.output), values, f"launch balance {' '.join(without_secrets(options.overrides))}")
         if not options.json:
             print(f"written: {options.output} (add +strategy={options.output})")
-    return _files(options, answer) if values is not None else 1
+    if values is not None:
+        _write_files(options, answer)
+    if options.json:
+        print_json(answer.as_tree())
+    return 0 if values is not None else 1
 
 
-def _files(options: argparse.Namespace, answer: object) -> int:
+def _write_files(options: argparse.Namespace, answer: object) -> None:
     from launcher.balance.answer import Answer
 
     assert isinstance(answer, Answer)
@@ -143,13 +130,11 @@ def _files(options: argparse.Namespace, answer: object) -> int:
 
         trouble = write_plot(Path(options.plot), answer)
         if trouble:
-            print(f"launch balance: {trouble}", file=sys.stderr)
-            return 1
-    return 0
+            raise NotDone(trouble)
 
 
-def _finding(text: str) -> dict[str, object]:
-    return {"rule": "BALANCE", "severity": "error", "message": text}
+def _finding(text: str) -> Finding:
+    return Finding(rule=_RULE, severity="error", message=text, source="launch balance")
 
 
 def _row(job: Job, file: str | None) -> Measured | None:
@@ -195,14 +180,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, Infeasible) and error.lacking is not None:
         return f"{error}: {error.lacking / 2**30:.2f} GiB short"
     return str(error)
-
-
-def _refuse(options: argparse.Namespace, findings: list[dict[str, object]], show: Callable[[], None]) -> int:
-    if options.json:
-        print_json({"ok": False, "findings": findings})
-    else:
-        show()
-    return 1
 
 
 def _say(text: str) -> None:

@@ -6,12 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.cli.multirun import Answer, add_option, answered
-from launcher.cli.options import composed, guarded, parse, parser
+from launcher.cli.options import composed, parse, parser, writable
+from launcher.cli.refusal import WrongUse
 from launcher.job import Job
+from launcher.job.finding import Finding
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
+from launcher.report.strategy import write_text
 from launcher.rules.engine import ordered
-from launcher.rules.finding import Finding
 
 
 def main(words: list[str]) -> int:
@@ -19,7 +21,7 @@ def main(words: list[str]) -> int:
     made = parser(
         "check",
         "Apply every rule to a job, or to a script or YAML that exists already, and show all findings at once.",
-        "launch check +recipe=qwen3_moe backend=mindspeed\n  launch check train.sh",
+        "launch check +recipe=qwen3_moe backend={npu}\n  launch check train.sh",
     )
     made.add_argument("--fix", action="store_true", help="show the overrides with which the job passes")
     made.add_argument("-o", "--output", metavar="FILE", help="with --fix: write them to a file, for +strategy=FILE")
@@ -29,9 +31,9 @@ def main(words: list[str]) -> int:
     add_option(made)
     options = parse(made, words)
     if options.output and (options.multirun or not options.fix):
-        print("launch check: -o writes fixes of one job; works: launch check --fix -o fixes.yaml …", file=sys.stderr)
-        return 2
-    return guarded(lambda: answered(options, _existing if _file(options) else _composed), as_json=options.json)
+        raise WrongUse("-o writes the fixes of one job", "launch check OVERRIDES --fix -o fixes.yaml")
+    writable("-o", options.output, ".yaml", ".yml")
+    return answered(options, _existing if _file(options) else _composed)
 
 
 def _file(options: argparse.Namespace) -> str | None:
@@ -59,15 +61,10 @@ def _composed(options: argparse.Namespace) -> Answer:
 def _existing(options: argparse.Namespace) -> Answer:
     from launcher.api import import_file
     from launcher.importing.judge import judge_existing
-    from launcher.importing.notes import ImportRefused
     from launcher.translate.backend import get_backend
 
     path = options.overrides[0]
-    try:
-        imported = import_file(path)
-    except ImportRefused as error:
-        print(f"launch check: {error}", file=sys.stderr)
-        return Answer(code=1, tree={"ok": False, "message": str(error)})
+    imported = import_file(path)
     backend = get_backend(imported.backend)
     label = f"{path} for {backend.title} {imported.version}"
     findings = _with_fixes(judge_existing(imported), imported.job)
@@ -112,4 +109,4 @@ def _write(path: Path, tree: dict[str, object]) -> None:
     import yaml
 
     body = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True) if tree else ""
-    path.write_text(f"# @package _global_\n# What `launch check --fix` changed.\n{body}", encoding="utf-8")
+    write_text(path, f"# @package _global_\n# What `launch check --fix` changed.\n{body}")

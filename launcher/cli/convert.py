@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launcher.cli.convert_merge import merge_body, merge_parser
-from launcher.cli.options import guarded, parse, parser, print_json
+from launcher.cli.examples import filled
+from launcher.cli.options import parse, parser, print_json
+from launcher.cli.refusal import NotDone, WrongUse
 
 if TYPE_CHECKING:
-    from launcher.convert.convert import Conversion
+    from launcher.convert.conversion import Conversion
 
 _VERBS = {
     "hf-to-mcore": "a Hugging Face model to what a training stack loads",
@@ -27,7 +29,7 @@ usage: launch convert {verbs} …
 {lines}
 example:
   launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-mcore
-  launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-tp2 --backend mindspeed parallel.tp=2 parallel.pp=2
+  launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-tp2 --backend {npu} parallel.tp=2 parallel.pp=2
   launch convert mcore-to-hf --checkpoint checkpoints --model Qwen3-8B --out Qwen3-8B-trained
   launch convert verify Qwen3-8B Qwen3-8B-mcore
 Each: --help. Every conversion is verified byte by byte unless --no-verify is given.
@@ -38,20 +40,22 @@ def main(words: list[str]) -> int:
     """Convert; exit 1 if the conversion is refused or cannot be proved, 2 for a wrong command line."""
     if not words or words[0] in ("-h", "--help"):
         lines = "".join(f"  {name:12} {doc}\n" for name, doc in _VERBS.items())
-        print(_HELP.format(verbs="|".join(_VERBS), lines=lines), end="")
+        print(filled(_HELP.replace("{verbs}", "|".join(_VERBS)).replace("{lines}", lines)), end="")
         return 0 if words else 2
     if words[0] not in _VERBS:
-        print(
-            f"launch convert: {words[0]!r} is none of {', '.join(_VERBS)}; works: launch convert --help",
-            file=sys.stderr,
-        )
-        return 2
+        raise WrongUse(f"{words[0]!r} is none of {', '.join(_VERBS)}", "launch convert --help")
     verb, rest = words[0], words[1:]
     made = _parser(verb)
     options = parse(made, rest)
     if getattr(options, "rewrite", False) and not options.adapter:
-        made.error("--rewrite is about an adapter: --adapter DIR is missing")
-    return guarded(lambda: _reported(_BODIES[verb], options), as_json=options.json)
+        raise WrongUse("--rewrite is about an adapter: --adapter DIR is missing", f"{made.prog} --help")
+    if options.workers is not None and options.workers < 1:
+        raise WrongUse(f"--workers {options.workers}: must be at least 1", "--workers 1")
+    for name in ("left", "right", "checkpoint", "model", "adapter"):
+        folder = getattr(options, name, None)
+        if folder is not None and not Path(folder).expanduser().exists():
+            raise WrongUse(f"{folder}: no such folder")
+    return _reported(_BODIES[verb], options)
 
 
 def _parser(verb: str) -> argparse.ArgumentParser:
@@ -124,25 +128,13 @@ def _example(verb: str) -> str:
 
 
 def _reported(body: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a body; what it refuses is a screen and exit code 1."""
-    from launcher.convert.containers.errors import ContainerError
-    from launcher.convert.errors import ConvertError
-
+    """Run a body; say how to get a library that it needs and that is not here."""
     try:
         return body(options)
-    except ConvertError as error:
-        problems = error.problems
-    except ContainerError as error:
-        problems = (str(error),)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("numpy", "torch"):
             raise
-        problems = (f"{error.name} is needed for this conversion; works: pip install {error.name}",)
-    if options.json:
-        print_json({"ok": False, "problems": list(problems)})
-    for problem in problems if not options.json else ():
-        print(f"error  {problem}", file=sys.stderr)
-    return 1
+        raise NotDone(f"{error.name} is needed for this conversion", f"pip install {error.name}") from None
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -179,11 +171,14 @@ def _converted(options: argparse.Namespace, asked: Conversion) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     from launcher.convert.between import between
-    from launcher.convert.model import config_folder, model_in
+    from launcher.convert.lora.alone import are_peft
+    from launcher.convert.model import config_folder, has_config, model_in
 
     left, right = Path(options.left).expanduser(), Path(options.right).expanduser()
     named = Path(options.model).expanduser() if options.model else None
-    model = model_in(config_folder([named, left, right]))
+    folders = [named, left, right]
+    alone = are_peft(left, right) and not any(map(has_config, folders))
+    model = None if alone else model_in(config_folder(folders, works="--model DIR"))
     answer = between(left, right, model, workers=options.workers, quiet=options.json)
     if options.json:
         print_json(answer.as_tree())

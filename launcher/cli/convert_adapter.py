@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.convert.casts import dtype_named
-from launcher.convert.convert import Conversion, refuse_overlap
-from launcher.convert.errors import ConvertError
+from launcher.convert.conversion import Conversion
+from launcher.convert.convert import refuse_overlap
+from launcher.convert.errors import ConvertError, WrongWord
 from launcher.convert.formats.format import Format, Layout
 from launcher.convert.logical import logical_model
 from launcher.convert.lora.formats import adapter_in, adapters_for
@@ -35,7 +36,8 @@ def adapter_source(options: argparse.Namespace) -> tuple[Path, Format] | None:
         return None
     found = adapter_in(path, getattr(options, "backend", None))
     if found is None and named is not None:
-        raise ConvertError(f"--adapter {path}: no adapter there; works: a folder with adapter_config.json")
+        wrong = ConvertError if path.exists() else WrongWord
+        raise wrong(f"--adapter {path}: no adapter there; works: a folder with adapter_config.json")
     return None if found is None else (path, found)
 
 
@@ -53,6 +55,7 @@ def adapter_conversion(
     _refuse_options_of_models(options, path)
     to_peft = not hasattr(options, "format")
     target, shared = (PEFT, ()) if to_peft else _target(form, backend)
+    check_words(options, target, form)
     if form.name == PEFT.name:
         form = peft_format(shared)
     named = Path(options.model).expanduser() if options.model else None
@@ -85,6 +88,24 @@ def adapter_conversion(
         if folder != path:
             print(f"{path}: written as an equal adapter of higher rank (--rewrite)", file=sys.stderr)
         yield replace(asked, source=folder)
+
+
+def check_words(options: argparse.Namespace, target: Format, source: Format | None = None) -> None:
+    """Refuse options of `--set` and `--layers` that the target (of an adapter: or the source) would pass over.
+
+    Raises:
+        WrongWord: the format does not know the name.
+    """
+    known = list(dict.fromkeys((*target.options, *(source.options if source is not None else ()))))
+    for word in options.set:
+        name = word.partition("=")[0].replace("-", "_")
+        if name and name not in known:
+            works = ", ".join(f"--set {each}=…" for each in known) or "without --set"
+            raise WrongWord(f"--set {word}: {target.title} has no option {name}; works: {works}")
+    layers = getattr(options, "layers", None)
+    if layers is not None and layers not in target.layers:
+        works = " or ".join(f"--layers {each}" for each in target.layers) or "without --layers"
+        raise WrongWord(f"--layers {layers}: {target.title} is not written with these names; works: {works}")
 
 
 def _refuse_options_of_models(options: argparse.Namespace, path: Path) -> None:

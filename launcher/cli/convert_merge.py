@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from launcher.cli.options import parser, print_json
@@ -25,11 +26,15 @@ def merge_parser() -> argparse.ArgumentParser:
 
 def merge_body(options: argparse.Namespace) -> int:
     """Merge; what is refused is raised."""
+    from launcher.convert.containers.workplace import check_space, check_target
     from launcher.convert.lora.merge import merge, plan_merge
 
     model, adapter, out = (Path(path).expanduser() for path in (options.model, options.adapter, options.out))
     planned = plan_merge(model, adapter, out)
     if options.dry_run:
+        target = Path(os.path.realpath(out))
+        check_target(target, overwrite=options.overwrite)
+        check_space(target, planned.bytes_written, planned.files)
         if options.json:
             print_json({"ok": True, "dry_run": True, **planned.as_tree()})
         else:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from launcher.cli.convert_adapter import adapter_conversion, adapter_source
-from launcher.compose import compose
+from launcher.cli.convert_adapter import adapter_conversion, adapter_source, check_words
+from launcher.cli.options import composed_of
 from launcher.convert.casts import dtype_named
-from launcher.convert.convert import Conversion
-from launcher.convert.errors import ConvertError
+from launcher.convert.conversion import Conversion
+from launcher.convert.errors import ConvertError, WrongWord
 from launcher.convert.formats import format_in, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, layout_of
 from launcher.convert.model import config_folder, has_config, model_in
@@ -42,8 +42,7 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
         ConvertError: a folder, a format or a model cannot be found.
         ComposeError: an override is wrong.
     """
-    if options.workers is not None and options.workers < 1:
-        raise ConvertError(f"--workers {options.workers}: must be at least 1")
+    dtype = dtype_named(options.dtype) if options.dtype else None
     to_hf, checkpoint = not hasattr(options, "format"), getattr(options, "checkpoint", None)
     source = Path(checkpoint or options.model).expanduser()
     backend = getattr(options, "backend", None)
@@ -56,6 +55,8 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
             yield asked
         return
     own = _own_format(backend)
+    target = format_named("hf") if to_hf else _target(options.format, backend, own)
+    check_words(options, target)
     source_format = format_in(source, preferred=own if checkpoint else format_named("hf"))
     if checkpoint is None and source_format.kind != "hf":
         raise ConvertError(f"--model {source} is a {source_format.title} checkpoint; works: mcore-to-hf, reshard")
@@ -65,12 +66,12 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
         source=source,
         source_format=source_format,
         out=Path(options.out).expanduser(),
-        target_format=format_named("hf") if to_hf else _target(options.format, backend, own),
+        target_format=target,
         model=model,
         layout=_layout(job, options),
         source_layout=_source_layout(options),
         donor=donor,
-        dtype=dtype_named(options.dtype) if options.dtype else None,
+        dtype=dtype,
         verify=not options.no_verify,
         overwrite=options.overwrite,
         durable=options.durable,
@@ -84,7 +85,7 @@ def _job(overrides: Sequence[str], config_dirs: Sequence[str], backend: str | No
     if not overrides:
         return None
     named = any(word.startswith("backend=") for word in overrides)
-    return compose([*overrides, *([f"backend={backend}"] if backend and not named else [])], config_dirs)
+    return composed_of([*overrides, *([f"backend={backend}"] if backend and not named else [])], config_dirs)
 
 
 def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None, Model]:
@@ -115,7 +116,7 @@ def _own_format(backend: str | None) -> Format | None:
     try:
         return format_of_backend(backend)
     except UnknownBackend:
-        raise ConvertError(f"--backend {backend}: none of that name; works: {', '.join(backend_names())}") from None
+        raise WrongWord(f"--backend {backend}: none of that name; works: {', '.join(backend_names())}") from None
 
 
 def _target(named: str | None, backend: str | None, own: Format | None) -> Format:
@@ -142,5 +143,5 @@ def _source_layout(options: argparse.Namespace) -> Layout:
 def _pairs(words: Sequence[str]) -> dict[str, str]:
     wrong = next((word for word in words if not word.partition("=")[0] or "=" not in word), None)
     if wrong is not None:
-        raise ConvertError(f"--set {wrong}: works: --set NAME=VALUE")
+        raise WrongWord(f"--set {wrong}: works: --set NAME=VALUE")
     return dict(word.split("=", 1) for word in words)

@@ -1,20 +1,18 @@
 """`launch diff`: files and jobs, or one job on several backends, side by side after each backend's own defaults."""
 
-import sys
 from collections.abc import Sequence
 
-from launcher.cli.import_show import show_refusal
-from launcher.cli.options import guarded, parse, parser, print_json
-from launcher.cli.sides import WrongSides, sides, sorted_words
-from launcher.importing.notes import ImportRefused
+from launcher.cli.options import parse, parser, print_json
+from launcher.cli.refusal import WrongUse
+from launcher.cli.sides import sides, sorted_words
 from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
 from launcher.translate.effects import DEFAULT, WRITTEN
 
 _EXAMPLES = """\
 launch diff old.sh new.sh
   launch diff job.yaml train.sh batch.global_batch_size=256
-  launch diff +recipe=qwen3_moe --backends megatron,mindspeed
-  launch diff old.sh --backends megatron@3.5,megatron@4.6"""
+  launch diff +recipe=qwen3_moe --backends {cuda},{npu}
+  launch diff old.sh --backends {cuda}@{old},{cuda}@{new}"""
 _WIDEST = 44
 
 
@@ -33,26 +31,16 @@ def main(words: list[str]) -> int:
     made.add_argument("--partial", action="store_true", help="compare what can be read in spite of problems")
     options = parse(made, words)
 
-    def body() -> int:
-        try:
-            wrong = next((pair for pair in options.set if "=" not in pair), None)
-            if wrong is not None:
-                raise WrongSides(f"--set takes VARIABLE=VALUE, got {wrong!r}")
-            columns = sides(sorted_words(options.overrides, options.backends), options)
-        except WrongSides as error:
-            print(f"launch diff: {error}", file=sys.stderr)
-            return 2
-        except ImportRefused as error:
-            show_refusal(error, as_json=options.json)
-            return 2
-        rows = side_by_side(columns)
-        if options.json:
-            print_json(_tree(rows, columns))
-        else:
-            _show(rows, columns)
-        return 1 if rows else 0
-
-    return guarded(body, as_json=options.json)
+    wrong = next((pair for pair in options.set if "=" not in pair), None)
+    if wrong is not None:
+        raise WrongUse(f"--set takes VARIABLE=VALUE, got {wrong!r}")
+    columns = sides(sorted_words(options.overrides, options.backends), options)
+    rows = side_by_side(columns)
+    if options.json:
+        print_json(_tree(rows, columns))
+    else:
+        _show(rows, columns)
+    return 1 if rows else 0
 
 
 def _tree(rows: Sequence[Row], columns: Sequence[Side]) -> dict[str, object]:
@@ -63,6 +51,7 @@ def _tree(rows: Sequence[Row], columns: Sequence[Side]) -> dict[str, object]:
             {
                 "field": row.path,
                 "changes_training": row.trains,
+                "does": row.does or None,
                 "values": {
                     side.label: {"value": effect.value, "how": effect.how}
                     for side, effect in zip(columns, row.effects, strict=True)
@@ -87,7 +76,10 @@ def _show(rows: Sequence[Row], columns: Sequence[Side]) -> None:
     widths = [max(len(line[index]) for line in table) for index in range(len(table[0]))]
     for line in table:
         print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-    unknown = " · ? has no canonical field: it may" if any(row.trains is None for row in rows) else ""
+    for row in rows:
+        if row.does:
+            print(f"{row.path}: {row.does}")
+    unknown = " · ? may: no table says what it does" if any(row.trains is None for row in rows) else ""
     print(f"* changes training{unknown}")
 
 

@@ -1,17 +1,19 @@
 """Which verb runs: one table of verbs, looked up without importing any of them."""
 
 import gc
-import sys
 from dataclasses import dataclass
 from importlib import import_module
+from typing import NoReturn
+
+from backends import BUILT_IN
 
 HELP = """\
 Launch: one LLM training job, described once, started on any of several training stacks.
 
 usage: launch [VERB] OVERRIDES …          no verb means run
 
-  launch +recipe=qwen3_moe backend=megatron            check, then start
-  launch dry-run +recipe=qwen3_moe backend=mindspeed   show exactly what would run
+  launch +recipe=qwen3_moe backend={name:20}check, then start
+  launch dry-run +recipe=qwen3_moe backend={other:12}show exactly what would run
 
 {verbs}
 Overrides are Hydra's: +recipe=NAME|FILE.yaml, +job=FILE.yaml, backend=NAME, model=NAME, hardware=NAME, task=NAME,
@@ -52,32 +54,40 @@ VERBS = {
 def dispatch(words: list[str]) -> int:
     """Run the verb that the words name and return the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
-        print(HELP.format(verbs="".join(f"  {name:9} {verb.doc}\n" for name, verb in VERBS.items())), end="")
+        verbs = "".join(f"  {name:9} {verb.doc}\n" for name, verb in VERBS.items())
+        print(HELP.format(verbs=verbs, name=BUILT_IN[0], other=BUILT_IN[-1]), end="")
         return 0 if words else 2
     if words[0] == "--version":
         from launcher import __version__
 
         print(__version__)
         return 0
+    from launcher.cli.refusal import exit_code
+
+    if words[0] not in VERBS and _is_bare_word(words[0]):
+        return exit_code("", lambda: _unknown_verb(words[0]), words)
     name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
-    if name == "run" and words[0] not in VERBS and _is_bare_word(words[0]):
-        return _unknown_verb(words[0])
     # What is imported and read at the start stays: looking for garbage among it is a tenth of a short command's time.
     gc.set_threshold(50_000, 20, 20)
-    code = import_module(VERBS[name].module).main(rest)
-    assert isinstance(code, int)
-    return code
+
+    def body() -> int:
+        code = import_module(VERBS[name].module).main(rest)
+        assert isinstance(code, int)
+        return code
+
+    return exit_code(name, body, rest)
 
 
 def _is_bare_word(word: str) -> bool:
     return "=" not in word and not word.startswith(("-", "+", "~"))
 
 
-def _unknown_verb(word: str) -> int:
+def _unknown_verb(word: str) -> NoReturn:
     import difflib
+
+    from launcher.cli.refusal import WrongUse
 
     near = difflib.get_close_matches(word, [*VERBS, "dry-run"], n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
-    print(f"launch: {word!r} is neither a verb nor an override{hint}", file=sys.stderr)
-    print(f"works: launch {'|'.join(VERBS)} … · +recipe=NAME · section.field=value · launch --help", file=sys.stderr)
-    return 2
+    works = (f"launch {'|'.join(VERBS)} …", "+recipe=NAME", "section.field=value", "launch --help")
+    raise WrongUse(f"{word!r} is neither a verb nor an override{hint}", *works)

@@ -1,10 +1,11 @@
 """`launch doctor`: is everything there that a job, or this machine, needs; a table, and how to get what is missing."""
 
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.cli.options import composed, parse, parser, print_json
 from launcher.executors.failure import CannotStart
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from launcher.doctor.check import Check
 
 _EXAMPLES = """\
-launch doctor                                             what this machine has of every backend
-  launch doctor backend=mindspeed                           of one
-  launch doctor +recipe=qwen3_8b backend=megatron           what a job needs here"""
+launch doctor                                       what this machine has of every backend
+  launch doctor backend={npu:29}of one
+  launch doctor +recipe=qwen3_8b backend={cuda:13}what a job needs here"""
 _MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
 
 
@@ -27,33 +28,32 @@ def main(words: list[str]) -> int:
     made.add_argument("--no-hosts", action="store_true", help="ssh: do not compare software on all hosts")
     options = parse(made, words)
     names = _backends(options.overrides)
+    if names is not None:
+        return _machine(names, as_json=options.json)
+    return _of_job(options)
 
-    def body() -> int:
-        from launcher.doctor.check import errors
 
-        if names is not None:
-            return _machine(names, as_json=options.json)
-        from launcher.doctor.examine import of_hosts, of_job
+def _of_job(options: Namespace) -> int:
+    from launcher.doctor.check import errors
+    from launcher.doctor.examine import of_hosts, of_job
 
-        outcome = judge(composed(options))
-        if not outcome.ok:
-            print_findings(outcome.findings, outcome.job)
-        try:
-            plan = planned(outcome) if outcome.ok else None
-        except CannotStart:
-            plan = None
-        checks = of_job(outcome)
-        if plan is not None and not options.no_hosts:
-            checks += of_hosts(outcome, plan)
-        ok = outcome.ok and not errors(checks)
-        if options.json:
-            findings = [finding.as_tree() for finding in outcome.findings]
-            print_json({"ok": ok, "checks": [check.as_tree() for check in checks], "findings": findings})
-        else:
-            _show(f"{outcome.job.name or 'job'} on {outcome.backend.title} {outcome.version}", checks)
-        return 0 if ok else 1
-
-    return guarded(body, as_json=options.json)
+    outcome = judge(composed(options))
+    if not outcome.ok and not options.json:
+        print_findings(outcome.findings, outcome.job)
+    try:
+        plan = planned(outcome) if outcome.ok else None
+    except CannotStart:
+        plan = None
+    checks = of_job(outcome)
+    if plan is not None and not options.no_hosts:
+        checks += of_hosts(outcome, plan)
+    ok = outcome.ok and not errors(checks)
+    if options.json:
+        findings = [finding.as_tree() for finding in outcome.findings]
+        print_json({"ok": ok, "checks": [check.as_tree() for check in checks], "findings": findings})
+    else:
+        _show(f"{outcome.job.name or 'job'} on {outcome.backend.title} {outcome.version}", checks)
+    return 0 if ok else 1
 
 
 def _backends(overrides: Sequence[str]) -> tuple[str, ...] | None:

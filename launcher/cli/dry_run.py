@@ -8,7 +8,8 @@ from pathlib import Path
 
 from launcher.cli.explain_variables import VARIABLES
 from launcher.cli.multirun import Answer, add_option, answered
-from launcher.cli.options import composed, guarded, parse, parser
+from launcher.cli.options import composed, parse, parser
+from launcher.cli.refusal import NotDone
 from launcher.convert.offer import Offer, offered
 from launcher.job import Job, Origin, as_tree, output_dir, with_values
 from launcher.pipeline import Outcome, judge
@@ -24,7 +25,7 @@ FORMATS = ("text", "shell", "argv", "yaml", "json", "submit")
 def main(words: list[str]) -> int:
     """Show a job's native arguments and plan; exit 1 if it would be refused."""
     made = parser(
-        "dry-run", "Show exactly what would run.", "launch dry-run +recipe=qwen3_moe backend=megatron --format shell"
+        "dry-run", "Show exactly what would run.", "launch dry-run +recipe=qwen3_moe backend={cuda} --format shell"
     )
     made.add_argument(
         "--format",
@@ -37,7 +38,7 @@ def main(words: list[str]) -> int:
     add_option(made)
     options = parse(made, words)
     options.json = options.json or options.format == "json"
-    return guarded(lambda: answered(options, _shown), as_json=options.json)
+    return answered(options, _shown)
 
 
 def _shown(options: argparse.Namespace) -> Answer:
@@ -52,15 +53,18 @@ def _shown(options: argparse.Namespace) -> Answer:
         print_findings(outcome.findings, outcome.job)
         return Answer(code=code, tree=None)
     plan = planned(outcome)
+    if options.multirun:
+        # A sweep's jobs share a name; where they start each run has an id, and so each has one here.
+        own = dataclasses.replace(plan.start, name=f"{plan.start.name}-{options.number}")
+        plan = dataclasses.replace(plan, start=own)
     if options.render is not None and outcome.ok:
         folder = f"{options.render}/{options.number}" if options.multirun else options.render
-        if not render(plan, folder):
-            return Answer(code=1, tree={"ok": False, "message": f"{folder} was not written"})
+        render(plan, folder, outcome)
     if options.json:
         return Answer(code=code, tree=as_json(outcome, plan))
     if outcome.ok or options.format == "text":
         # A refused job has no script: whoever pipes it into a file must not get one that runs.
-        code = max(code, _printed(options.format, outcome, plan))
+        _print(options.format, outcome, plan)
     sys.stdout.flush()
     print_findings(outcome.findings, outcome.job)
     return Answer(code=code, tree=None)
@@ -75,30 +79,34 @@ def _apart(job: Job, number: int) -> Job:
     return with_values(job, {"output_dir": folder}, Origin(kind="derived"))
 
 
-def render(plan: LaunchPlan, folder: str) -> bool:
-    """Write the files of a start to an empty folder and say how they are started; False if that fails."""
+def render(plan: LaunchPlan, folder: str, outcome: Outcome) -> None:
+    """Write the files of a start to an empty folder and say how they are started.
+
+    Raises:
+        NotDone: the folder is not empty or cannot be written.
+    """
     from launcher.executors.begin import render_to
     from launcher.executors.failure import CannotStart
 
     try:
         command = render_to(plan, Path(folder))
     except CannotStart as error:
-        print(f"launch dry-run: {error}", file=sys.stderr)
-        return False
+        raise NotDone(str(error), findings=outcome.findings, job=outcome.job) from None
     print(f"launch dry-run: written to {folder}; start it with: {one_line(command)}", file=sys.stderr)
-    return True
 
 
-def _printed(form: str, outcome: Outcome, plan: LaunchPlan) -> int:
-    """Print a plan in one form; return 1 and say why where what starts it cannot be written yet."""
+def _print(form: str, outcome: Outcome, plan: LaunchPlan) -> None:
+    """Print a plan in one form.
+
+    Raises:
+        NotDone: what starts it cannot be written yet.
+    """
     from launcher.executors.failure import CannotStart
 
     try:
         _SHOW[form](outcome, plan)
     except CannotStart as error:
-        print(f"launch dry-run: {error}", file=sys.stderr)
-        return 1
-    return 0
+        raise NotDone(str(error), findings=outcome.findings, job=outcome.job) from None
 
 
 def here(outcome: Outcome) -> str:

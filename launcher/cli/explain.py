@@ -1,11 +1,11 @@
 """`launch explain`: what a name in any output means, and what it ties to."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.cli.explain_names import explained, known_names, load_all
-from launcher.cli.options import guarded, parse, parser, print_json
+from launcher.cli.options import parse, parser, print_json
+from launcher.cli.refusal import WrongUse
 from launcher.job import suggest_field
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.catalogue import suggest
@@ -31,30 +31,22 @@ def main(words: list[str]) -> int:
     words, typed = _without_dashes(words)
     options = parse(made, words)
 
-    def body() -> int:
-        if options.backend not in (None, *backend_names()):
-            print(
-                f"launch explain: no backend {options.backend!r}; works: {' · '.join(backend_names())}", file=sys.stderr
-            )
-            return 2
-        backends = [get_backend(name) for name in backend_names() if options.backend in (None, name)]
-        load_all(backends)
-        found = list(explained(typed or options.name, backends))
-        if not found:
-            near = _near(options.name, backends)
-            hint = f"; works: {' · '.join(near or ('launch args BACKEND lists native arguments', 'parallel'))}"
-            print(f"launch explain: nothing is called {options.name!r}{hint}", file=sys.stderr)
-            return 2
-        if options.json:
-            print_json({**found[0], **({"also": found[1:]} if len(found) > 1 else {})})
-        else:
-            for number, tree in enumerate(found):
-                if number:
-                    print()
-                _show(tree)
+    if options.backend not in (None, *backend_names()):
+        raise WrongUse(f"no backend {options.backend!r}", *backend_names())
+    backends = [get_backend(name) for name in backend_names() if options.backend in (None, name)]
+    load_all(backends)
+    found = list(explained(typed or options.name, backends))
+    if not found:
+        near = _near(options.name, backends) or ("launch args BACKEND lists native arguments", "parallel")
+        raise WrongUse(f"nothing is called {options.name!r}", *near)
+    if options.json:
+        print_json({**found[0], **({"also": found[1:]} if len(found) > 1 else {})})
         return 0
-
-    return guarded(body, as_json=options.json)
+    for number, tree in enumerate(found):
+        if number:
+            print()
+        _show(tree)
+    return 0
 
 
 def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:

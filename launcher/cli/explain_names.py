@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from launcher.cli.explain_variables import VARIABLES
-from launcher.importing.versions import elsewhere, renames_of
+from launcher.cli.explain_variables import known_variables
 from launcher.job import field_at, fields
 from launcher.rules.engine import load
 from launcher.rules.mentions import fields_of, flags_of, rules_of
@@ -12,11 +11,13 @@ from launcher.rules.registry import RULES, Rule
 from launcher.rules.told import TOLD
 from launcher.translate.backend import Backend
 from launcher.translate.catalogue import Argument, Catalogue
+from launcher.translate.elsewhere import elsewhere, renames_of
 from launcher.translate.engine import active_rows
 from launcher.translate.rows import Row
 from launcher.translate.shape import arity, boolean_style, default_text, kind
 from launcher.translate.started_by import ENVIRONMENT, starters
 from launcher.translate.variables import Variable
+from launcher.translate.without_field import reason
 
 Tree = dict[str, Any]
 _PASSED = ("backend.args.", "backend.env.")
@@ -58,7 +59,7 @@ def known_names(backends: Sequence[Backend]) -> Iterator[str]:
     for backend in backends:
         for version in backend.versions:
             yield from backend.catalogue(version).names()
-    yield from VARIABLES
+    yield from known_variables()
     for starter in starters():
         yield from starter.catalogue.names()
 
@@ -113,7 +114,11 @@ def _mapping(name: str, backend: Backend, version: str, catalogue: Catalogue) ->
         return {"backend": label, "says": ", ".join(own), "defaults": defaults, "read for": feeds, "notes": notes}
     if name in table.unsupported:
         return {"backend": label, "says": f"cannot: {table.unsupported[name].why}"}
-    return {"backend": label, "says": f"does not concern it: {table.irrelevant.get(name, '')}"}
+    if name not in table.irrelevant:  # rows that write nothing: they only refuse what the backend does not do
+        notes = list(dict.fromkeys(row.note for row in first if row.note))
+        says = "has no argument for it: a value is accepted where it is what this backend does anyway"
+        return {"backend": label, "says": says, "notes": notes}
+    return {"backend": label, "says": f"does not concern it: {table.irrelevant[name]}"}
 
 
 def _flags(rows: Iterable[Row]) -> list[str]:
@@ -202,9 +207,16 @@ def _argument(name: str, backends: Sequence[Backend]) -> Tree | None:
         "argument": name,
         "meaning": meanings + [text for text in helps if text],
         "backends": found,
+        "no field": _no_field((each["backend"].split(" ")[0], each["argument"]) for each in found),
         "renamed": [line for backend in backends for line in _renamed(name, backend)],
         "rules": _rule_lines(rule for rule in rules if names & flags_of(rule)),
     }
+
+
+def _no_field(arguments: Iterable[tuple[str, str]]) -> list[str]:
+    """Say why arguments of these backends have no field, where that is known."""
+    rows = (reason(backend, argument) for backend, argument in dict.fromkeys(arguments))
+    return list(dict.fromkeys(f"{row.why}  [{row.source}]" for row in rows if row is not None))
 
 
 def _of_backend(name: str, backend: Backend) -> Iterator[Tree]:
@@ -287,7 +299,7 @@ def _started(name: str, backends: Sequence[Backend]) -> Tree | None:
         if starter.backend in wanted
         for argument in _spelled(name, starter.catalogue, is_variable=starter.name == ENVIRONMENT)
     ]
-    known = VARIABLES.get(name) or VARIABLES.get(name.upper())
+    known = known_variables().get(name) or known_variables().get(name.upper())
     own = [_set_by(backend, row) for backend in backends for row in backend.environment if row.name == name.upper()]
     if not found and known is None and not own:
         return None

@@ -1,5 +1,9 @@
 """Environment variables that plans set or refer to, and that libraries below the backends read: meaning, as data."""
 
+from collections.abc import Mapping
+from functools import cache
+
+from launcher.translate.backend import backend_names, get_backend
 from launcher.translate.variables import Variable
 
 _LAUNCH, _TORCH, _HUB = "launch", "torch.distributed elastic", "huggingface_hub"
@@ -28,17 +32,13 @@ VARIABLES = {
         ("PET_LOG_DIR", "Folder of torchrun's log files, one for each rank.", _TORCH),
         ("PET_TEE", "Which streams torchrun shows besides writing them to files; 3: both.", _TORCH),
         ("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "How torchrun begins the lines of each rank.", _TORCH),
-        ("MEGATRON_LM_PATH", "Your checkout of Megatron-LM.", _LAUNCH),
-        ("MINDSPEED_LLM_PATH", "Your checkout of MindSpeed-LLM.", _LAUNCH),
-        ("MINDSPEED_PATH", "Your checkout of MindSpeed.", _LAUNCH),
-        ("MINDFORMERS_PATH", "Your checkout of MindFormers, which has run_mindformer.py.", _LAUNCH),
         ("PYTHONPATH", "Folders from which Python imports before its own; checkouts of backends go here.", "Python"),
         ("LD_LIBRARY_PATH", "Folders with shared libraries; carried along to other nodes.", "ld.so"),
         ("OMP_NUM_THREADS", "Threads of each process on CPU; torchrun sets 1 if it is not set.", "OpenMP"),
         (
             "CUDA_DEVICE_MAX_CONNECTIONS",
             "Queues for kernels on a device; 1 lets tensor- and context-parallel communication overlap in order.",
-            "Megatron-LM core_v0.12.1 arguments.py, validate_args",
+            "CUDA C++ Programming Guide, environment variables",
         ),
         ("PYTORCH_CUDA_ALLOC_CONF", "Memory allocator on GPUs; expandable_segments:True avoids fragments.", "PyTorch"),
         ("PYTORCH_NPU_ALLOC_CONF", "Memory allocator on NPUs; expandable_segments:True avoids fragments.", "torch_npu"),
@@ -106,3 +106,11 @@ VARIABLES = {
         ("NO_PROXY", "Hosts that are reached without the proxy; carried along to other nodes.", "HTTP libraries"),
     )
 }
+
+
+@cache
+def known_variables() -> Mapping[str, Variable]:
+    """Return the variables above and those that name checkouts of the backends."""
+    needed = (each for name in backend_names() for each in get_backend(name).support if each.kind == "checkout")
+    checkouts = {each.name: Variable(name=each.name, meaning=each.meaning, source=_LAUNCH) for each in needed}
+    return {**VARIABLES, **checkouts}

@@ -1,15 +1,16 @@
 """`launch import`: what somebody already has, a script or a configuration, as a job."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from launcher.cli.import_show import show, show_refusal
-from launcher.cli.options import guarded, parse, parser
+from launcher.cli.import_show import show
+from launcher.cli.options import parse, parser, writable
 from launcher.cli.port_show import show_port
+from launcher.cli.refusal import WrongUse
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused, Note
-from launcher.importing.port import ALL, ported
+from launcher.importing.port import ported
+from launcher.transfer.carry import ALL
 from launcher.translate.backend import UnknownVersion, backend_names, get_backend
 from launcher.translate.own import plain
 
@@ -20,28 +21,18 @@ def main(words: list[str]) -> int:
     """Import a file; exit 1 if it cannot be read as a whole, 2 for a wrong command line."""
     words, argv = _split(words)
     options = parse(_parser(), words)
-    mistake = _mistake(options, argv)
-    if mistake:
-        print(f"launch import: {mistake}", file=sys.stderr)
-        return 2
+    _refuse_wrong(options, argv)
 
-    def body() -> int:
-        try:
-            jobs = _imported(options, argv)
-            source = options.file or "arguments"
-            if options.to is None:
-                return show(jobs, source, options.output, as_json=options.json)
-            target, _, version = options.to.partition("@")
-            unknown = _unknown(options.accept, jobs)
-            if unknown:
-                print(f"launch import: --accept {unknown}: {source} has no such argument", file=sys.stderr)
-                return 2
-            pairs = [(each, ported(each, target, version or None, accepted=options.accept)) for each in jobs]
-            return show_port(pairs, source, options.output, as_json=options.json)
-        except ImportRefused as error:
-            return show_refusal(error, as_json=options.json)
-
-    return guarded(body, as_json=options.json)
+    jobs = _imported(options, argv)
+    source = options.file or "arguments"
+    if options.to is None:
+        return show(jobs, source, options.output, as_json=options.json)
+    target, _, version = options.to.partition("@")
+    unknown = _unknown(options.accept, jobs)
+    if unknown:
+        raise WrongUse(f"--accept {unknown}: {source} has no such argument")
+    pairs = [(each, ported(each, target, version or None, accepted=options.accept)) for each in jobs]
+    return show_port(pairs, source, options.output, as_json=options.json)
 
 
 def _unknown(accepted: list[str], jobs: list[Imported]) -> str:
@@ -80,35 +71,36 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:at], words[at + 1 :]
 
 
-def _mistake(options: argparse.Namespace, argv: list[str]) -> str:
-    backend, version, to, file, output = (
-        options.backend,
-        options.backend_version,
-        options.to,
-        options.file,
-        options.output,
-    )
-    target, _, target_version = (to or "").partition("@")
-    for name, wanted in ((backend, version), (target or None, target_version or None)):
+def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
+    target, _, target_version = (options.to or "").partition("@")
+    for name, wanted in ((options.backend, options.backend_version), (target or None, target_version or None)):
         if name is not None and name not in backend_names():
-            return f"no backend {name!r}; works: {' · '.join(backend_names())}"
+            raise WrongUse(f"no backend {name!r}", *backend_names())
         if name is not None and wanted is not None:
             try:
                 get_backend(name).version(wanted)
             except UnknownVersion as error:
-                return str(error)
-    if options.accept and to is None:
-        return "--accept needs --to: only a port leaves arguments out"
+                raise WrongUse(str(error)) from None
+    if options.to is not None and not target:
+        raise WrongUse(
+            f"--to {options.to!r}: the name of a backend is missing", *(f"--to {n}" for n in backend_names())
+        )
+    if options.accept and options.to is None:
+        raise WrongUse("--accept needs --to: only a port leaves arguments out")
+    file, output = options.file, options.output
     if bool(file) == bool(argv):
-        return "name one FILE, or give arguments after --; works: launch import train.sh"
-    if argv and backend is None and argv[0].startswith("-"):
-        return "arguments need --backend B: they do not say what they are for"
-    if file and output and Path(output).exists() and Path(file).exists() and Path(output).samefile(file):
-        return f"-o {output} is the file that is read: it would be overwritten"
+        raise WrongUse("name one FILE, or give arguments after --", "launch import train.sh")
+    if argv and options.backend is None and argv[0].startswith("-"):
+        works = (f"--backend {name}" for name in backend_names())
+        raise WrongUse("arguments need --backend B: they do not say what they are for", *works)
+    if file and not Path(file).exists():
+        raise WrongUse(f"there is no file {file}")
+    if file and output and Path(output).exists() and Path(output).samefile(file):
+        raise WrongUse(f"-o {output} is the file that is read: it would be overwritten")
+    writable("-o", output)
     wrong = next((pair for pair in options.set if "=" not in pair or not pair.split("=")[0]), None)
     if wrong is not None:
-        return f"--set takes VARIABLE=VALUE, got {wrong!r}"
-    return ""
+        raise WrongUse(f"--set takes VARIABLE=VALUE, got {wrong!r}")
 
 
 def _imported(options: argparse.Namespace, argv: list[str]) -> list[Imported]:

@@ -1,17 +1,19 @@
 """What `launch import` prints and writes: what each argument became."""
 
+import itertools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
+from launcher.cli.notes import MOST_NOTES, print_note, printable, shortened
 from launcher.cli.options import print_json
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
-from launcher.importing.notes import ImportRefused, Note, refuse
+from launcher.importing.notes import refuse
+from launcher.report.strategy import write_text
 from launcher.translate.backend import get_backend
 
-_MOST_NOTES = 20
-_LONGEST = 400
+_COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value before its middle is left out
 
 
 def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool) -> int:
@@ -39,9 +41,15 @@ def numbered(output: str | None, number: int, count: int) -> str | None:
 
 
 def write(path: str, text: str) -> None:
-    """Write a job file."""
+    """Write a job file; another one in its place, which may have been edited, is kept beside it."""
+    target = Path(path).expanduser()
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if target.is_file() and target.read_bytes() != text.encode():
+            numbers = itertools.count(1)
+            kept = next(old for n in numbers if not (old := target.with_name(f"{target.name}.{n}")).exists())
+            target.replace(kept)
+            print(f"# the earlier {target.name} is kept as {kept}", file=sys.stderr)
+        write_text(target, text)
     except OSError as error:
         raise refuse(f"cannot be written: {error.strerror}", path) from None
 
@@ -55,13 +63,8 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
         f"# {source}: {imported.program or 'arguments'}, {title} {imported.version}, "
         f"{cluster.nodes} node(s) x {cluster.devices_per_node} device(s)"
     )
-    width = min(44, max((len(each.flag) for each in imported.became), default=0))
-    for each in imported.became:
-        rest_of = "(the launcher writes it)" if each.implied else f"backend.args.{each.flag}"
-        became = ", ".join(_set_fields(imported, each.fields)) or rest_of
-        print(printable(f"{each.flag[:80].ljust(width)}  {_value(each.value)[:40].ljust(12)}  {became}"))
-    for name, value in imported.job.backend.env.items():
-        print(printable(f"{name.ljust(width)}  {value[:40].ljust(12)}  backend.env.{name}"))
+    for line in _table([*_arguments(imported), *_variables(imported)]):
+        print(printable(line))
     implied = sum(each.implied for each in imported.became)
     rest = len(imported.became) - mapped - implied
     print(
@@ -73,52 +76,40 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
         print(f"# written: {output}   next: launch dry-run +job={output}")
     sys.stdout.flush()
     for kind, notes in (("error", imported.problems), ("warning", imported.warnings)):
-        for note in notes[:_MOST_NOTES]:
+        for note in notes[:MOST_NOTES]:
             print_note(kind, note)
-        if len(notes) > _MOST_NOTES:
-            print(f"{kind}  and {len(notes) - _MOST_NOTES} more; --json lists all", file=sys.stderr)
+        if len(notes) > MOST_NOTES:
+            print(f"{kind}  and {len(notes) - MOST_NOTES} more; --json lists all", file=sys.stderr)
+
+
+def _arguments(imported: Imported) -> Iterator[tuple[str, str, str]]:
+    for each in imported.became:
+        rest_of = "(the launcher writes it)" if each.implied else f"backend.args.{each.flag}"
+        yield each.flag, _value(each.value), ", ".join(_set_fields(imported, each.fields)) or rest_of
+
+
+def _variables(imported: Imported) -> Iterator[tuple[str, str, str]]:
+    for name, value in imported.job.backend.env.items():
+        yield name, value, f"backend.env.{name}"
+
+
+def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield aligned lines; what is longer than its column pushes the rest on, what is longer than a line says so."""
+    names = min(_COLUMNS[0], max((len(name) for name, _, _ in rows), default=0))
+    values = min(_COLUMNS[1], max((len(value) for _, value, _ in rows), default=0))
+    for name, value, became in rows:
+        yield f"{shortened(name, _LINE).ljust(names)}  {shortened(value, _LINE).ljust(values)}  {became}"
 
 
 def _set_fields(imported: Imported, paths: tuple[str, ...]) -> list[str]:
     from launcher.job import fields, value_at
 
     changed = [path for path in paths if value_at(imported.job, path) != fields()[path].default]
-    return changed[:3] or list(paths[:1])
+    more = [f"and {len(changed) - 3} more"] if len(changed) > 4 else []
+    return [*changed[:3], *(more or changed[3:])] or list(paths[:1])
 
 
 def _value(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return " ".join(str(item) for item in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def print_note(kind: str, note: Note, stream: TextIO | None = None) -> None:
-    """Print a remark with its place and what would work."""
-    place = f"  ({note.where})" if note.where else ""
-    print(printable(f"{kind}  {_shortened(note.message)}{place}"), file=stream or sys.stderr)
-    if note.works:
-        print(printable(f"  works: {' · '.join(note.works)}"), file=stream or sys.stderr)
-
-
-def printable(text: str) -> str:
-    """Return a text on one line, without the control characters that a file may smuggle into a terminal."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
-
-
-def _shortened(message: str) -> str:
-    return message if len(message) <= _LONGEST else f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
-
-
-def show_refusal(error: ImportRefused, *, as_json: bool) -> int:
-    """Show every reason of a refusal; return the exit code."""
-    if as_json:
-        mistakes = [{"what": note.message, "where": note.where, "works": list(note.works)} for note in error.notes]
-        print_json({"ok": False, "mistakes": mistakes})
-        return 1
-    for note in error.notes[:_MOST_NOTES]:
-        print_note("error", note)
-    if len(error.notes) > _MOST_NOTES:
-        print(f"error  and {len(error.notes) - _MOST_NOTES} more; --json lists all", file=sys.stderr)
-    if error.partial:
-        print("nothing is imported; --partial imports the rest", file=sys.stderr)
-    return 1

@@ -1,12 +1,12 @@
 """`launch logs`: what a run, or one of its ranks, printed; as it grows, or only some lines."""
 
 import re
-import sys
 
 from launcher.cli.follow import still_going
 from launcher.cli.options import parse, parser, print_json
-from launcher.observe.find import UnknownRun, find_run
-from launcher.observe.logs import NoSuchRank, fetch, read_lines, sources
+from launcher.cli.refusal import WrongUse
+from launcher.observe.find import find_run
+from launcher.observe.logs import fetch, read_lines, sources
 
 
 def main(words: list[str]) -> int:
@@ -20,15 +20,10 @@ def main(words: list[str]) -> int:
     try:
         pattern = None if options.grep is None else re.compile(options.grep)
     except re.error as error:
-        print(f"launch logs: --grep {options.grep!r} is no regular expression: {error}", file=sys.stderr)
-        return 2
-    try:
-        record = find_run(options.id)
-        files = sources(record, options.rank)
-        fetch(record)
-    except (UnknownRun, NoSuchRank) as error:
-        print(f"launch logs: {error}", file=sys.stderr)
-        return 1
+        raise WrongUse(f"--grep {options.grep!r} is no regular expression: {error}") from None
+    record = find_run(options.id)
+    files = sources(record, options.rank)
+    fetch(record)
     lines = read_lines(files, grep=pattern, follow=still_going(record) if options.follow else None)
     if options.json:
         print_json({"id": record.id, "rank": options.rank, "lines": list(lines)})

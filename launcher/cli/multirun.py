@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.cli.options import print_json, show_mistakes, show_refusal
+from launcher.cli.options import print_json
+from launcher.cli.refusal import refusal_of
 from launcher.compose import ComposeError, sweep
 from launcher.compose.errors import Mistake
 from launcher.compose.overrides import is_text
 from launcher.job.secret import without_secrets
-from launcher.pipeline import Refused
-from launcher.rehearse.refusal import RehearsalRefused
 
 SUBMITIT = "submitit_slurm"
 # Settings of Hydra's submitit launcher, and the fields that say the same here.
@@ -81,17 +80,13 @@ def _caught(one: Callable[[Namespace], Answer], options: Namespace) -> Answer:
     """Let one wrong job of a sweep be an answer, so that the others have theirs."""
     try:
         return one(options)
-    except ComposeError as error:
+    except Exception as error:
+        refusal = refusal_of(error, options.verb)
+        if refusal is None:
+            raise
         if not options.json:
-            show_mistakes(error, as_json=False)
-        mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in error.mistakes]
-        return Answer(code=2, tree={"ok": False, "mistakes": mistakes})
-    except (Refused, RehearsalRefused) as error:
-        findings = [error.finding] if isinstance(error, Refused) else list(error.findings)
-        if not options.json:
-            show_refusal(findings, as_json=False)
-        code = 2 if isinstance(error, Refused) else 1
-        return Answer(code=code, tree={"ok": False, "findings": [finding.as_tree() for finding in findings]})
+            refusal.show()
+        return Answer(code=refusal.code, tree=refusal.tree)
 
 
 def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str]:

@@ -1,24 +1,30 @@
-"""What all verbs share: their options, composing the job, and how mistakes and findings are shown."""
+"""What all verbs share: their options, composing the job, the files that they write, and JSON."""
 
 import argparse
 import json
-import sys
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
-from launcher.compose import ComposeError, compose
+from launcher.cli.examples import filled
+from launcher.cli.refusal import WrongUse
+from launcher.compose import compose
 from launcher.job import Job
-from launcher.pipeline import Refused
-from launcher.rehearse.refusal import RehearsalRefused
-from launcher.rules.finding import Finding
+from launcher.job.secret import without_secrets
+from launcher.pipeline import chosen_backend
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse with one-screen errors."""
+    """argparse whose errors are refusals like all others, and whose example names backends that are here."""
+
+    def format_help(self) -> str:
+        self.epilog = filled(self.epilog or "")
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        print(f"{self.prog}: {message}\nworks: {self.prog} --help", file=sys.stderr)
-        raise SystemExit(2)
+        # Words that are not understood are shown again, and may hold a secret.
+        raise WrongUse(without_secrets([message])[0], f"{self.prog} --help")
 
 
 def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argparse.ArgumentParser:
@@ -36,6 +42,7 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
             "--config-dir", action="append", default=[], metavar="DIR", help="folder with your own recipes and groups"
         )
     made.add_argument("--json", action="store_true", help="machine-readable output")
+    made.set_defaults(verb=verb)
     return made
 
 
@@ -44,47 +51,59 @@ def parse(made: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace
     return made.parse_intermixed_args(words)
 
 
-def guarded(body: Callable[[], int], *, as_json: bool = False) -> int:
-    """Run a verb's body; mistakes of the user become one screen and an exit code, never a traceback."""
-    try:
-        return body()
-    except ComposeError as error:
-        show_mistakes(error, as_json=as_json)
-        return 2
-    except Refused as error:
-        show_refusal([error.finding], as_json=as_json)
-        return 2
-    except RehearsalRefused as error:
-        show_refusal(error.findings, as_json=as_json)
-        return 1
-
-
-def show_refusal(findings: list[Finding], *, as_json: bool) -> None:
-    """Show why a job cannot be judged or rehearsed at all."""
-    from launcher.report.findings import print_findings
-
-    if as_json:
-        print_json({"ok": False, "findings": [finding.as_tree() for finding in findings]})
-    else:
-        print_findings(findings)
-
-
 def composed(options: argparse.Namespace) -> Job:
-    """Compose the job of a verb."""
-    return compose(options.overrides, options.config_dir)
+    """Compose the job of a verb.
+
+    Raises:
+        ComposeError: the words do not describe a job.
+        Refused: there is no such version of its backend.
+    """
+    return composed_of(options.overrides, options.config_dir)
 
 
-def show_mistakes(error: ComposeError, *, as_json: bool) -> None:
-    """Show every mistake of a command line: what, where, and what would work."""
-    if as_json:
-        mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in error.mistakes]
-        print_json({"ok": False, "mistakes": mistakes})
+def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
+    """Compose a job of words; raises as `composed`."""
+    job = compose(words, config_dirs)
+    if job.backend.name is not None and job.backend.version is not None:
+        chosen_backend(job)
+    return job
+
+
+def writable(flag: str, file: str | None, *endings: str) -> None:
+    """Refuse, before anything is computed, a file that cannot be written.
+
+    Args:
+        file: as given; None: not given.
+        endings: how its name may end; none: as it likes.
+
+    Raises:
+        WrongUse: the name ends otherwise, is that of a folder, or its folder is not there or may not be written.
+    """
+    if file is None:
         return
-    for mistake in error.mistakes:
-        where = f"  ({mistake.where})" if mistake.where and mistake.where not in mistake.what else ""
-        print(f"error  {mistake.what}{where}", file=sys.stderr)
-        if mistake.works:
-            print(f"  works: {' · '.join(mistake.works)}", file=sys.stderr)
+    path = Path(file).expanduser()
+    folder = path.absolute().parent
+    if endings and path.suffix not in endings:
+        raise WrongUse(f"{flag} {file}: the name must end in {' or '.join(endings)}", f"{flag} {path.stem}{endings[0]}")
+    if path.is_dir():
+        raise WrongUse(f"{flag} {file}: is a folder, and a file is written", f"{flag} {file.rstrip('/')}/NAME")
+    if not folder.is_dir():
+        raise WrongUse(f"{flag} {file}: there is no folder {path.parent}", f"mkdir -p {path.parent}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise WrongUse(
+            f"{flag} {file}: {path if path.exists() else folder} may not be written", f"{flag} ./{path.name}"
+        )
+
+
+def readable(flag: str, file: str | None) -> None:
+    """Refuse a file that is not there to be read; None: not given.
+
+    Raises:
+        WrongUse: there is no such file.
+    """
+    if file is not None and not Path(file).expanduser().is_file():
+        what = "is a folder, and a file is read" if Path(file).expanduser().is_dir() else "there is no such file"
+        raise WrongUse(f"{flag} {file}: {what}")
 
 
 def print_json(tree: Any) -> None:

@@ -4,15 +4,17 @@ import dataclasses
 import sys
 from collections.abc import Iterable
 
-from launcher.cli.import_show import numbered, print_note, printable, write
+from launcher.cli.import_show import numbered, write
+from launcher.cli.notes import print_note, printable
 from launcher.cli.options import print_json
 from launcher.importing.accounts import CARRIED, LEFT_OUT, Account, counted
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
-from launcher.importing.left_out import Missing
 from launcher.importing.notes import Note
-from launcher.importing.port import Ported, shown_argument
+from launcher.importing.port import Ported
 from launcher.job import as_tree
+from launcher.transfer.carry import LEFT_BEHIND, shown_argument
+from launcher.transfer.left_out import Missing
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.own import EFFECTS, NOTHING
 from launcher.translate.started_by import variables_of
@@ -32,7 +34,7 @@ def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | N
     for number, (imported, ported) in enumerate(pairs):
         path = numbered(output, number, len(pairs))
         if path is not None:
-            write(path, _ported_yaml(imported, ported, source))
+            write(path, ported_yaml(imported, ported, source))
         trees.append(_port_tree(imported, ported))
         if not as_json:
             _report(imported, ported, source)
@@ -61,7 +63,9 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
     _print_left_out(ported.missing)
     for name in ported.variables:
         print(f"left out  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
-    print_findings(ported.findings, ported.job, sys.stdout)
+    # What is left out and changes nothing of training has been told above, with more words.
+    told = [each for each in ported.findings if each.rule != LEFT_BEHIND or each.severity != "change"]
+    print_findings(told, ported.job, sys.stdout)
     count = dict(counted(ported.accounts))
     errors = sum(finding.severity == "error" for finding in ported.findings)
     print(
@@ -125,7 +129,8 @@ def _port_tree(imported: Imported, ported: Ported) -> dict[str, object]:
     }
 
 
-def _ported_yaml(imported: Imported, ported: Ported, source: str) -> str:
+def ported_yaml(imported: Imported, ported: Ported, source: str) -> str:
+    """Return the text of the job file: what is left out stands in notes, and as data under `imported`."""
     left_out = tuple(
         Note(message=f"{each.flag} is left out: {each.does}; instead: {each.instead}")
         for each in ported.missing

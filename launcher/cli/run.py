@@ -9,29 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from launcher.cli.multirun import through
-from launcher.cli.options import guarded, parse, parser, print_json, show_mistakes
+from launcher.cli.options import composed, parse, parser, print_json
+from launcher.cli.refusal import NotDone, Refusal, refusal_of
 from launcher.cli.start import Finished, Ready, check_start, is_queued, start, submit_sweep
 from launcher.compose import ComposeError, compose, sweep
 from launcher.convert.offer import offered
 from launcher.executors.failure import CannotStart
 from launcher.job import Job, Origin, output_dir, with_values
+from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.pipeline import DATA_PATH, Outcome, Refused, judge
 from launcher.plan import LaunchPlan
-from launcher.report.findings import print_findings
-from launcher.rules.finding import Finding
 from launcher.runtime import choose, planned
 
 _DATA_MISSING = "DATA-MISSING"
 
 
-class _NotStarted(Exception):
+class _NotStarted(NotDone):
     """A job that is not started: one sentence, and the findings that say why."""
 
+    rule = "RUN-START"
+
     def __init__(self, job: Job, message: str, findings: Sequence[Finding] = ()) -> None:
-        super().__init__(message)
-        self.job = job
-        self.findings = tuple(findings)
+        super().__init__(f"{job.name or 'job'} not started: {message}", findings=findings, job=job)
 
 
 _Failure = ComposeError | Refused | _NotStarted
@@ -39,25 +39,18 @@ _Failure = ComposeError | Refused | _NotStarted
 
 def main(words: list[str]) -> int:
     """Run a job, or with -m one job after another for each combination of swept values."""
-    made = parser("run", "Check a job and start it.", "launch +recipe=tiny_qwen3_moe backend=megatron parallel.tp=2")
+    made = parser("run", "Check a job and start it.", "launch +recipe=tiny_qwen3_moe backend={cuda} parallel.tp=2")
     made.add_argument(
         "-m", "--multirun", action="store_true", help="one job for each combination (a=1,2 b=3,4); Slurm: an array"
     )
     made.add_argument("--wait", action="store_true", help="with a queue: show the job's output and wait for its end")
     options = parse(made, words)
-    return guarded(lambda: (_sweep if options.multirun else _single)(options), as_json=options.json)
+    return (_sweep if options.multirun else _single)(options)
 
 
 def _single(options: Namespace) -> int:
-    (job,) = _with_output_dirs([compose(options.overrides, options.config_dir)])
-    try:
-        finished = _start(_ready(job), options)
-    except _NotStarted as failure:
-        if options.json:
-            print_json(_failure_tree(failure))
-        else:
-            _show(failure)
-        return 1
+    (job,) = _with_output_dirs([composed(options)])
+    finished = _start(_ready(job), options)
     if options.json:
         print_json(finished.tree)
     return finished.code
@@ -65,14 +58,8 @@ def _single(options: Namespace) -> int:
 
 def _sweep(options: Namespace) -> int:
     """Compose, judge and plan every job first: a sweep that cannot end as meant does not begin."""
-    try:
-        words, launcher = through(options.overrides, wait=options.wait)
-        combinations = sweep(words, options.config_dir)
-    except ComposeError as error:
-        if not options.json:
-            raise
-        print_json([_failure_tree(error)])
-        return 2
+    words, launcher = through(options.overrides, wait=options.wait)
+    combinations = sweep(words, options.config_dir)
     jobs = list(_all_ready(combinations, options))
     if any(not isinstance(job, Ready) for job in jobs):
         return _refuse_together(combinations, jobs, options)
@@ -103,9 +90,7 @@ def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Nam
     try:
         finished = submit_sweep(jobs, options, launcher)
     except CannotStart as error:
-        failure = _NotStarted(jobs[0].outcome.job, str(error))
-        print_json([_failure_tree(failure)]) if options.json else _show(failure)
-        return 1
+        raise _NotStarted(jobs[0].outcome.job, str(error)) from None
     if options.json:
         heads = (_head(number, words) for number, words in enumerate(combinations, start=1))
         print_json([{**head, **each.tree} for head, each in zip(heads, finished, strict=True)])
@@ -119,20 +104,20 @@ def _start_one_of(number: int, words: list[str], ready: Ready, count: int, optio
         return _start(ready, options)
     except _NotStarted as failure:
         if not options.json:
-            _show(failure)
-        return Finished(code=1, interrupted=False, tree=_failure_tree(failure))
+            _told(failure).show()
+        return Finished(code=1, interrupted=False, tree=_told(failure).tree)
 
 
 def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterator[Ready | _Failure]:
     """Yield every job of a sweep as planned, or why it cannot be."""
-    composed: list[Job | ComposeError] = []
+    made: list[Job | ComposeError] = []
     for words in combinations:
         try:
-            composed.append(compose(words, options.config_dir))
+            made.append(compose(words, options.config_dir))
         except ComposeError as error:
-            composed.append(error)
-    placed = iter(_with_output_dirs([job for job in composed if isinstance(job, Job)]))
-    for job in composed:
+            made.append(error)
+    placed = iter(_with_output_dirs([job for job in made if isinstance(job, Job)]))
+    for job in made:
         try:
             yield _ready(next(placed)) if isinstance(job, Job) else job
         except (Refused, _NotStarted) as failure:
@@ -247,12 +232,12 @@ def _refuse_together(combinations: list[list[str]], jobs: Sequence[Ready | _Fail
     trees = []
     for number, (words, job) in enumerate(zip(combinations, jobs, strict=True), start=1):
         if isinstance(job, Ready):
-            tree = {"ok": False, "message": "not started: other jobs of the sweep are refused"}
+            tree = {"ok": False, "message": "not started: other jobs of the sweep are refused", "findings": []}
         else:
-            tree = _failure_tree(job)
+            tree = _told(job).tree
             if not options.json:
                 _print_head(number, words, len(jobs))
-                _show(job)
+                _told(job).show()
         trees.append({**_head(number, words), **tree})
     if options.json:
         print_json(trees)
@@ -269,24 +254,10 @@ def _print_head(number: int, words: list[str], count: int) -> None:
     print(f"# job {number} of {count}: {' '.join(without_secrets(words))}", file=sys.stderr)
 
 
-def _failure_tree(failure: _Failure) -> dict[str, Any]:
-    if isinstance(failure, ComposeError):
-        mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in failure.mistakes]
-        return {"ok": False, "mistakes": mistakes}
-    if isinstance(failure, Refused):
-        return {"ok": False, "findings": [failure.finding.as_tree()]}
-    findings = [finding.as_tree() for finding in failure.findings]
-    return {"ok": False, "message": str(failure), "findings": findings}
-
-
-def _show(failure: _Failure) -> None:
-    if isinstance(failure, ComposeError):
-        show_mistakes(failure, as_json=False)
-    elif isinstance(failure, Refused):
-        print_findings([failure.finding])
-    else:
-        print_findings(failure.findings, failure.job)
-        print(f"launch: {failure.job.name or 'job'} not started: {failure}", file=sys.stderr)
+def _told(failure: _Failure) -> Refusal:
+    refusal = refusal_of(failure)
+    assert refusal is not None
+    return refusal
 
 
 def _with_output_dirs(jobs: Sequence[Job]) -> list[Job]:

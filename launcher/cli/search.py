@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from launcher.balance.profile import BadTable
 from launcher.cli import search_profile
-from launcher.cli.options import composed, guarded, parse, parser, print_json
+from launcher.cli.options import composed, parse, parser, print_json, writable
+from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job import Job
+from launcher.job.finding import Finding
+from launcher.job.secret import without_secrets
 from launcher.report.findings import print_findings
-from launcher.rules.finding import Finding
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
@@ -26,7 +28,7 @@ def main(words: list[str]) -> int:
     made = parser(
         "search",
         "Parallel sizes, micro batch and recomputation for the least step time, legal by every rule and within memory.",
-        "launch search +recipe=deepseek_v3 backend=mindformers hardware=ascend_910c cluster.nodes=64 -o best.yaml",
+        "launch search +recipe=deepseek_v3 backend={npu} hardware=ascend_910c cluster.nodes=64 -o best.yaml",
     )
     made.add_argument("--top", type=int, default=10, metavar="N", help="candidates to show (default 10)")
     made.add_argument("--backends", metavar="A,B", help="accepted by the rules of all of these")
@@ -40,30 +42,17 @@ def main(words: list[str]) -> int:
     search_profile.add_options(made)
     options = parse(made, words)
 
-    def body() -> int:
-        wrong = _wrong(options)
-        if wrong:
-            print(f"launch search: {wrong}", file=sys.stderr)
-            return 2
-        return _search(composed(options), options)
-
-    return guarded(body, as_json=options.json)
-
-
-def _wrong(options: argparse.Namespace) -> str | None:
     if options.top < 1:
-        return f"--top {options.top}: at least 1"
-    for flag, text, allowed in (
+        raise WrongUse(f"--top {options.top}: at least 1", "--top 10")
+    for flag, file, endings in (
         ("--plot", options.plot, (".html", ".svg", ".png")),
         ("--csv", options.csv, (".csv",)),
         ("--resume", options.resume, (".json",)),
-        ("--output", options.output, (".yaml", ".yml")),
+        ("-o", options.output, (".yaml", ".yml")),
     ):
-        if text is not None and Path(text).suffix not in allowed:
-            return f"{flag} {text}: the name must end in {' or '.join(allowed)}"
-        if text is not None and not Path(text).absolute().parent.is_dir():
-            return f"{flag} {text}: there is no folder {Path(text).parent}"
-    return search_profile.wrong(options)
+        writable(flag, file, *endings)
+    search_profile.refuse_wrong(options)
+    return _search(composed(options), options)
 
 
 def _search(job: Job, options: argparse.Namespace) -> int:
@@ -80,12 +69,11 @@ def _search(job: Job, options: argparse.Namespace) -> int:
         mark = digest(job, (*names, options.space))
         before = load(Path(options.resume), mark) if options.resume else None
     except CannotSearch as error:
-        return _refuse(options, error.findings, job)
+        raise NotDone(findings=error.findings, job=job) from None
     except OtherSearch as error:
-        print(f"launch search: {error}", file=sys.stderr)
-        return 1
+        raise NotDone(str(error)) from None
     except BadTable as error:
-        return _refuse(options, [_unusable(mistake) for mistake in error.mistakes], job)
+        raise NotDone(findings=[_unusable(mistake) for mistake in error.mistakes], job=job) from None
     if not options.json:
         print_findings(varied(job), job)
     done, found = before or (0, Found())
@@ -114,14 +102,6 @@ def _like_taylor(search: "Search", *, quiet: bool) -> None:
         print(f"{len(kept.layouts)} of dp, tp, cp, pp; {len(search.layouts):,} layouts with ep and vpp are searched\n")
 
 
-def _refuse(options: argparse.Namespace, findings: list[Finding], job: Job) -> int:
-    if options.json:
-        print_json({"ok": False, "findings": [finding.as_tree() for finding in findings]})
-    else:
-        print_findings(findings, job)
-    return 1
-
-
 def _unusable(mistake: str) -> Finding:
     return Finding(rule="SEARCH-PROFILE", severity="error", message=mistake, fields=(), source="launch search")
 
@@ -136,23 +116,22 @@ def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table |
     if not options.json:
         print(screen(job, found) if ranked is None else ranking_screen(job, found, ranked))
     profiles = search_profile.emit(job, found, options)
-    if options.json:
-        extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
-        findings = [finding.as_tree() for finding in varied(job)]
-        print_json(as_tree(job, found) | extra | {"findings": findings})
     if options.csv:
         write_text(Path(options.csv), csv_text(job, found))
     values = search_profile.best_values(found, ranked)
     if options.output and values is not None:
-        comment = f"launch search {' '.join(options.overrides)}"
+        comment = f"launch search {' '.join(without_secrets(options.overrides))}"
         write_strategy(Path(options.output), values, comment)
         if not options.json:
             print(f"written: {options.output} (add +strategy={options.output})")
     if options.plot:
         trouble = write_pareto(Path(options.plot), job, found)
         if trouble:
-            print(f"launch search: {trouble}", file=sys.stderr)
-            return 1
+            raise NotDone(trouble)
+    if options.json:
+        extra = {"profiles": profiles} if profiles else {} if ranked is None else ranking_tree(job, ranked)
+        findings = [finding.as_tree() for finding in varied(job)]
+        print_json(as_tree(job, found) | extra | {"findings": findings})
     return 0 if values is not None else 1
 
 

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.cli.options import readable
+from launcher.cli.refusal import WrongUse
 from launcher.job import Job, Value, with_values
 
 if TYPE_CHECKING:
@@ -22,16 +24,16 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--profile-result", metavar="FILE.csv", help="rank the candidates by these measured times")
 
 
-def wrong(options: argparse.Namespace) -> str | None:
-    """Return what is wrong with the options of the profile loop."""
+def refuse_wrong(options: argparse.Namespace) -> None:
+    """Refuse wrong options of the profile loop."""
     if options.profile_devices < 1:
-        return f"--profile-devices {options.profile_devices}: at least 1"
+        raise WrongUse(f"--profile-devices {options.profile_devices}: at least 1", "--profile-devices 64")
     folder = options.emit_profile
     if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
-        return f"--emit-profile {folder}: is no folder"
+        raise WrongUse(f"--emit-profile {folder}: is no folder")
+    readable("--profile-result", options.profile_result)
     if options.emit_profile and options.profile_result:
-        return "--emit-profile and --profile-result: first measure, then rank"
-    return None
+        raise WrongUse("--emit-profile and --profile-result: first measure, then rank")
 
 
 def read(job: Job, options: argparse.Namespace) -> "Table | None":

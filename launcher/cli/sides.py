@@ -8,25 +8,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.compose import ComposeError, compose
+from launcher.cli.options import composed_of
+from launcher.cli.refusal import WrongUse
+from launcher.compose import ComposeError
 from launcher.compose.errors import Mistake
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
-from launcher.importing.port import carried
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import is_job_file, read_file
 from launcher.importing.side_by_side import Side
 from launcher.job import Job, derive
 from launcher.pipeline import chosen_backend, with_local_model
+from launcher.transfer.carry import arrive, sent
 from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.translate.effects import meaning
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
 Target = tuple[Backend, str]
-
-
-class WrongSides(Exception):
-    """The words do not say what is to be compared; the text says what would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +46,19 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     """Tell files and whole jobs from overrides.
 
     Raises:
-        WrongSides: there are not two things to compare, or a name is not known.
+        WrongUse: there are not two things to compare, or a name is not known.
     """
     jobs = tuple(word for word in words if _WHOLE.fullmatch(word) or _is_file(word))
     common = tuple(word for word in words if word not in jobs)
     lost = next((word for word in common if "=" not in word), None)
     if lost is not None:
-        raise WrongSides(f"{lost} does not exist; works: launch diff old.sh new.sh parallel.tp=2")
-    targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends else ()
+        raise WrongUse(f"{lost} does not exist", "launch diff old.sh new.sh parallel.tp=2")
+    targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends is not None else ()
     if len(jobs) < 2 and len(targets) < 2:
-        raise WrongSides(
-            "two things are compared; works: launch diff old.sh new.sh · launch diff +recipe=NAME --backends A,B"
-        )
+        works = ("launch diff old.sh new.sh", "launch diff +recipe=NAME --backends A,B")
+        raise WrongUse("two things are compared", *works)
     if len(jobs) > 1 and len(targets) not in (0, 1, len(jobs)):
-        raise WrongSides(f"{len(jobs)} jobs take one backend, or {len(jobs)}, one for each; --backends has {backends}")
+        raise WrongUse(f"{len(jobs)} jobs take one backend, or {len(jobs)}, one for each; --backends has {backends}")
     return Words(jobs=jobs, common=common, targets=targets)
 
 
@@ -75,9 +72,9 @@ def _target(text: str) -> Target:
         backend = get_backend(name)
         return backend, backend.version(version or None)
     except UnknownBackend:
-        raise WrongSides(f"no backend {name!r}; works: {' · '.join(backend_names())}") from None
+        raise WrongUse(f"no backend {name!r}", *backend_names()) from None
     except UnknownVersion as error:
-        raise WrongSides(f"{error}; works: {' · '.join(backend_names())}") from None
+        raise WrongUse(str(error), *(f"{name}@{known}" for known in get_backend(name).versions)) from None
 
 
 def sides(words: Words, options: argparse.Namespace) -> list[Side]:
@@ -109,16 +106,16 @@ class _Read:
 
 def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Read:
     if not word or _WHOLE.fullmatch(word):
-        return _Read(word=word, job=compose([word, *common] if word else common, options.config_dir))
+        return _Read(word=word, job=composed_of([word, *common] if word else common, options.config_dir))
     if is_job_file(word):
-        return _Read(word=word, job=compose([f"+job={word}", *common], options.config_dir))
+        return _Read(word=word, job=composed_of([f"+job={word}", *common], options.config_dir))
     variables = dict(pair.split("=", 1) for pair in options.set)
     imported = read_file(word, Wanted(partial=options.partial), variables=variables)[0]
     with tempfile.TemporaryDirectory(prefix="launch-diff-") as folder:
         path = Path(folder) / f"{imported.job.name or 'job'}.yaml"
         path.write_text(job_yaml(imported, word, with_version=True), encoding="utf-8")
         try:
-            job = compose([f"+job={path}", *common], options.config_dir)
+            job = composed_of([f"+job={path}", *common], options.config_dir)
         except ComposeError as error:
             raise ComposeError([_without(mistake, path, word) for mistake in error.mistakes]) from None
     return _Read(word=word, job=job, imported=imported)
@@ -136,10 +133,9 @@ def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
     backend, version = target or chosen_backend(job)
     own_name, own_version = job.backend.name, job.backend.version
     if own_name is not None and (backend.name, version) != (own_name, get_backend(own_name).version(own_version)):
-        exact = read.imported.exact if read.imported is not None else ()
-        job, _ = carried(
-            job, own_name, get_backend(own_name).version(own_version), backend.name, version, without=exact
-        )
+        job = sent(job, backend, version).job
+    else:
+        job = arrive(job, backend, version).job
     return Side(
         label=label,
         about=_about(label, read, backend, version, job),

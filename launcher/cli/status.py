@@ -1,13 +1,12 @@
 """`launch status`: one run, its nodes, how far it came, and why it failed."""
 
 import dataclasses
-import sys
 
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.ps import tree
 from launcher.executors.record import Record
 from launcher.observe.failure import Failure, first_failure
-from launcher.observe.find import UnknownRun, find_run
+from launcher.observe.find import find_run
 from launcher.observe.state import State, state_of
 
 
@@ -16,11 +15,7 @@ def main(words: list[str]) -> int:
     made = parser("status", "Show how a run stands.", "launch status qwen3_8b-2", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     options = parse(made, words)
-    try:
-        record = find_run(options.id)
-    except UnknownRun as error:
-        print(f"launch status: {error}", file=sys.stderr)
-        return 1
+    record = find_run(options.id)
     state = state_of(record)
     failure = first_failure(record) if state.state == "failed" else None
     if options.json:

@@ -1,13 +1,12 @@
 """`launch stop`: end a run of one's own, by what started it; nothing else is touched."""
 
-import sys
 import time
 
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.ps import tree
-from launcher.observe.find import UnknownRun, find_run
+from launcher.observe.find import find_run
 from launcher.observe.state import state_of
-from launcher.observe.stop import CannotStop, stop_run
+from launcher.observe.stop import stop_run
 
 _ASK_SECONDS = 1.0
 # Ranks have a minute to save, queues take a little longer.
@@ -20,14 +19,8 @@ def main(words: list[str]) -> int:
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     made.add_argument("--no-wait", action="store_true", help="ask, and do not wait for the end")
     options = parse(made, words)
-    try:
-        record = find_run(options.id)
-        stop_run(record)
-    except (UnknownRun, CannotStop) as error:
-        if options.json:
-            print_json({"ok": False, "message": str(error)})
-        print(f"launch stop: {error}", file=sys.stderr)
-        return 1
+    record = find_run(options.id)
+    stop_run(record)
     deadline = time.monotonic() + (0 if options.no_wait else _WAIT_SECONDS)
     state = state_of(record)
     while not state.ended and time.monotonic() < deadline:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.compose import plain
-from launcher.compose.errors import ComposeError, Mistake, first_line
+from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
 from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
@@ -25,7 +25,7 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     """Compose one job from overrides in Hydra's grammar.
 
     Args:
-        words: overrides such as `+recipe=qwen3_moe`, `backend=megatron`, `parallel.tp=2`.
+        words: overrides such as `+recipe=qwen3_moe`, `backend=NAME`, `parallel.tp=2`.
         config_dirs: folders of the user with groups or recipes, searched before the ones that ship with the program.
 
     Raises:
@@ -137,7 +137,13 @@ def _default_name(overrides: list[Override]) -> str | None:
 
 def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
     origin = origins.get(problem.path)
-    return Mistake(what=f"{problem.path} {problem.message}", where=origin.where if origin else "", works=problem.works)
+    return Mistake(
+        what=f"{problem.path} {problem.message}",
+        where=origin.where if origin else "",
+        works=problem.works,
+        rule={"unknown": NAME, "bound": BOUND}.get(problem.kind, VALUE),
+        field=problem.path,
+    )
 
 
 def _unread(error: Exception, overrides: list[Override]) -> Mistake:
@@ -172,6 +178,18 @@ def _several(text: str, overrides: list[Override]) -> Mistake | None:
     return Mistake(what=f"{typed} stands for several values, and one job has one", works=tuple(works))
 
 
+def _ungrammatical(overrides: list[Override]) -> Iterator[str]:
+    """Yield the words that Hydra's parser does not take by themselves."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    for override in overrides:
+        try:
+            OverridesParser.create().parse_override(for_hydra([override])[0][0])
+        except HydraException:
+            yield override.raw
+
+
 def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     from yaml import MarkedYAMLError
 
@@ -180,12 +198,13 @@ def _hydra_mistake(error: Exception, overrides: list[Override]) -> Mistake:
     if several is not None:
         return several
     if any(sign in text for sign in _GRAMMAR):
-        guilty = [override.raw for override in overrides if override.key and f"{override.key}=" in str(error)]
+        guilty = [each.raw for each in overrides if f"{each.key}=" in str(error)] or list(_ungrammatical(overrides))
         works = ("key='quoted value'", "key=[a,b]")
         return Mistake(what="a value is not in Hydra's grammar", where=guilty[0] if guilty else "", works=works)
     if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
         file = next((o.value for o in overrides if o.value and looks_like_file(o.value)), error.problem_mark.name)
         return Mistake(what=f"not YAML: {error.problem}", where=f"{file}:{error.problem_mark.line + 1}")
     where = next((override.raw for override in overrides if override.raw in str(error)), "")
+    text = text.partition(" raised while resolving interpolation: ")[2] or text
     key = getattr(error, "full_key", None)
     return Mistake(what=f"{key}: {text}" if key else text, where=where)

@@ -8,6 +8,7 @@ from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSou
 from omegaconf import DictConfig, OmegaConf
 
 SCHEME = "launch"
+_BACKEND, _OVERRIDE = "backend", "override /backend"
 
 
 class MountedSource(ConfigSource):
@@ -47,7 +48,9 @@ class MountedSource(ConfigSource):
         config = OmegaConf.create(text) if text.strip() else OmegaConf.create({})
         if isinstance(config, DictConfig):
             for section in self.without:
-                config.pop(section, None)
+                left = config.pop(section, None)
+                if section == _BACKEND and isinstance(left, DictConfig):
+                    _keep(left, config)
         return ConfigResult(
             config=config,
             path=f"{SCHEME}://{self.path}",
@@ -68,6 +71,23 @@ class MountedSource(ConfigSource):
         if config_path != self.group or results_filter == ObjectType.GROUP:
             return []
         return [self.alias] if self.alias else sorted(path.stem for path in self.target.glob("*.yaml"))
+
+
+def _keep(left: DictConfig, config: DictConfig) -> None:
+    """Keep what a job file says for its own backend, where the command line chooses another one, as what it came with.
+
+    A file that holds the arguments of its script (`imported.args`) was brought to its backend from another one before:
+    those are the ones that count.
+    """
+    told = config.get("imported")
+    told = told if isinstance(told, DictConfig) else OmegaConf.create({})
+    if told.get("args") is not None or not (left.get("args") or left.get("env")):
+        return
+    defaults = config.get("defaults") or ()
+    named = [entry[_OVERRIDE] for entry in defaults if isinstance(entry, DictConfig) and _OVERRIDE in entry]
+    source = {"backend": (named or [left.get("name")])[0], "version": left.get("version")}
+    own = {"args": left.get("args") or {}, "env": left.get("env") or {}}
+    config["imported"] = OmegaConf.merge({name: value for name, value in source.items() if value}, told, own)
 
 
 def register() -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.compose.errors import Mistake
+from launcher.compose.errors import NAME, OPTION, Mistake
 from launcher.compose.places import GROUPS, SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath
 from launcher.job import fields, suggest_field
+from launcher.job.secret import without_secrets
 
 _WORD = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[\w/.@\-]+)(=(?P<value>.*))?$", re.DOTALL)
+_NAME = re.compile(r"\w[\w.-]*")
 _FILES = (".sh", ".bash", ".yaml", ".yml", ".json")
 _FREE = ("backend.args.", "backend.env.")
 
@@ -56,11 +58,12 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
     for word in words:
         match = _WORD.match(word)
         if match is None or (match["value"] is None and match["sign"] != "~"):
-            mistakes.append(_no_override(word))
+            mistakes.append(_no_override(without_secrets([word])[0]))
             continue
         if match["sign"] == "~":
             works = (f"{match['key']}=null",)
-            mistakes.append(Mistake(what=f"{word}: nothing is removed from a job; set a value instead", works=works))
+            shown = without_secrets([word])[0]
+            mistakes.append(Mistake(what=f"{shown}: nothing is removed from a job; set a value instead", works=works))
             continue
         overrides.append(Override(raw=word, sign=match["sign"] or "", key=match["key"], value=match["value"]))
     return overrides, mistakes
@@ -75,9 +78,22 @@ def _no_override(word: str) -> Mistake:
         if looks_like_yaml(word):
             works = (f"+job={word}", *works)
         return Mistake(what=f"{word} is a file, and an override (key=value) is expected", works=works)
-    if word.endswith(_FILES):
+    if os.path.isdir(word):
+        works = (f"--config-dir {shlex.quote(word)}",)
+        return Mistake(what=f"{word} is a folder, and an override (key=value) is expected", works=works)
+    if word.endswith(_FILES) or "/" in word:
         return Mistake(what=f"there is no file {word}")
-    return Mistake(what=f"{word!r} is not of the form key=value", works=(f"+recipe={word}", "section.field=value"))
+    return Mistake(what=f"{word!r} is not of the form key=value", works=_completed(word))
+
+
+def _completed(word: str) -> tuple[str, ...]:
+    """Return the overrides that a word without a value may be the beginning of."""
+    name = word.lstrip("+")
+    if name in GROUPS:
+        return (f"{'+' if name in WHOLE_JOB_GROUPS else ''}{name}=NAME",)
+    if _is_field(name):
+        return (f"{name}=VALUE",)
+    return (f"+recipe={word}" if _NAME.fullmatch(word) else "+recipe=NAME", "section.field=value")
 
 
 def _imported(file: str) -> tuple[str, ...]:
@@ -94,7 +110,13 @@ def check_fields(overrides: list[Override]) -> list[Mistake]:
     """Return a mistake for every unknown field."""
     unknown = [override for override in overrides if not override.is_group and not _is_field(override.key)]
     return [
-        Mistake(what=f"{each.key} is not a field of the job", where=each.raw, works=suggest_field(each.key))
+        Mistake(
+            what=f"{each.key} is not a field of the job",
+            where=each.raw,
+            works=suggest_field(each.key),
+            rule=NAME,
+            field=each.key,
+        )
         for each in unknown
     ]
 
@@ -117,11 +139,11 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
                 what = f"{option} is not a job in YAML"
                 mistakes.append(Mistake(what=what, where=override.raw, works=_imported(option)))
             else:
-                mistakes.append(Mistake(what=f"there is no file {option}", where=override.raw))
+                mistakes.append(Mistake(what=f"there is no file {option}", where=override.raw, field=override.key))
             continue
         if looks_like_file(option):
             if not Path(option).expanduser().is_file():
-                mistakes.append(Mistake(what=f"{option} does not exist", where=override.raw))
+                mistakes.append(Mistake(what=f"{option} does not exist", where=override.raw, field=override.key))
             continue
         if override.key in SECTION_GROUPS and override.value is not None and override.value.startswith(("{", "[")):
             mistakes.append(
@@ -131,7 +153,8 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
             )
         elif places.find(override.key, option) is None:
             near = places.near(override.key, option)
-            mistakes.append(Mistake(what=f"no {override.key} named {option!r}", where=override.raw, works=near))
+            what = f"no {override.key} named {option!r}"
+            mistakes.append(Mistake(what=what, where=override.raw, works=near, rule=OPTION, field=override.key))
     return mistakes
 
 

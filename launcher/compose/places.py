@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose.errors import MORE, ComposeError, Mistake
 
 # Groups whose files are whole or partial jobs (package `_global_`); they are added, not replaced.
 WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")
 # Groups that fill one section of the same name.
 SECTION_GROUPS = ("backend", "model", "hardware", "cluster", "task")
 GROUPS = (*SECTION_GROUPS, *WHOLE_JOB_GROUPS)
+# So many names are told where none is near; a line says how many there are besides.
+_MOST_NAMES = 40
+_FEW_NAMES = 6
 
 
 @cache
@@ -57,10 +60,13 @@ class SearchPath:
         return None
 
     def near(self, group: str, option: str) -> tuple[str, ...]:
-        """Return options that look like `option`, nearest first; all of them if there are few."""
+        """Return options that look like `option`, nearest first; all of them if none does, or there are few."""
         names = self.options(group)
         near = difflib.get_close_matches(option, names, n=3, cutoff=0.5)
-        return tuple(near or names[:12])
+        if len(names) <= _FEW_NAMES:
+            return (*near, *(name for name in names if name not in near))
+        left = len(names) - _MOST_NAMES
+        return tuple(near or [*names[:_MOST_NAMES], *([f"{MORE} and {left} more"] if left > 0 else [])])
 
 
 def search_path(config_dirs: Sequence[str] = ()) -> SearchPath:

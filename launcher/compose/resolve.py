@@ -63,7 +63,7 @@ def _at_home(job: Job) -> Job:
 
 def _without_secrets(job: Job) -> Job:
     """Replace secrets of `backend` by references to the environment, so that no plan, file or screen shows them."""
-    env, args = dict(job.backend.env), dict(job.backend.args)
+    env, args, told = dict(job.backend.env), dict(job.backend.args), job.imported
     origins = dict(job.origins)
     for path, origin in job.origins.items():
         if origin.kind == "override" and path.startswith("backend"):
@@ -76,7 +76,11 @@ def _without_secrets(job: Job) -> Job:
         args[name] = by_reference(name, value)
         if is_secret_argument(name):
             origins[f"backend.args.{name}"] = Origin(kind="override", where=f"backend.args.{name}={HIDDEN}")
-    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, env=env, args=args), origins=origins)
+    backend = dataclasses.replace(job.backend, env=env, args=args)
+    kept = {name: f"${{{name}}}" if is_secret(name) else text for name, text in told.env.items()}
+    passed = None if told.args is None else {name: by_reference(name, value) for name, value in told.args.items()}
+    imported = dataclasses.replace(told, env=kept, args=passed)
+    return dataclasses.replace(job, backend=backend, imported=imported, origins=origins)
 
 
 def _named(job: Job, name: str | None) -> Job:
@@ -93,7 +97,7 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     if not file.is_file() and job.origin("model.path").kind == "recipe" and not folder.exists():
         return job  # a file written for another machine (`launch import`): its architecture is what the file says
     if not file.is_file():
-        raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where)])
+        raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where, field="model.path")])
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
         read = model_from_config(config, str(file))

@@ -15,6 +15,7 @@ from launcher.convert.formats import format_in
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.content import Stored
 from launcher.convert.logical import Logical, logical_model
+from launcher.convert.lora.alone import side_by_side
 from launcher.convert.lora.formats import adapter_in
 from launcher.convert.lora.logical import different_scales
 from launcher.convert.lora.peft import FORMAT as PEFT
@@ -82,14 +83,21 @@ def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any
     return logical.tensors, read[0][1], read[1][1], different_scales(read[0][0], read[1][0])
 
 
-def between(left: Path, right: Path, model: Model, *, workers: int | None = None, quiet: bool = False) -> Comparison:
+def between(
+    left: Path, right: Path, model: Model | None, *, workers: int | None = None, quiet: bool = False
+) -> Comparison:
     """Compare two checkpoints.
+
+    Args:
+        model: their model; None: both are adapters as PEFT saves them, which are compared name by name.
 
     Raises:
         ConvertError: one of them does not fit the model's config.json.
         ContainerError: a file is damaged.
     """
-    tensors, ours, theirs, problems = _read_both(left, right, logical_model(model))
+    tensors, ours, theirs, problems = (
+        side_by_side(left, right) if model is None else _read_both(left, right, logical_model(model))
+    )
     for source, target in ((ours, theirs), (theirs, ours)):
         try:
             held = {box.logical for content in (*source.contents, *target.contents) for box in content.boxes}

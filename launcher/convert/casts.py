@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.errors import ConvertError, WrongWord
 
 FLOATS: Final = ("F32", "BF16", "F16", "F64", "F8_E4M3")
 # How users and config.json name formats.
@@ -30,11 +30,11 @@ def dtype_named(name: str) -> str:
     """Return safetensors' name of a number format.
 
     Raises:
-        ConvertError: it is none that weights are cast to.
+        WrongWord: it is none that weights are cast to.
     """
     found = NAMES.get(name.lower())
     if found is None:
-        raise ConvertError(f"--dtype {name}: works: bf16, fp16, fp32")
+        raise WrongWord(f"--dtype {name}: works: bf16, fp16, fp32")
     return found
 
 

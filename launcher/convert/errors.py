@@ -16,3 +16,7 @@ class ConvertError(Exception):
         if len(self.problems) > _SHOWN:
             shown.append(f"… and {len(self.problems) - _SHOWN} more")
         super().__init__("\n".join(shown))
+
+
+class WrongWord(ConvertError):
+    """A word of the command line that no conversion could have: an unknown name, a folder that is not there."""

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from launcher.convert.containers.workplace import check_space, existing_parent
 from launcher.convert.progress import duration, size
 
 if TYPE_CHECKING:
-    from launcher.convert.convert import Prepared
+    from launcher.convert.conversion import Prepared
 
 _PROBE = 64 * 1024 * 1024
 # Reading back and hashing, compared with writing; measured on ext4 with a warm cache.
@@ -46,10 +47,15 @@ class Expected:
 
 
 def expected(prepared: Prepared) -> Expected:
-    """Return what a planned conversion needs; writes and removes a small file beside the target to measure the disk."""
+    """Return what a planned conversion needs; writes and removes a small file beside the target to measure the disk.
+
+    Raises:
+        Unwritable: there is no room for it.
+    """
     asked = prepared.asked
     needed = prepared.bytes_needed
-    place = next(folder for folder in (asked.out.absolute(), *asked.out.absolute().parents) if folder.is_dir())
+    check_space(Path(os.path.realpath(asked.out)), needed, prepared.draft.files)
+    place = existing_parent(asked.out)
     rate = _write_rate(place, min(_PROBE, max(needed, 1)))
     seconds = None
     if rate is not None:

@@ -38,8 +38,11 @@ def model_in(folder: Path) -> Model:
     return job.model
 
 
-def config_folder(folders: Iterable[Path | None]) -> Path:
+def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +recipe=NAME") -> Path:
     """Return the first folder that a config.json lies in: a model's own, or the one kept inside a checkpoint.
+
+    Args:
+        works: what names the model instead.
 
     Raises:
         ConvertError: none of them has one.
@@ -49,9 +52,7 @@ def config_folder(folders: Iterable[Path | None]) -> Path:
     if found is not None:
         return found
     shown = ", ".join(str(folder) for folder in tried)
-    raise ConvertError(
-        f"{shown}: no config.json there, and the sizes of the model must be known; works: --model DIR, +recipe=NAME"
-    )
+    raise ConvertError(f"{shown}: no config.json there, and the sizes of the model must be known; works: {works}")
 
 
 def has_config(folder: Path | None) -> bool:

@@ -96,7 +96,7 @@ def offered(
 
 
 def folder_beside(model: Model, backend: str) -> str:
-    """Return the name of converted weights: `/models/Qwen3-8B` -> `Qwen3-8B-mindspeed`, in the current folder."""
+    """Return the name of converted weights: `/models/Qwen3-8B` -> `Qwen3-8B-BACKEND`, in the current folder."""
     named = (model.path or model.hub_id or "model").rstrip("/")
     name = PurePosixPath(named).name
     return f"{name if '$' not in name else 'model'}-{backend}"

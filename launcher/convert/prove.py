@@ -20,7 +20,7 @@ from launcher.convert.progress import Progress
 from launcher.convert.verify import compare, digest, padding_is_zero
 
 if TYPE_CHECKING:
-    from launcher.convert.convert import Prepared
+    from launcher.convert.conversion import Prepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.progress import duration, size
 
 if TYPE_CHECKING:
-    from launcher.convert.convert import Prepared
+    from launcher.convert.conversion import Prepared
     from launcher.convert.prove import Proof
 
 

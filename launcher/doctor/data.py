@@ -8,7 +8,7 @@ from pathlib import Path
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.job import Job
 
-# Head of an index of Megatron: magic, version, type of tokens, sequences, documents (core/datasets/indexed_dataset.py).
+# Head of a token file's index: magic, version, type of tokens, sequences, documents (indexed_dataset.py of its core).
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<QBQQ")
 # Bytes of a token by its type there (DType).

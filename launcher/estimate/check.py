@@ -8,8 +8,8 @@ from launcher.estimate.layout import MOST_LAYERS, CannotSplit
 from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.job import Job
+from launcher.job.finding import Finding
 from launcher.job.machine import Hardware
-from launcher.rules.finding import Finding
 from launcher.rules.registry import RULES, Check, Facts, Fault, Rule
 
 # Rules that hold on every backend and decide whether the arithmetic below makes sense.

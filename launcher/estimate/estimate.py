@@ -21,7 +21,7 @@ from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.estimate.timing import Tail, model_flops, step_time, tail
 from launcher.estimate.unread import unread
 from launcher.job import Job
-from launcher.rules.finding import Finding
+from launcher.job.finding import Finding
 
 
 class CannotEstimate(ValueError):

@@ -221,8 +221,9 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         grad_fp32 = precision.dtype == "bf16"
         if precision.dtype == "bf16":
             assumed.append("precision.grad_reduce_in_fp32: true (Megatron-LM's default for bf16)")
-    zero = parallel.zero_stage if parallel.zero_stage is not None else (1 if parallel.distributed_optimizer else 0)
-    if parallel.distributed_optimizer is None and parallel.zero_stage is None:
+    without_stage = 3 if parallel.fsdp.implementation is not None else int(bool(parallel.distributed_optimizer))
+    zero = parallel.zero_stage if parallel.zero_stage is not None else without_stage
+    if parallel.distributed_optimizer is None and parallel.zero_stage is None and not zero:
         assumed.append("parallel.distributed_optimizer: false (Megatron-core's default)")
     master, state = _optimizer_bytes(job, dtype, grad_fp32, zero)
     algorithm = parallel.cp_algorithm or "megatron"
@@ -250,7 +251,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         vocab=padded_vocabulary(job),
         vocab_unpadded=model.vocab_size or 0,
         positions=model.max_position_embeddings or seq,
-        gated=model.hidden_act == "silu",
+        gated=model.hidden_act in ("silu", "quick_geglu"),
         layer_norm=model.normalization == "LayerNorm",
         qk_norm=model.qk_layernorm,
         qkv_bias=model.attention_bias or model.linear_bias,

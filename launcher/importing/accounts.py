@@ -1,29 +1,24 @@
 """What became of every argument of a ported script: translated, carried over, or left out with a reason."""
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.importing.assemble import fields_by_flag
 from launcher.importing.imported import Became, Imported
-from launcher.importing.left_out import DEFAULT, Missing, Way, harmless, is_default
 from launcher.job import Job, Value, fields, value_at
 from launcher.job.derive import with_values
-from launcher.rules.finding import Finding
-from launcher.translate.engine import active_rows, read_back, write_row
+from launcher.job.finding import Finding
+from launcher.transfer.left_out import DEFAULT, MODEL_FILES, Missing, Way, harmless, is_default
+from launcher.translate.engine import active_rows, fields_of_flags, read_back, write_row
 from launcher.translate.native import NativeArgs
 from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING
 from launcher.translate.rows import Row
+from launcher.translate.unread import OF_DATA, OF_FILES, OF_LAUNCH, Said, idle, model_files
 
 TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher says it by itself"
-# The launcher says these on every backend: nodes, devices, folders of its own.
-_OF_FILES = ("model.", "tokenizer.")
-_FILES = "model.path=DIR"
 # Arguments of more fields than this hold whatever has no argument of its own.
 _BAG = 12
-_OF_LAUNCH = ("parallel.dp", "cluster.", "backend.", "name", "output_dir", "runtime")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,16 +93,12 @@ class _Ledger:
         self.given = {arg.flag: arg.value for arg in imported.native}
         self.table = way.target.table(way.version)
         self.written = {arg.flag: arg.value for arg in outcome.native}
-        self.ties = fields_by_flag(way.target.name, way.version)
+        self.ties = fields_of_flags(way.target.name, way.version)
         self.refused: dict[str, Finding] = {}
         for finding in outcome.findings:
             if finding.rule == "MAP-UNSUPPORTED":
                 self.refused.update(dict.fromkeys(finding.fields, finding))
-        self.said = read_back(self.written, way.target, way.version).job
-        self.rows: dict[str, list[Row]] = {}
-        for row in active_rows(self.table, way.version):
-            for path in row.fields[: 1 if row.derived else None]:
-                self.rows.setdefault(path, []).append(row)
+        self.said = Said(outcome.job, way.target, way.version, self.written)
 
     def account(self, each: Became) -> Account:
         """Return what became of one argument."""
@@ -124,7 +115,7 @@ class _Ledger:
         if name in outcome.kept:
             return _account(each, CARRIED, becomes=(outcome.kept[name],))
         said = outcome.missing.get(name)
-        return None if said is None else _account(each, LEFT_OUT, missing=dataclasses.replace(said, flag=each.flag))
+        return None if said is None else _account(each, LEFT_OUT, missing=said)
 
     def _implied(self, each: Became) -> Account:
         if is_default(self.way, each.flag, each.value):
@@ -146,7 +137,7 @@ class _Ledger:
         before = read_back(self.given, self.way.source, self.way.own_version).job
         rest = {flag: value for flag, value in self.given.items() if flag != each.flag}
         after = read_back(rest, self.way.source, self.way.own_version).job
-        paths = (path for path in fields() if not path.startswith(_OF_LAUNCH))
+        paths = (path for path in fields() if not path.startswith(OF_LAUNCH))
         names = (name for name in before.backend.args if name not in after.backend.args)
         return tuple(path for path in paths if value_at(before, path) != value_at(after, path)), tuple(names)
 
@@ -160,7 +151,7 @@ class _Ledger:
         refused = next((self.refused[path] for path in heavy if path in self.refused), None)
         if refused is not None:
             return self._refused(each, paths, refused)
-        lost = [path for path in told if not self._is_said(path)]
+        lost = [path for path in told if not self.said.says(path)]
         if lost and not becomes:
             return self._lost(each, paths, lost[0])
         return _account(each, TRANSLATED, fields=paths, becomes=becomes)
@@ -180,20 +171,6 @@ class _Ledger:
 
     def _emitted(self, job: Job, row: Row) -> list[tuple[str, Value]]:
         return [(arg.flag, arg.value) for arg in write_row(job, row, self.way.target, self.way.version)[0]]
-
-    def _is_said(self, path: str) -> bool:
-        """Tell whether the target does as the field says, by an argument or without any."""
-        value = value_at(self.outcome.job, path)
-        if value is None or path.startswith(_OF_LAUNCH) or value == fields()[path].default:
-            return True
-        gap = self.table.unsupported.get(path)
-        if gap is not None:
-            return value in gap.neutral or (gap.matters is not None and not gap.matters(self.outcome.job))
-        if path in self.table.irrelevant:
-            return False
-        # A row that applies and writes nothing says: that is what the target does without an argument.
-        applies = any(row.when is None or row.when(self.outcome.job) for row in self.rows.get(path, ()))
-        return applies or value_at(self.said, path) == value
 
     def _refused(self, each: Became, paths: tuple[str, ...], finding: Finding) -> Account:
         trains = any(fields()[path].meta.trains for path in finding.fields if path in fields())
@@ -215,32 +192,27 @@ class _Ledger:
         if path in self.table.irrelevant:
             why = self.table.irrelevant[path]
             return _left_out(each, paths, does=_doc(paths, (path,)), why=why, without="nothing is needed")
-        if path.startswith(_OF_FILES) and self.way.target.reads_hub:
+        if path.startswith(OF_FILES) and self.way.target.reads_hub and not idle(job, path):
             return self._in_model_files(each, paths)
         if job.model.hidden_size is None:
             return _account(
-                each, TRANSLATED, fields=paths, note=f"written once the model is known to {there}: {_FILES}"
+                each, TRANSLATED, fields=paths, note=f"written once the model is known to {there}: {MODEL_FILES}"
             )
+        if path.startswith(OF_DATA) and "data.format" in self.refused:
+            note = f"written once the data are in a form that {there} reads: data.format"
+            return _account(each, TRANSLATED, fields=paths, note=note)
         return self._unread(each, paths, path)
 
     def _unread(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
         """Return the account of an argument that the target's table passes over for this job."""
-        job = self.outcome.job
-        if path.startswith("moe.") and not job.model.num_experts:
-            why, trains = "the model has no experts", False
-        elif path.startswith("parallel.cp_") and job.parallel.cp == 1:
-            why, trains = "sequences are not split", False
-        elif path == "data.split" and not any(float(share) for share in (job.data.split or "").split(",")[1:]):
-            why, trains = f"all data train, as in {self.way.there}", False
-        else:
-            why = f"nothing reads it in {self.way.there} beside the other values of this job"
-            trains = fields()[path].meta.trains
+        why = idle(self.outcome.job, path)
+        trains = not why and fields()[path].meta.trains
         return _left_out(
             each,
             paths,
             does=_doc(paths, (path,)),
             effect=TRAINING if trains else NOTHING,
-            why=why,
+            why=why or f"nothing reads it in {self.way.there} beside the other values of this job",
             without=f"{self.way.there} does what is usual there" if trains else "nothing is needed",
         )
 
@@ -254,9 +226,7 @@ class _Ledger:
             does="describes the model",
             effect=NOTHING if named else MODEL,
             why=f"{there} reads that from the model's own files" + (f" ({named})" if named else ""),
-            works=()
-            if named
-            else (f"model.path={self.outcome.job.tokenizer.path or 'DIR'}", "model.hub_id=OWNER/NAME"),
+            works=() if named else model_files(self.outcome.job),
             without="nothing is needed",
         )
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 
 from launcher.importing.cluster import environment_of
 from launcher.importing.imported import Became, Imported
@@ -10,20 +9,11 @@ from launcher.importing.notes import Note
 from launcher.job import Value, derive, fields
 from launcher.job.cluster import Cluster
 from launcher.job.derive import with_values
-from launcher.translate.backend import Backend, get_backend
+from launcher.translate.backend import Backend
 from launcher.translate.catalogue import Catalogue
-from launcher.translate.engine import ReadBack, active_rows, read_back
+from launcher.translate.engine import ReadBack, fields_of_flags, read_back
 from launcher.translate.native import NativeArg, NativeArgs
-
-
-@cache
-def fields_by_flag(backend: str, version: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the canonical fields that each native argument ties to."""
-    found: dict[str, dict[str, None]] = {}
-    for row in active_rows(get_backend(backend).table(version), version):
-        for flag in row.flags:
-            found.setdefault(flag, {}).update(dict.fromkeys(row.fields))
-    return {flag: tuple(paths) for flag, paths in found.items()}
+from launcher.translate.without_field import reason
 
 
 def assemble(
@@ -65,9 +55,10 @@ def assemble(
         job=derive(job),
         native=NativeArgs(backend=backend.name, version=version, args=_native(values)),
         unmapped=_native(unmapped),
-        became=tuple(_became(values, {*unmapped}, {*without}, fields_by_flag(backend.name, version))),
+        became=tuple(_became(values, {*unmapped}, {*without}, fields_of_flags(backend.name, version))),
         warnings=(
             *(_kept_note(flag, value) for flag, value in args.items() if isinstance(value, str)),
+            *_refused_notes(unmapped, backend.name),
             *([_unread_note(without)] if backend.catalogue(version).style == "yaml" and without else []),
         ),
     )
@@ -108,11 +99,17 @@ def _without_effect(
     if catalogue.style == "argparse":  # there, some are read before defaults exist
         return ()
     read = backend.entry.effective(values) if catalogue.style == "yaml" else values
-    return tuple(
+    without = tuple(
         flag
         for flag, value in rest.items()
         if flag in values and (_is_default(catalogue, flag, value, command) or flag not in read)
     )
+    if catalogue.style != "yaml" or not without:
+        return without
+    # A part that is there for one key alone (a callback with a default of its own) stays for that key.
+    left = backend.entry.effective({flag: value for flag, value in values.items() if flag not in without})
+    gone = {key.rpartition(".")[0] for key in set(read) - set(values) - set(left)}
+    return tuple(flag for flag in without if flag.rpartition(".")[0] not in gone)
 
 
 def _is_default(catalogue: Catalogue, flag: str, value: Value, command: str | None) -> bool:
@@ -131,6 +128,14 @@ def _unread_note(flags: tuple[str, ...]) -> Note:
     )
 
 
+def _refused_notes(unmapped: Iterable[str], backend: str) -> Iterator[Note]:
+    """Tell of arguments that the parser only takes to refuse them."""
+    for flag in unmapped:
+        row = reason(backend, flag)
+        if row is not None and row.instead:
+            yield Note(message=f"--{flag} is refused by its own parser ({row.source})", works=(f"--{row.instead}",))
+
+
 def _kept_note(flag: str, value: Value) -> Note:
     return Note(message=f"--{flag} {value} is kept as it is: {value!r} does not fit the field")
 
@@ -146,7 +151,7 @@ def _read(
             given[pseudo] = command
         read = read_back(given, backend, version)
         refused = {warning.split(" ", 1)[0] for warning in read.warnings}
-        ties = fields_by_flag(backend.name, version)
+        ties = fields_of_flags(backend.name, version)
         culprits = {flag for flag in given if flag not in kept and refused & set(ties.get(flag, ()))}
         if read.job.checkpoint.save_interval is not None and read.job.checkpoint.save is None:
             # An interval without a folder saves nothing; as a field it would get the launcher's own folder.

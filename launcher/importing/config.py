@@ -1,6 +1,7 @@
 """Configuration files that a command names (`PROGRAM x.yaml`, `SCRIPT --config x.yaml`), read as its arguments."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from launcher.translate.backend import Entry, get_backend
 from launcher.translate.catalogue import Catalogue
 
 _ENDINGS = (".yaml", ".yml", ".json")
+# A number for everybody who writes it; for YAML 1.1 a text, because it has no point or no sign.
+_EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +167,11 @@ def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalo
     parsed = Parsed()
     flatten = entry.flatten or (lambda nested: dict(nested))
     for path, value in flatten(tree).items():
-        if _known(path, catalogue):
+        if isinstance(value, str) and _EXPONENT.fullmatch(value):
+            value = float(value)
+        elif isinstance(value, float) and value.is_integer() and _type(path, catalogue) == "int":
+            value = int(value)
+        if is_known(path, catalogue):
             problem = catalogue.check(path, value)
             parsed.values[path] = value
             if problem is not None:
@@ -177,7 +184,13 @@ def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalo
     return parsed
 
 
-def _known(path: str, catalogue: Catalogue) -> bool:
+def _type(path: str, catalogue: Catalogue) -> str:
+    argument = catalogue.get(path)
+    return "" if argument is None else argument.type
+
+
+def is_known(path: str, catalogue: Catalogue) -> bool:
+    """Tell whether a backend that is configured by nested YAML reads a key."""
     plain = ".".join(part.partition("#")[0] for part in path.split("."))
     return catalogue.get(path) is not None or catalogue.get(plain) is not None or catalogue.is_open(plain)
 

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import Difference, differences
+from launcher.importing.roundtrip import differences
 from launcher.job import Origin, Value, fields, value_at
+from launcher.translate.alike import Difference
 from launcher.translate.backend import get_backend
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.engine import translate

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from launcher.importing.launchers import LAUNCHERS, Started, msrun_script, strip_options, wrapper_cluster
+from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import Command
 from launcher.translate.backend import Backend, Entry, backend_names, get_backend
@@ -206,9 +207,28 @@ def _unknown(
     name = path.rpartition("/")[2]
     if not name.endswith(".py") or not (launcher or _TRAINS.search(name)) or len(argv) < _FEWEST_ARGUMENTS:
         return None
-    if assume is not None:
-        return Invocation(program=name, backends=(assume,), argv=argv, **made)
+    kin = tuple(backend.name for backend, entry in entries() if _kin(entry, argv))
+    if assume is not None or kin:
+        return Invocation(program=name, backends=kin if assume is None else (assume,), argv=argv, **made)
     return Other(program=name, why="it is no entry point that is known here", where=made["where"], unknown=True)
+
+
+def _kin(entry: Entry, argv: Sequence[str]) -> str:
+    """Return the project whose script takes these arguments, which are an entry's and its own; empty: none known."""
+    options = {shown(word).partition("=")[0] for word in argv}
+    return next((project for option, project in entry.kin.items() if option in options), "")
+
+
+def stand_in(invocation: "Invocation", entry: Entry) -> Note | None:
+    """Return the remark that a script of another name is read, and will be started, as the backend's own."""
+    own = next(iter(entry.scripts), "")
+    if not own or not invocation.program.endswith(".py") or _scripts(invocation.program):
+        return None
+    project = _kin(entry, invocation.argv)
+    whose = f" of {project}" if project else ""
+    return Note(
+        message=f"{invocation.program}{whose} is read as {own}, which is what the job starts", where=invocation.where
+    )
 
 
 def _scripts(path: str) -> dict[str, str]:

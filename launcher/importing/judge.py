@@ -3,8 +3,8 @@
 import dataclasses
 
 from launcher.importing.imported import Imported
+from launcher.job.finding import Finding
 from launcher.rules.engine import load, ordered, run
-from launcher.rules.finding import Finding
 from launcher.rules.native import facts_of
 from launcher.translate.backend import get_backend
 

@@ -151,7 +151,8 @@ def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
             at += 1
             # "master node ip", a blank to be filled in that nobody quoted: the script comes later.
             while at < len(words) and not words[at].startswith("-") and _has_script_after(words, at):
-                value = f"{value} {words[at]}"
+                if not words[at].startswith("$"):  # `4 $EXTRA`: options that nothing sets
+                    value = f"{value} {words[at]}"
                 at += 1
         known = launcher.names.get(name)
         if known == "endpoint":

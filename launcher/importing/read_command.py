@@ -12,20 +12,27 @@ from launcher.importing.cluster import cluster_of, fitting, secrets_of
 from launcher.importing.config import Configuration, configuration
 from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
-from launcher.importing.invocation import Invocation
+from launcher.importing.invocation import Invocation, stand_in
 from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.shell.placeholders import INHERITED
-from launcher.importing.versions import Match, best, elsewhere, values_of_words
+from launcher.importing.versions import Match, best, values_of_words
 from launcher.job import Value
 from launcher.job.cluster import Cluster
 from launcher.job.secret import by_reference
 from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.catalogue import Catalogue
+from launcher.translate.catalogue import Argument, Catalogue
+from launcher.translate.elsewhere import elsewhere
 
 # So many arguments may be of the same name by chance, in a command that speaks for another backend.
 _FEW = 2
+_MOST_WORDS = 5
+_TOKEN = re.compile(r"_(token|tag|tokens)$")
 # What examples write where a user's own value belongs.
-_BLANK = re.compile(r"\b(your|my)[_ -]\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>|\bxxx+\b|\bTODO\b", re.IGNORECASE)
+# "your path", my_model, /path/to/x, <name>; in a sentence ("put your answer in <answer></answer>") they are words.
+_BLANK = re.compile(
+    r"(?:^|[/_.:=-])(?:your|my)[_ -]\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>(?!.*</)|\bxxx+\b|\bTODO\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +76,8 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     places = Places(wanted.sources, invocation.where)
     values, problems, warnings = _values(match, places)
     _refuse_other_uses(values, match, places)
-    warnings = [*wanted.warnings, *warnings, *settings.warnings]
+    other = stand_in(invocation, match.backend.entry)
+    warnings = [*wanted.warnings, *([] if other is None else [other]), *warnings, *settings.warnings]
     if problems and not wanted.partial:
         raise ImportRefused(problems, partial=True)
     backend = match.backend
@@ -174,7 +182,10 @@ def _speaks(match: Match, plain: Match, invocation: Invocation, wanted: Wanted) 
         return True
     catalogue = match.backend.catalogue(match.version)
     usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
-    own = sum(argument.origin != usual for argument in map(catalogue.get, match.parsed.values) if argument is not None)
+    # What both have says nothing, though the extension may have declared it anew.
+    lacking = plain.backend.catalogue(plain.version)
+    arguments = [argument for argument in map(catalogue.get, match.parsed.values) if argument is not None]
+    own = sum(argument.origin != usual and lacking.get(argument.name) is None for argument in arguments)
     return own > better / 2 and (own > _FEW or not _signs(plain.backend, invocation, wanted))
 
 
@@ -212,13 +223,25 @@ class Places:
                 return f"{file}:{text.count(chr(10), 0, found[-1]) + 1}"
         return self.default
 
+    def hint(self, where: str, text: str) -> tuple[str, ...]:
+        """Return what would help where a value is missing because its line is not continued."""
+        file, _, number = where.rpartition(":")
+        lines = self.sources.get(file, "").splitlines()
+        if "needs a value" not in text or not number.isdigit() or int(number) >= len(lines):
+            return ()
+        line, following = lines[int(number) - 1].rstrip(), lines[int(number)].strip()
+        ends = following.startswith(("#", "--")) or not following or line.endswith("\\")
+        return () if ends else ("a backslash at the end of the line, before the line with the value",)
+
 
 def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note], list[Note]]:
     """Return the typed values, what is wrong, and remarks."""
     parsed, backend, version = match.parsed, match.backend, match.version
     values = {flag: by_reference(flag, value) for flag, value in parsed.values.items()}
     problems = [
-        Note(message=_said(option, text), where=places.of(option.lstrip("-"))) for option, text in parsed.problems
+        Note(message=_said(option, text), where=where, works=places.hint(where, text))
+        for option, text in parsed.problems
+        for where in (places.of(option.lstrip("-")),)
     ]
     warnings = [
         Note(message=f"{option} {text}", where=places.of(option.lstrip("-$"))) for option, text in parsed.warnings
@@ -233,14 +256,17 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
-        value = by_reference(option, values_of_words(words))
+        value = by_reference(option, _as_elsewhere(option, values_of_words(words), backend))
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = backend.catalogue(version).get(known.name)
-            typed = value if argument is None or not isinstance(value, str) else typed_value(value, argument)
+            typed = value if argument is None else _typed(value, argument)
             if typed is not None:
                 values[known.name] = known.convert(typed)
                 warnings.append(Note(message=message, where=where))
                 continue
+        if value in known.implied:
+            warnings.append(Note(message=f"{message}: left out", where=where))
+            continue
         if backend.catalogue(version).style == "yaml":
             # A configuration file may hold keys that nothing reads; the backend takes it all the same.
             warnings.append(
@@ -249,12 +275,11 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
             continue
         problems.append(Note(message=message, where=where, works=known.works))
         values[option] = value
-    for word in parsed.positional:
-        problems.append(Note(message=f"{word!r} belongs to no argument", where=places.default, works=("leave it out",)))
+    problems += _left_over(parsed.positional, places)
     for flag, value in values.items():
         if values[flag] != parsed.values.get(flag, values[flag]):
             warnings.append(_secret_note(flag, places))
-        elif flag not in parsed.open and flag in parsed.values and _BLANK.search(" ".join(_texts(value))):
+        elif flag not in parsed.open and flag in parsed.values and _is_blank(flag, value):
             message = f"--{flag} {' '.join(_texts(value))!r} is a blank to be filled in: kept as it is"
             warnings = [note for note in warnings if f"{flag} has blanks in its value" not in note.message]
             warnings.append(Note(message=message, where=places.of(flag)))
@@ -262,6 +287,41 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if not _inherited(typed):
             warnings.append(_placeholder_note(flag, typed, places))
     return values, problems, warnings
+
+
+def _left_over(words: Sequence[str], places: Places) -> list[Note]:
+    """Return what to say of words that belong to no argument: each by itself if they are few."""
+    if not words:
+        return []
+    shown = ", ".join(repr(word) for word in words[:_MOST_WORDS]) + (" …" if len(words) > _MOST_WORDS else "")
+    some = f"{shown}: {len(words)} words belong to no argument" if len(words) > 1 else f"{shown} belongs to no argument"
+    comment = "no blank and no comment after the backslash that continues a line"
+    works = comment if {"#", "\\"} & set(words) else "leave it out" if len(words) == 1 else "leave them out"
+    return [Note(message=some, where=places.default, works=(works,))]
+
+
+def _typed(value: Value, argument: Argument) -> Value:
+    """Return the value of a renamed argument as the new one takes it; None where it does not fit."""
+    if isinstance(value, str):
+        value = typed_value(value, argument)
+        return (value,) if argument.is_list and value is not None else value
+    if isinstance(value, tuple):
+        items = tuple(typed_value(item, argument) if isinstance(item, str) else item for item in value)
+        return None if None in items or not argument.is_list else items
+    return value
+
+
+def _as_elsewhere(option: str, value: Value, backend: Backend) -> Value:
+    """Return the value of an option that this version lacks with the type that it has in another one."""
+    having = (backend.catalogue(version).get(option) for version in backend.versions)
+    argument = next((argument for argument in having if argument is not None), None)
+    typed = typed_value(value, argument) if argument is not None and isinstance(value, str) else None
+    return value if typed is None else typed
+
+
+def _is_blank(flag: str, value: Value) -> bool:
+    """Tell whether a value waits for the user's own; `<s>` and `<unk>` are what a tokenizer's tokens look like."""
+    return not _TOKEN.search(flag) and _BLANK.search(" ".join(_texts(value))) is not None
 
 
 def _secret_note(flag: str, places: Places) -> Note:

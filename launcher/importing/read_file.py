@@ -7,17 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.importing.config import Configuration, words_of
+from launcher.importing.composed import Composed, composed
+from launcher.importing.config import Configuration, is_known
+from launcher.importing.flat import flat_settings
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation, Other, find
 from launcher.importing.launchers import batch_header
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.read_command import Wanted, read_command
-from launcher.importing.reading import parse_mapping, read_text, repeated_keys, with_base
+from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
-from launcher.importing.stored import likely_backends, words_of_stored
+from launcher.importing.stored import dumped, likely_backends, words_of_stored
 from launcher.translate.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
@@ -27,6 +29,8 @@ _TYPOGRAPHIC = re.compile(
     r"|--[\w-]+[ =]([\u2018-\u201f])|(\u00a0)"
 )
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+# Above this share of keys that nothing reads, a configuration is another program's.
+_MOST_UNREAD = 0.4
 _STRUCTURED = (".yaml", ".yml", ".json")
 
 
@@ -49,7 +53,14 @@ def read_file(
     text = read_text(path)
     wanted = dataclasses.replace(wanted, folder=str(path.parent), name=wanted.name or job_name(path))
     if path.suffix in _STRUCTURED:
-        return [_structured(text, path, wanted)]
+        return [_structured(text, path, wanted, variables or {})]
+    dump = dumped(text)
+    if dump is not None:
+        world = dump.values.get("world_size")
+        wanted = dataclasses.replace(wanted, sources={str(path): dump.text})
+        if wanted.world_size is None and isinstance(world, int) and world > 0:
+            wanted = dataclasses.replace(wanted, world_size=world)
+        return [_settings(Composed(tree=dump.values), path, wanted, is_dump=True)]
     if _is_argv(text):
         return [read_words(shlex.split(text, comments=True), wanted, str(path), text)]
     return _script(text, path, wanted, variables or {}, all_commands)
@@ -191,7 +202,7 @@ def _entry_names(name: str) -> list[str]:
 # -- YAML and JSON
 
 
-def _structured(text: str, path: Path, wanted: Wanted) -> Imported:
+def _structured(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str]) -> Imported:
     tree = parse_mapping(text, str(path))
     if not tree:
         raise refuse("holds no settings", str(path))
@@ -201,21 +212,41 @@ def _structured(text: str, path: Path, wanted: Wanted) -> Imported:
     for (arguments, environment), backends in sections.items():
         if isinstance(tree.get(arguments), dict):
             return _flag_mapping(tree[arguments], tree.get(environment), backends, path, wanted)
-    names = _likely(tree, path, wanted)
+    if _is_job(tree, 0.0) and not {"experiment", *BASES} & set(tree):
+        raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
+    found = composed(tree, str(path), variables)
+    if found.problems and not wanted.partial:
+        raise ImportRefused(found.problems, partial=True)
+    wanted = dataclasses.replace(wanted, warnings=[*repeated, *found.warnings, *found.problems])
+    return _settings(found, path, wanted)
+
+
+def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = False) -> Imported:
+    """Read settings that are all in one place."""
+    tree = found.tree
+    names = _likely(tree, path, wanted, is_dump=is_dump)
     backend = get_backend(names[0])
     entry = backend.entry
-    tree = with_base(tree, str(path))
     if backend.catalogue(backend.versions[0]).style == "argparse":
-        words, notes = words_of_stored(tree, backend, str(path))
-        settings = Configuration(argv=words, warnings=notes)
+        words, notes = words_of_stored(tree, backend, str(path), is_dump=is_dump)
+        settings = Configuration(argv=words, env=found.env, warnings=notes)
     elif entry.flatten is None:
         env = tree.pop("ENV", None)
         variables = {str(key): str(value) for key, value in env.items()} if isinstance(env, dict) else {}
-        settings = Configuration(argv=words_of(tree), env=variables)
+        flat = flat_settings(tree, backend, str(path))
+        wanted = dataclasses.replace(
+            wanted, version=wanted.version or flat.version, world_size=wanted.world_size or flat.world_size
+        )
+        settings = Configuration(argv=flat.words, env={**found.env, **variables}, warnings=flat.notes)
     else:
         settings = Configuration(tree=tree)
     invocation = Invocation(
-        program=path.name, backends=names, command=_command_of(names[0], tree), argv=settings.argv, where=str(path)
+        program=path.name,
+        backends=names,
+        command=_command_of(names[0], tree),
+        argv=settings.argv,
+        cluster=found.cluster,
+        where=str(path),
     )
     return read_command(invocation, wanted, settings)
 
@@ -225,7 +256,7 @@ def _command_of(name: str, tree: Mapping[str, Any]) -> str:
     commands = [command for each in get_backend(name).entry.programs.values() for command in each]
     if not commands:
         return ""
-    return "rlhf" if "rlhf_type" in tree and "rlhf" in commands else commands[0]
+    return "rlhf" if tree.get("rlhf_type") is not None and "rlhf" in commands else commands[0]
 
 
 def _argument_sections() -> dict[tuple[str, str], tuple[str, ...]]:
@@ -263,7 +294,7 @@ def _takes_several(flag: str, backends: Sequence[str]) -> bool:
     return any(argument is not None and argument.is_list for argument in found)
 
 
-def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted) -> tuple[str, ...]:
+def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted, *, is_dump: bool) -> tuple[str, ...]:
     """Return the backend whose settings these are: the one that knows most of the top-level keys."""
     if wanted.backend:
         return (wanted.backend,)
@@ -279,7 +310,7 @@ def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted) -> tuple[str, .
     best = max(known, key=lambda name: known[name])
     if _is_job(tree, known[best]):
         raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
-    stored = likely_backends(tree, known[best])
+    stored = likely_backends(tree, 0.0 if is_dump else known[best], is_dump=is_dump)
     if stored:
         return stored
     if known[best] < 0.5:
@@ -288,7 +319,22 @@ def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted) -> tuple[str, .
                 f"is composed of other files, which its `defaults` name: {_names(tree['defaults'])}", str(path)
             )
         raise refuse("its keys are those of no backend here", str(path), *(f"--backend {name}" for name in known))
+    _refuse_unread(tree, best, path)
     return (best,)
+
+
+def _refuse_unread(tree: Mapping[str, Any], name: str, path: Path) -> None:
+    """Refuse a nested configuration whose sections are a backend's by name, but which hold something else."""
+    backend = get_backend(name)
+    if backend.entry.flatten is None:
+        return
+    catalogue = backend.catalogue(backend.versions[0])
+    flat = backend.entry.flatten({key: value for key, value in tree.items() if key not in BASES})
+    unread = [key for key in flat if not is_known(key, catalogue)]
+    if len(unread) > _MOST_UNREAD * len(flat):
+        shown = ", ".join(unread[:5]) + (", …" if len(unread) > 5 else "")
+        message = f"{len(unread)} of its {len(flat)} keys are read by nothing in {backend.title}: {shown}"
+        raise refuse(f"{message}; its sections are of another program", str(path), f"--backend {name}")
 
 
 def _names(defaults: Sequence[Any]) -> str:
@@ -297,10 +343,13 @@ def _names(defaults: Sequence[Any]) -> str:
 
 def _is_job(tree: Mapping[str, Any], rival: float) -> bool:
     """Tell whether these are sections of a job, more than of a backend that knows this share of them."""
-    from launcher.job import Job
+    from launcher.job import Job, fields
 
     own = _share(tree, ("defaults", *Job.__dataclass_fields__))
-    return own >= max(0.9, rival) and not {"trainer", "runner_config", "parallel_config"} & set(tree)
+    if own < max(0.9, rival) or {"trainer", "runner_config", "parallel_config"} & set(tree):
+        return False
+    inside = [f"{top}.{key}" for top, node in tree.items() if isinstance(node, Mapping) for key in node]
+    return sum(path in fields() for path in inside) >= len(inside) / 2
 
 
 def _share(tree: Mapping[str, Any], names: Any) -> float:

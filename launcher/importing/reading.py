@@ -8,7 +8,11 @@ from typing import Any
 from launcher.importing.notes import ImportRefused, Note, refuse
 
 LARGEST = 8 * 2**20
+# Keys that name the files which a configuration is put over.
+BASES = ("base_config", "extends", "bases")
 _MOST_NODES = 500_000
+_LOGS = (".log", ".out")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def read_text(path: Path) -> str:
@@ -32,14 +36,22 @@ def read_text(path: Path) -> str:
         raise refuse(f"cannot be read: {error.strerror or error}", str(path)) from None
     if not content.strip():
         raise refuse("is empty", str(path))
+    if path.suffix in _LOGS:  # progress bars cut characters, terminals write zeros
+        return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+    if content.startswith(_UTF16):  # what PowerShell's `>` and old editors write
+        return _decoded(content, "utf-16", path)
     if b"\0" in content:
         raise refuse("is not text but binary", str(path))
+    return _decoded(content, "utf-8-sig", path)
+
+
+def _decoded(content: bytes, encoding: str, path: Path) -> str:
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise refuse("is not UTF-8 text", f"{path}:{line}") from None
-    return text.replace("\r\n", "\n")
+        name = encoding.removesuffix("-sig").upper()
+        raise refuse(f"is not {name} text", f"{path}:{line}") from None
 
 
 def parse_yaml(text: str, file: str) -> Any:
@@ -53,13 +65,18 @@ def parse_yaml(text: str, file: str) -> Any:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         node = yaml.compose(text, Loader=loader)
-        if node is not None and _expanded(node, {}, set()) > _MOST_NODES:
+        if node is not None and _holds_itself(node, set(), set()):
+            raise refuse("its aliases name a node that holds them", file)
+        if node is not None and _expanded(node, {}) > _MOST_NODES:
             raise refuse(f"its aliases multiply it to more than {_MOST_NODES} values", file)
         return yaml.load(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
+        what = error.problem
+        if error.context_mark is not None and "end of stream" in str(error.problem):
+            mark, what = error.context_mark, f"{error.context}: it does not end"  # where it was opened
         where = f"{file}:{mark.line + 1}" if mark is not None else file
-        raise refuse(f"is not YAML: {error.problem}", where) from None
+        raise refuse(f"is not YAML: {what}", where) from None
     except yaml.YAMLError as error:
         raise refuse(f"is not YAML: {str(error).splitlines()[0]}", file) from None
     except (RecursionError, ValueError) as error:
@@ -97,19 +114,28 @@ def repeated_keys(text: str, file: str) -> list[Note]:
     return notes
 
 
-def _expanded(node: Any, sizes: dict[int, int], above: set[int]) -> int:
+def _holds_itself(node: Any, above: set[int], done: set[int]) -> bool:
+    if id(node) in above:
+        return True
+    if id(node) in done or not isinstance(node.value, list):
+        return False
+    above.add(id(node))
+    parts = (part for child in node.value for part in (child if isinstance(child, tuple) else (child,)))
+    found = any(_holds_itself(part, above, done) for part in parts)
+    above.discard(id(node))
+    done.add(id(node))
+    return found
+
+
+def _expanded(node: Any, sizes: dict[int, int]) -> int:
     """Return the number of values below a node with every alias written out."""
     known = sizes.get(id(node))
     if known is not None:
         return known
-    if id(node) in above:
-        return _MOST_NODES + 1  # an alias of a node that holds it
-    above.add(id(node))
     total = 1
     for child in node.value if isinstance(node.value, list) else ():
         for part in child if isinstance(child, tuple) else (child,):
-            total += _expanded(part, sizes, above)
-    above.discard(id(node))
+            total += _expanded(part, sizes)
     sizes[id(node)] = total
     return total
 
@@ -140,25 +166,37 @@ def parse_mapping(text: str, file: str) -> Mapping[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
+def parse_scalar(text: str) -> Any:
+    """Return a word as YAML types it, or as it is."""
+    import yaml
+
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return text if isinstance(value, (dict, list)) else value
+
+
 def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, Any]:
     """Return a configuration merged over those that its `base_config` names (paths relative to the file).
 
     Raises:
         ImportRefused: a base cannot be read, or bases name each other.
     """
-    bases = tree.get("base_config")
-    own = {key: value for key, value in tree.items() if key != "base_config"}
+    key = next((key for key in BASES if isinstance(tree.get(key), (str, list))), BASES[0])
+    bases = tree.get(key)
+    own = {name: value for name, value in tree.items() if name != key}
     if bases is None:
         return own
     if depth > 10:
-        raise refuse("base_config: the files name each other", file)
+        raise refuse(f"{key}: the files name each other", file)
     merged: dict[str, Any] = {}
     for name in bases if isinstance(bases, list) else [bases]:
         path = Path(file).parent / str(name)
         try:
             text = read_text(path)
         except ImportRefused as error:
-            raise refuse(f"base_config {name}: {error.notes[0].message}", file) from None
+            raise refuse(f"{key} {name}: {error.notes[0].message}", file) from None
         merged = merge(merged, with_base(parse_mapping(text, str(path)), str(path), depth + 1))
     return merge(merged, own)
 

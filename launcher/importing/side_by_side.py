@@ -5,16 +5,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
-from launcher.importing.assemble import fields_by_flag
-from launcher.importing.roundtrip import canonical, default_of, effective
 from launcher.job import Value, field_at, field_paths, value_at
 from launcher.pipeline import MODEL_PATH
-from launcher.translate.catalogue import Catalogue
+from launcher.transfer.left_out import owns_of
+from launcher.translate.alike import canonical, default_of, effective
+from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
+from launcher.translate.engine import fields_of_flags
+from launcher.translate.own import MODEL, TRAINING, Own
+from launcher.translate.unread import OF_FILES
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
 # What model files say where no argument does: nobody knows it without them.
-_OF_MODEL_FILES = ("model.", "tokenizer.")
 # What the environment names when the job starts.
 _REFERENCE = f"${{{MODEL_PATH}}}"
 
@@ -61,7 +63,7 @@ class Side:
     @cached_property
     def _dests(self) -> Mapping[str, set[str]]:
         found: dict[str, set[str]] = {}
-        for flag, paths in fields_by_flag(*self.kind).items():
+        for flag, paths in fields_of_flags(*self.kind).items():
             argument = self.catalogue.get(flag)
             for path in paths:
                 found.setdefault(path, set()).add(flag if argument is None else argument.dest)
@@ -81,11 +83,13 @@ class Row:
         path: canonical field; `backend.args.NAME` and `backend.env.NAME` for what has none.
         trains: whether it changes training; None: not known.
         effects: value by side, in the order of the sides.
+        does: what an argument without a canonical field does, where a backend's table says so.
     """
 
     path: str
     trains: bool | None
     effects: tuple[Effect, ...]
+    does: str = ""
 
 
 def side_by_side(sides: Sequence[Side]) -> list[Row]:
@@ -129,7 +133,7 @@ def _differ(path: str, one: Side, other: Side) -> bool:
     left, right = _known(path, one), _known(path, other)
     if left is not None and right is not None:
         return text(left) != text(right)
-    if one.job_id == other.job_id or NONE in (first.how, second.how) or path.startswith(_OF_MODEL_FILES):
+    if one.job_id == other.job_id or NONE in (first.how, second.how) or path.startswith(OF_FILES):
         return False
     return any(_shown_effect(path, side).how == WRITTEN for side in (one, other) if _known(path, side) is not None)
 
@@ -149,8 +153,40 @@ def _natives(sides: Sequence[Side]) -> Iterator[Row]:
     """Compare by name: everything on the same backend version, what is passed through on others that have it, too."""
     for dest in dict.fromkeys(dest for side in sides for dest in _candidates(side, sides)):
         if any(_native_differs(dest, one, other) for one, other in combinations(sides, 2)):
-            found = [_native_effect(dest, side) for side in sides]
-            yield Row(path=f"backend.args.{_name(dest, sides)}", trains=None, effects=tuple(found))
+            effects = tuple(_native_effect(dest, side) for side in sides)
+            name = _name(dest, sides)
+            own, trains = _own(name, dest, sides, effects)
+            yield Row(path=f"backend.args.{name}", trains=trains, effects=effects, does=own.does if own else "")
+
+
+def _own(name: str, dest: str, sides: Sequence[Side], effects: Sequence[Effect]) -> tuple[Own | None, bool | None]:
+    """Return what the first backend that has the argument says of it, and whether the difference changes training."""
+    having = [pair for pair in zip(sides, effects, strict=True) if pair[1].how != NO_ARGUMENT]
+    found = [
+        owns_of(side.meaning.backend.name).of(name, _argument(dest, side), side.meaning.job, effect.value)
+        for side, effect in having
+    ]
+    told = [row for row in found if row is not None]
+    if len(told) < len(having) or not told:
+        return (told[0] if told else None), None
+    defaults = {repr(canonical(default_of(dest, side.catalogue))) for side, _ in having}
+    trains = any(
+        row.effect in (MODEL, TRAINING)
+        and (row.read is None or row.read(side.meaning.job))
+        and not _is_usual(effect.value, row, defaults)
+        for row, (side, effect) in zip(told, having, strict=True)
+    )
+    return told[0], trains
+
+
+def _argument(dest: str, side: Side) -> Argument | None:
+    return side.catalogue.by_dest(dest) or side.catalogue.get(dest)
+
+
+def _is_usual(value: Value, row: Own, defaults: set[str]) -> bool:
+    """Tell whether a value changes nothing: one default of all sides is such a value, several are a difference."""
+    same = repr(canonical(value))
+    return (len(defaults) == 1 and same in defaults) or any(canonical(value) == canonical(each) for each in row.neutral)
 
 
 def _candidates(side: Side, sides: Sequence[Side]) -> Iterator[str]:

@@ -1,18 +1,39 @@
 """Settings by the names under which a parser stores its arguments (`--yaml-cfg`, a dump of `args`), as its words."""
 
+import ast
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from launcher.importing.notes import Note
+from launcher.importing.argv import typed_value
+from launcher.importing.notes import Note, refuse
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.catalogue import Argument, Catalogue
 
-_FEWEST, _SHARE = 5, 0.7
+_FEWEST, _SHARE, _DUMP_SHARE = 5, 0.7, 0.5
+# So many arguments that only an extension of a parser adds may be in a file by chance.
+_CHANCE = 2
+# What Megatron's parser prints as it starts: `  hidden_size ........ 4096`, often behind a rank's name or a time.
+_PRINTED = re.compile(r"(?:^|[\s\]:|])([a-z]\w*) (\.*) (.*?)\s*$")
+_END, _LEAST_PRINTED = "end of arguments", 20
+# Dots fill a name up to 48 characters: long ones have few or none.
+_FEWEST_DOTS, _LONG_NAME = 3, 44
+# `torch.bfloat16`, `AttnBackend.flash`, `<AttnBackend.flash: 1>`: what a parser makes of a choice.
+_OF_TYPE = re.compile(r"<?(?:[A-Za-z_]\w*\.)+(\w+)(?:: [^>]*>)?")
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+# A list that is written as a text: `"[0, 4]"`.
+_BETWEEN = re.compile(r"^\[|\]$|,(?= )")
+# A file with so large a share of all arguments is what a parser has stored: it says defaults and computed values, too.
+OF_DUMP = 0.4
+# So many names that nothing takes are told at once.
+_MANY = 12
 # What says nothing where nobody reads it.
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
 
-def likely_backends(tree: Mapping[str, Any], rival: float) -> tuple[str, ...]:
+def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = False) -> tuple[str, ...]:
     """Return the backends whose parser stores most of these names, at any depth; none if they are something else.
 
     Args:
@@ -22,29 +43,134 @@ def likely_backends(tree: Mapping[str, Any], rival: float) -> tuple[str, ...]:
     if len(names) < _FEWEST:
         return ()
     shares: dict[str, float] = {}
+    own: dict[str, int] = {}
     for backend in map(get_backend, backend_names()):
         catalogue = backend.catalogue(backend.versions[0])
         if catalogue.style == "argparse":
-            known = [name for name in names if _argument(_renamed(name, None, backend)[0], catalogue) is not None]
-            shares[backend.name] = len(known) / len(names)
+            known = [_argument(_renamed(name, None, backend)[0], catalogue) for name in names]
+            own[backend.name] = _own([argument for argument in known if argument is not None], catalogue)
+            shares[backend.name] = sum(argument is not None for argument in known) / len(names)
     best = max(shares.values(), default=0.0)
-    return tuple(name for name, share in shares.items() if share == best) if best > max(_SHARE, rival) else ()
+    if best <= max(_DUMP_SHARE if is_dump else _SHARE, rival):
+        return ()
+    # An extension of the plain parser knows more names by chance: only those that it adds itself speak for it.
+    speaking = {name: share for name, share in shares.items() if own[name] > _CHANCE or len(shares) == 1}
+    plain = min(shares, key=lambda name: len(get_backend(name).catalogue(get_backend(name).versions[0])))
+    likely = {name: share for name, share in shares.items() if name == plain or name in speaking}
+    best = max(likely.values())
+    return tuple(name for name, share in likely.items() if share == best)
 
 
-def words_of_stored(tree: Mapping[str, Any], backend: Backend, where: str) -> tuple[tuple[str, ...], list[Note]]:
-    """Return nested settings as the words of a command line, and remarks on those that no argument takes."""
+def _own(known: list[Argument], catalogue: Catalogue) -> int:
+    """Return how many of the arguments are a backend's own, and not of the parser that it extends."""
+    usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
+    return sum(argument.origin != usual for argument in known)
+
+
+def words_of_stored(
+    tree: Mapping[str, Any], backend: Backend, where: str, *, is_dump: bool = False
+) -> tuple[tuple[str, ...], list[Note]]:
+    """Return nested settings as the words of a command line, and remarks on those that no argument takes.
+
+    Args:
+        is_dump: a parser has made the values of its arguments; what none of them takes was computed.
+    """
     catalogue = backend.catalogue(backend.versions[0])
     words: list[str] = []
-    notes: list[Note] = []
-    for name, given in _leaves(tree):
+    unknown: list[tuple[str, str]] = []
+    leaves = list(_leaves(tree))
+    _refuse_roles(tree, backend, catalogue, where)
+    with_defaults = is_dump or len(leaves) > len(catalogue.arguments) * OF_DUMP
+    for name, given in leaves:
         key, value = _renamed(name, given, backend)
         argument = _argument(key, catalogue) if key else None
         if argument is not None and value is not None:
-            words += _words(argument, value, is_option=key.replace("_", "-") == argument.name)
+            if with_defaults and _is_default(argument, value, backend):
+                continue
+            said = _words(argument, value, is_option=key.replace("_", "-") == argument.name)
+            if is_dump and not fits(said, argument):
+                unknown.append((name, key))
+            else:
+                words += said
         elif argument is None and key and value not in _NOTHING:
-            message = f"{name} is stored by no argument of {backend.title}: left out"
-            notes.append(Note(message=message, where=where, works=tuple(catalogue.suggest(key)[:1])))
-    return tuple(words), notes
+            unknown.append((name, key))
+    return tuple(words), _left_out(unknown, catalogue, backend, where)
+
+
+def _refuse_roles(tree: Mapping[str, Any], backend: Backend, catalogue: Catalogue, where: str) -> None:
+    """Refuse sections side by side that give an argument different values: each is of a model of its own, as for RL."""
+    seen: dict[str, list[tuple[str, Any]]] = {}
+    for section, name, value in _places(tree):
+        key, _ = _renamed(name, value, backend)
+        if value is None or not key or _argument(key, catalogue) is None:
+            continue
+        for other, before in seen.get(name, ()):
+            if before != value and not section.startswith(other) and not other.startswith(section):
+                said = f"{other}{name} is {before}, {section}{name} is {value}"
+                raise refuse(f"{said}: its sections are of several models, this reads one training", where)
+        seen.setdefault(name, []).append((section, value))
+
+
+def _places(tree: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _places(value, f"{section}{name}.")
+        else:
+            yield section, str(name), value
+
+
+def _left_out(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Backend, where: str) -> list[Note]:
+    said = f"stored by no argument of {backend.title}: left out"
+    if len(unknown) > _MANY:
+        names = ", ".join(name for name, _ in unknown)
+        return [Note(message=f"{len(unknown)} names are {said}: {names}", where=where)]
+    return [
+        Note(message=f"{name} is {said}", where=where, works=tuple(catalogue.suggest(key)[:1])) for name, key in unknown
+    ]
+
+
+def fits(words: list[str], argument: Argument) -> bool:
+    """Tell whether a parser would take the words; what it has computed, or another parser's value, it may not."""
+    if argument.is_flag:
+        return len(words) <= 1
+    return all(typed_value(word, argument) is not None for word in words[1:])
+
+
+def _is_default(argument: Argument, value: Any, backend: Backend) -> bool:
+    """Tell whether a dump says what every version's parser does without the argument."""
+    known = (backend.catalogue(version).by_dest(argument.dest) for version in backend.versions)
+    defaults = [each.absent if each.default is None else each.default for each in known if each is not None]
+    return bool(defaults) and all(type(value) is type(default) and value == default for default in defaults)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """Arguments that a log shows, and the log up to their end."""
+
+    values: dict[str, Any]
+    text: str
+
+
+def dumped(text: str) -> Dump | None:
+    """Return the arguments that a log shows as `name ..... value`, the first of several; None if it is no such log."""
+    pairs: dict[str, Any] = {}
+    length = 0
+    for line in text.splitlines(keepends=True) if "....." in text else ():
+        length += len(line)
+        if _END in line and pairs:
+            break
+        found = _PRINTED.search(line) if " ." in line or len(pairs) >= _LEAST_PRINTED else None
+        if found is None or (len(found[2]) < _FEWEST_DOTS and len(found[1]) < _LONG_NAME):
+            continue
+        pairs.setdefault(found[1], _literal(found[3]))
+    return Dump(values=pairs, text=text[:length]) if len(pairs) >= _LEAST_PRINTED else None
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text) if len(text) < 10_000 else text
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
 
 
 def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -70,10 +196,24 @@ def _argument(name: str, catalogue: Catalogue) -> Argument | None:
 def _words(argument: Argument, value: Any, *, is_option: bool) -> list[str]:
     """Return the words that store a value; a bare switch may store true or, under another name, false."""
     option = f"--{argument.name}"
+    if argument.is_flag and value in (0, 1):
+        value = bool(value)
     if argument.is_flag and isinstance(value, bool):
         return [option] if value == (is_option or argument.action != "store_false") else []
     if argument.action == "boolean_optional" and isinstance(value, bool):
         return [option if value else f"--no-{argument.name}"]
     if argument.is_list:
-        return [option, *map(str, value if isinstance(value, list) else str(value).split())]
-    return [option, str(value)]
+        given = value if isinstance(value, list) else _BETWEEN.sub(" ", str(value)).split()
+        items = [as_typed(argument, item) for item in given]
+        return [option, *items] if items else []
+    return [option, as_typed(argument, value)]
+
+
+def as_typed(argument: Argument, value: Any) -> str:
+    """Return a value as it is typed on a command line: a dump has what the parser made of it."""
+    text = str(int(value)) if argument.type == "int" and isinstance(value, float) and value.is_integer() else str(value)
+    made = _OF_TYPE.fullmatch(text)
+    if made is None:
+        return text
+    names = (made[1], _DTYPES.get(made[1], text))
+    return next((name for name in names if name in (argument.choices or ())), text)

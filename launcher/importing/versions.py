@@ -1,14 +1,11 @@
-"""Which backend and version a command line was written for, and what became of arguments that this version lacks."""
+"""Which backend and version a command line was written for."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
-from launcher.importing.argv import Parsed, parse_argv
+from launcher.importing.argv import Parsed
 from launcher.job import Value
-from launcher.translate.backend import Backend, backend_names, get_backend
+from launcher.translate.backend import Backend
 from launcher.translate.catalogue import Catalogue
 
 Reader = Callable[[Catalogue], Parsed]
@@ -25,20 +22,16 @@ class Match:
     @property
     def misfits(self) -> int:
         """Number of options that this version does not take, or not with that value."""
-        return len(self.parsed.unknown) + len(self.parsed.problems)
+        return len(self.parsed.unknown) + len({option for option, _ in self.parsed.problems})
 
 
-def best_match(argv: Sequence[str], backend: Backend, version: str | None, command: str | None) -> Match:
+def best(backend: Backend, version: str | None, read: Reader) -> Match:
     """Return the version of a backend that takes most of the options; the newest of equals.
 
     Args:
         version: None: every known version is tried.
+        read: reads the input against a catalogue.
     """
-    return best(backend, version, lambda catalogue: parse_argv(argv, catalogue, _command(catalogue, command)))
-
-
-def best(backend: Backend, version: str | None, read: Reader) -> Match:
-    """Return the best match by any way of reading the input against a catalogue."""
     matches = []
     for candidate in (version,) if version is not None else backend.versions:
         match = Match(backend=backend, version=candidate, parsed=read(backend.catalogue(candidate)))
@@ -46,110 +39,6 @@ def best(backend: Backend, version: str | None, read: Reader) -> Match:
             return match
         matches.append(match)
     return min(matches, key=lambda match: match.misfits)
-
-
-def _command(catalogue: Catalogue, command: str | None) -> str | None:
-    return command if command in catalogue.commands else None
-
-
-@cache
-def renames_of(backend: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return what became of arguments between a backend's versions, by the old name; see the file itself."""
-    path = get_backend(backend).entry.renames
-    if path is None or not path.is_file():
-        return {}
-    return {row["old"]: row for row in json.loads(path.read_text(encoding="utf-8"))["names"]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """An option that this version lacks: what is known about it.
-
-    Attributes:
-        message: which versions or backends have it, and what became of it; empty if nobody knows it.
-        name: the argument of this version that took its place, where the value can be carried over.
-        convert: the value for `name`.
-        works: names to try.
-    """
-
-    message: str = ""
-    name: str | None = None
-    convert: Callable[[Value], Value] | None = None
-    works: tuple[str, ...] = ()
-
-
-def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
-    """Say where an unknown option is known: another version (and its new name), another backend, a near spelling."""
-    catalogue = backend.catalogue(version)
-    having = [each for each in backend.versions if each != version and backend.catalogue(each).get(option) is not None]
-    row = renames_of(backend.name).get(option.replace("-", "_")) or {}
-    if having:
-        return _of_other_version(option, row, having, backend, catalogue)
-    if row:
-        return _became(_of_history(row, backend), row, option, catalogue)
-    near = catalogue.suggest(option)
-    elsewhere_in = _other_backends(option, backend.name)
-    message = f"it is an argument of {', '.join(elsewhere_in)}" if elsewhere_in else ""
-    return Elsewhere(message=message, works=tuple(f"--{name}" for name in near))
-
-
-def _of_history(row: Mapping[str, Any], backend: Backend) -> str:
-    """Say where an argument is from that no catalogue has: a fork, an older or a newer release."""
-    if row.get("of"):
-        return f"it is an argument of {row['of']}"
-    return f"it came with {row['since']}" if row.get("since") else f"it was an argument until {row['until']}"
-
-
-def _other_backends(option: str, own: str) -> list[str]:
-    found = []
-    for name in backend_names():
-        other = get_backend(name)
-        if name != own and any(other.catalogue(version).get(option) is not None for version in other.versions):
-            found.append(other.title)
-    return found
-
-
-def _of_other_version(
-    option: str, row: Mapping[str, Any], having: Sequence[str], backend: Backend, catalogue: Catalogue
-) -> Elsewhere:
-    return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
-
-
-def _spelled(name: str | None, catalogue: Catalogue) -> str | None:
-    """Return a name of the table of renames as this catalogue spells it, with - or _."""
-    if name is None or catalogue.get(name) is not None:
-        return name
-    return next((known for known in catalogue.names() if known.replace("-", "_") == name), name)
-
-
-def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue) -> Elsewhere:
-    new = _spelled(row.get("new"), catalogue)
-    if row.get("of") or row.get("kind") == "newer":
-        return Elsewhere(message=where)
-    if row and new is None:
-        return Elsewhere(message=f"{where}; nothing took its place{_note(row)}")
-    if new is None or catalogue.get(new) is None:
-        near = catalogue.suggest(option)
-        return Elsewhere(message=where, works=tuple(f"--{name}" for name in near))
-    message = f"{where}; in {catalogue.version} it is {new}{_note(row)}"
-    kind = row.get("kind")
-    if kind == "rename":
-        return Elsewhere(message=message, name=new, convert=lambda value: value)
-    if kind == "inverted":
-        return Elsewhere(message=f"{message} (the opposite)", name=new, convert=lambda value: not value)
-    if kind == "convert" and row.get("scale"):
-        scale = row["scale"]
-        return Elsewhere(message=message, name=new, convert=lambda value: _scaled(value, scale))
-    return Elsewhere(message=message, works=(f"--{new}",))
-
-
-def _scaled(value: Value, scale: float) -> Value:
-    product = float(value) * scale
-    return int(product) if product.is_integer() else product
-
-
-def _note(row: Mapping[str, Any]) -> str:
-    return f" ({row['note']})" if row.get("note") else ""
 
 
 def values_of_words(words: Iterable[str]) -> Value:

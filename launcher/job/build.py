@@ -29,6 +29,9 @@ class Problem:
     works: tuple[str, ...] = ()
 
 
+_LARGEST = 2**63 - 1
+
+
 class WrongValue(ValueError):
     """A value does not fit its field; carries what would."""
 
@@ -117,10 +120,23 @@ def convert(raw: Any, kind: Any, meta: Meta) -> Value:
             return None
         raise WrongValue("type", f"needs {_name(kind)}, got null")
     target = next(part for part in allowed if part is not type(None))
-    value = _convert_one(raw, target)
+    try:
+        value = _convert_one(raw, target)
+    except WrongValue as error:
+        raise WrongValue(error.kind, str(error), _within(error.works, meta)) from None
     for item in value if isinstance(value, tuple) else (value,):
         _check(item, meta)
     return value
+
+
+def _within(works: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
+    """Return proposed numbers, none of them below the field's minimum."""
+    low = meta.minimum
+    return tuple(f"{low:g}" if low is not None and _is_below(text, low) else text for text in works)
+
+
+def _is_below(text: str, low: float) -> bool:
+    return text.lstrip("-").isdigit() and int(text) < low
 
 
 def _convert_one(raw: Any, target: Any) -> Value:
@@ -165,6 +181,8 @@ def _check(value: Value, meta: Meta) -> None:
         return
     if value != value or value in (float("inf"), float("-inf")):
         raise WrongValue("bound", f"{value} is not a number that can be used")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise WrongValue("bound", f"{value} is beyond 64 bits")
     if meta.minimum is not None and value < meta.minimum:
         raise WrongValue("bound", f"{value} is below {meta.minimum:g}", (f"{meta.minimum:g}",))
 

@@ -1,13 +1,15 @@
-"""How the job is spread over devices and memory: parallelism, recompute, offload, experts, overlap, kernels."""
+"""How the job is spread over devices and memory: parallelism, recompute, offload, experts, kernels."""
 
 from dataclasses import dataclass
 
+from launcher.job.layout import Communication, CudaGraph, Fsdp
 from launcher.job.option import option
 
 _CORE = "Megatron-core ModelParallelConfig"
 _TRANSFORMER = "Megatron-core TransformerConfig"
 _MEGATRON = "Megatron-LM arguments.py"
 _DDP = "Megatron-core DistributedDataParallelConfig"
+_OPTIMIZER = "Megatron-core OptimizerConfig"
 _ASCEND = "Ascend MindSpeed features"
 
 
@@ -136,6 +138,8 @@ class Parallel:
         "Groups for communication on the CPU besides those of the devices.",
         source=f"{_MEGATRON} --disable-gloo-process-groups",
     )
+    communication: Communication = Communication()
+    fsdp: Fsdp = Fsdp()
     tp_2d_x: int | None = option(None, "2-D tensor parallelism: first dimension.", source=_ASCEND, minimum=1)
     tp_2d_y: int | None = option(None, "2-D tensor parallelism: second dimension.", source=_ASCEND, minimum=1)
 
@@ -223,11 +227,27 @@ class Offload:
     optimizer_fraction: float | None = option(
         None,
         "Share of optimizer states on the host.",
-        source="Megatron-core OptimizerConfig.optimizer_offload_fraction",
+        source=f"{_OPTIMIZER}.optimizer_offload_fraction",
         minimum=0,
     )
     optimizer_times: int | None = option(
         None, "Pieces in which the optimizer is swapped.", source=f"{_ASCEND} --swap-optimizer-times", minimum=1
+    )
+    torch_optimizer: bool | None = option(
+        None,
+        "torch's own optimizer steps on the host, instead of one made for it.",
+        source=f"{_OPTIMIZER}.use_torch_optimizer_for_cpu_offload",
+    )
+    overlap_cpu_optimizer_d2h_h2d: bool | None = option(
+        None,
+        "Copy gradients and weights while the host steps.",
+        source=f"{_OPTIMIZER}.overlap_cpu_optimizer_d2h_h2d",
+    )
+    pin_cpu_grads: bool | None = option(
+        None, "Page-lock the host's gradients, for faster copies.", source=f"{_OPTIMIZER}.pin_cpu_grads"
+    )
+    pin_cpu_params: bool | None = option(
+        None, "Page-lock the host's weights, for faster copies.", source=f"{_OPTIMIZER}.pin_cpu_params"
     )
     activation_layers: int | None = option(
         None,
@@ -242,6 +262,15 @@ class Offload:
 class Moe:
     """Training of experts: routing, balance, dispatch."""
 
+    apply_probs_on_input: bool | None = option(
+        None,
+        "Router weights scale what experts receive instead of what they return (Llama 4).",
+        source=f"{_TRANSFORMER}.moe_apply_probs_on_input",
+        trains=True,
+    )
+    use_upcycling: bool | None = option(
+        None, "Make experts of a dense checkpoint, once.", source=f"{_MEGATRON} --moe-use-upcycling", trains=True
+    )
     token_dispatcher_type: str = option(
         "alltoall",
         "How tokens reach their experts.",
@@ -251,6 +280,11 @@ class Moe:
     )
     grouped_gemm: bool | None = option(
         None, "One kernel for all local experts.", source=f"{_TRANSFORMER}.moe_grouped_gemm"
+    )
+    use_legacy_grouped_gemm: bool | None = option(
+        None,
+        "Megatron's older kernel for all local experts instead of Transformer Engine's.",
+        source=f"{_TRANSFORMER}.moe_use_legacy_grouped_gemm",
     )
     permute_fusion: bool | None = option(None, "Fused token permutation.", source=f"{_TRANSFORMER}.moe_permute_fusion")
     shared_expert_overlap: bool | None = option(
@@ -329,54 +363,6 @@ class Moe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
-    """Communication hidden behind computation."""
-
-    grad_reduce: bool | None = option(None, "Gradient reduction.", source=f"{_DDP}.overlap_grad_reduce")
-    param_gather: bool | None = option(
-        None, "Weight gathering of the distributed optimizer.", source=f"{_DDP}.overlap_param_gather"
-    )
-    param_gather_with_optimizer_step: bool | None = option(
-        None,
-        "Weight gathering of the first chunk, behind the optimizer step of the others.",
-        source=f"{_DDP}.overlap_param_gather_with_optimizer_step",
-    )
-    grad_bucket_size: int | None = option(
-        None, "Weights whose gradients are reduced together.", source=f"{_DDP}.bucket_size", minimum=1
-    )
-    grad_buckets: int | None = option(
-        None,
-        "Buckets of gradients; none: as grad_bucket_size says.",
-        source=f"{_MEGATRON} --ddp-num-buckets",
-        minimum=1,
-    )
-    average_in_collective: bool | None = option(
-        None, "Collectives average gradients instead of adding them up.", source=f"{_DDP}.average_in_collective"
-    )
-    embedding_wgrad: bool | None = option(
-        None,
-        "Compute the output layer's weight gradients in the pipeline's last phase.",
-        source=f"{_CORE}.defer_embedding_wgrad_compute",
-    )
-    embedding_wgrad_limit: int | None = option(
-        None, "embedding_wgrad: micro-batches put off; 0: all.", source=f"{_CORE}.wgrad_deferral_limit", minimum=0
-    )
-    p2p_warmup_flush: bool | None = option(
-        None,
-        "Pipeline communication in its first and last phase too.",
-        source=f"{_CORE}.overlap_p2p_comm_warmup_flush",
-    )
-    tp_comm: bool | None = option(None, "Tensor-parallel communication.", source=f"{_CORE}.tp_comm_overlap")
-    p2p: bool | None = option(None, "Pipeline communication.", source=f"{_CORE}.overlap_p2p_comm")
-    sequence_parts: int | None = option(
-        None,
-        "Parts of a sequence computed in turns, so that one's communication hides behind another's arithmetic.",
-        source="MindFormers fine_grain_interleave",
-        minimum=1,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
     """Fused kernels and implementations; they change speed, not what is learned."""
 
@@ -430,6 +416,21 @@ class Kernels:
     te_rng_tracker: bool | None = option(
         None, "Transformer Engine's random states, which CUDA graphs need.", source=f"{_MEGATRON} --te-rng-tracker"
     )
+    inference_rng_tracker: bool | None = option(
+        None,
+        "No random states of their own for parallel regions: ranks draw the same weights and dropout for their parts.",
+        source=f"{_TRANSFORMER}.inference_rng_tracker",
+        trains=True,
+    )
+    use_fused_mhc: bool | None = option(
+        None, "Hyper-connections in fused kernels.", source=f"{_TRANSFORMER}.use_fused_mhc"
+    )
+    clone_scatter_output_in_embedding: bool | None = option(
+        None,
+        "Copy a rank's share of the embedding's output, so that the whole can be freed.",
+        source=f"{_TRANSFORMER}.clone_scatter_output_in_embedding",
+    )
+    cuda_graph: CudaGraph = CudaGraph()
     empty_cache_level: int | None = option(
         None,
         "Give unused device memory back: 1 each step, 2 more often.",
@@ -445,4 +446,14 @@ class Kernels:
         unit="iterations",
         source=f"{_MEGATRON} --manual-gc-interval",
         minimum=0,
+    )
+    sparse_mode: int | None = option(
+        None,
+        "Scores that CANN's fused attention computes: 0 the mask's, 2 those of a compressed causal mask, 4 a band.",
+        source="CANN npu_fusion_attention sparse_mode",
+        minimum=0,
+        trains=True,
+    )
+    manual_gc_eval: bool | None = option(
+        None, "Collect garbage around evaluations too.", source=f"{_MEGATRON} --no-manual-gc-eval"
     )

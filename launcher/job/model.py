@@ -1,245 +1,295 @@
-"""The model's architecture, in the terms of Hugging Face's config.json."""
+"""Architectures beyond the plain transformer: linear and sparse attention, hyper-connections, Mamba, odd layers."""
 
 from dataclasses import dataclass
 
 from launcher.job.option import option
+from launcher.job.transformer import RopeScaling, Transformer
 
-_HF = "Hugging Face PretrainedConfig"
-_MLA = "Hugging Face DeepseekV3Config"
-_MOE = "Hugging Face Qwen3MoeConfig / DeepseekV3Config"
+_CORE = "Megatron-core TransformerConfig"
+_NEXT = "Hugging Face Qwen3NextConfig"
+_V32 = "Hugging Face DeepseekV32Config / GlmMoeDsaConfig"
+_V4 = "Hugging Face DeepseekV4Config"
+_OSS = "Hugging Face GptOssConfig"
+_BAMBA = "Hugging Face BambaConfig"
+
+# What attention variants take where a job does not say: backends' own defaults differ or are none, so these are
+# written. Qwen3-Next's (and Megatron-core's own), DeepSeek-V3.2's, and the weight of the indexer's loss in its paper.
+LINEAR_HEADS = {
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 32,
+    "linear_key_head_dim": 128,
+    "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4,
+}
+# Mamba-2's, and what Megatron-core's layers are built with.
+MAMBA = {
+    "mamba_state_dim": 128,
+    "mamba_head_dim": 64,
+    "mamba_num_groups": 8,
+    "mamba_d_conv": 4,
+    "mamba_expand": 2,
+}
+INDEXER = {"index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048, "dsa_indexer_loss_coeff": 1.0}
+DSA_SPARSE_LOSS = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RopeScaling:
-    """How rotary position embeddings are stretched beyond the pre-training length (`rope_scaling`)."""
+class Model(Transformer):
+    """Architecture of the model: a transformer, and what some families have besides or instead."""
 
-    type: str | None = option(
+    # -- other kinds of attention
+    experimental_attention_variant: str | None = option(
         None,
-        "Scaling method; none: plain RoPE.",
-        source=_HF,
-        choices=("linear", "dynamic", "yarn", "llama3", "longrope"),
+        "Attention that is not softmax over all keys: Qwen3-Next's gated delta net, DeepSeek-V3.2's sparse attention, "
+        "DeepSeek-V4's compressed one.",
+        source=f"{_CORE}.experimental_attention_variant",
+        choices=("gated_delta_net", "dsa", "dsv4_hybrid"),
         trains=True,
     )
-    factor: float | None = option(None, "Stretch factor.", source=_HF, minimum=1, trains=True)
-    original_max_position_embeddings: int | None = option(
-        None, "Length before stretching.", unit="tokens", source=_HF, minimum=1, trains=True
-    )
-    low_freq_factor: float | None = option(None, "Llama 3: low-frequency bound.", source=_HF, trains=True)
-    high_freq_factor: float | None = option(None, "Llama 3: high-frequency bound.", source=_HF, trains=True)
-    beta_fast: float | None = option(None, "YaRN: fast rotation bound.", source=_HF, trains=True)
-    beta_slow: float | None = option(None, "YaRN: slow rotation bound.", source=_HF, trains=True)
-    mscale: float | None = option(None, "YaRN: attention temperature.", source=_HF, trains=True)
-    mscale_all_dim: float | None = option(None, "YaRN: attention temperature, all dimensions.", source=_HF, trains=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
-    """Architecture of the model: dense, GQA, MLA, MoE, multi-token prediction."""
-
-    # -- where it comes from
-    path: str | None = option(None, "Local Hugging Face directory; its config.json fills this section.", source=_HF)
-    hub_id: str | None = option(None, "Name on a model hub, such as Qwen/Qwen3-8B.", source=_HF)
-    pretrained: bool | None = option(
-        None, "Start from the weights of model.path / model.hub_id (true) or from random weights (false).", trains=True
-    )
-    overridden: tuple[str, ...] = option(
-        (), "Derived: fields here that differ from the config.json of model.path / model.hub_id."
-    )
-    model_type: str | None = option(
+    full_attention_interval: int | None = option(
         None,
-        "Architecture family.",
-        source=f"{_HF}.model_type",
-        choices=("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3"),
-        trains=True,
-    )
-    label: str | None = option(None, "Name in logs and file names; none: the family.", source="MindFormers model_name")
-    legacy: bool | None = option(
-        None, "Build the classes that a backend had before Megatron-core.", source="MindFormers use_legacy"
-    )
-    # -- sizes
-    num_hidden_layers: int | None = option(
-        None, "Transformer layers, without MTP layers.", unit="layers", source=_HF, minimum=1, trains=True
-    )
-    hidden_size: int | None = option(None, "Width of the residual stream.", source=_HF, minimum=1, trains=True)
-    intermediate_size: int | None = option(
-        None, "Width of the dense feed-forward network.", source=_HF, minimum=1, trains=True
-    )
-    num_attention_heads: int | None = option(None, "Attention (query) heads.", source=_HF, minimum=1, trains=True)
-    num_key_value_heads: int | None = option(
-        None, "Key/value heads (query groups); equal to the query heads: no GQA.", source=_HF, minimum=1, trains=True
-    )
-    head_dim: int | None = option(
-        None, "Size of one head; none: hidden_size / num_attention_heads.", source=_HF, minimum=1, trains=True
-    )
-    vocab_size: int | None = option(
-        None, "Vocabulary before padding.", unit="tokens", source=_HF, minimum=1, trains=True
-    )
-    max_position_embeddings: int | None = option(
-        None, "Longest sequence the positions are made for.", unit="tokens", source=_HF, minimum=1, trains=True
-    )
-    # -- layers
-    hidden_act: str = option(
-        "silu",
-        "Activation; silu means SwiGLU, relu2 the square of ReLU.",
-        source=_HF,
-        choices=("silu", "gelu", "relu", "relu2"),
-        trains=True,
-    )
-    normalization: str = option(
-        "RMSNorm",
-        "Kind of normalisation.",
-        source="Megatron-core TransformerConfig.normalization",
-        choices=("RMSNorm", "LayerNorm"),
-        trains=True,
-    )
-    rms_norm_eps: float = option(1e-6, "Epsilon of the normalisation.", source=_HF, minimum=0, trains=True)
-    norm_zero_centered: bool | None = option(
-        None,
-        "Weights of normalisations are stored around zero (1 + weight).",
-        source="Megatron-core TransformerConfig.layernorm_zero_centered_gamma",
-        trains=True,
-    )
-    post_norm_residual: bool | None = option(
-        None,
-        "The residual stream goes on from the normalised values.",
-        source="Megatron-core TransformerConfig.apply_residual_connection_post_layernorm",
-        trains=True,
-    )
-    tie_word_embeddings: bool = option(False, "Input and output embeddings are one matrix.", source=_HF, trains=True)
-    attention_bias: bool = option(
-        False, "Bias on the query, key and value projections.", source=f"{_HF}.attention_bias", trains=True
-    )
-    linear_bias: bool = option(
-        False, "Bias on all other linear layers.", source="Megatron-core TransformerConfig.add_bias_linear", trains=True
-    )
-    qk_layernorm: bool = option(
-        False,
-        "Normalise query and key heads (Qwen3), or the compressed query and key/value (MLA).",
-        source="Megatron-core TransformerConfig.qk_layernorm",
-        trains=True,
-    )
-    initializer_range: float = option(
-        0.02, "Standard deviation of the initial weights.", source=_HF, minimum=0, trains=True
-    )
-    cpu_initialization: bool | None = option(
-        None,
-        "Draw the initial weights on the CPU: the same at any tensor parallelism.",
-        source="Megatron-core ModelParallelConfig.use_cpu_initialization",
-        trains=True,
-    )
-    init_per_replica: bool | None = option(
-        None,
-        "Every data-parallel replica draws its own initial weights.",
-        source="Megatron-LM --data-parallel-random-init",
-        trains=True,
-    )
-    attention_dropout: float = option(0.0, "Dropout on attention weights.", source=_HF, minimum=0, trains=True)
-    hidden_dropout: float = option(
-        0.0,
-        "Dropout on hidden states.",
-        source="Megatron-core TransformerConfig.hidden_dropout",
-        minimum=0,
-        trains=True,
-    )
-    sliding_window: int | None = option(
-        None, "Attention window; none: full attention.", unit="tokens", source=_HF, minimum=1, trains=True
-    )
-    # -- positions
-    position_embedding: str = option(
-        "rope",
-        "Kind of position embedding.",
-        source="Megatron-LM --position-embedding-type",
-        choices=("rope", "learned_absolute", "none"),
-        trains=True,
-    )
-    rope_theta: float = option(10000.0, "Base of the rotary frequencies.", source=_HF, minimum=1, trains=True)
-    partial_rotary_factor: float = option(1.0, "Share of the head that is rotated.", source=_HF, minimum=0, trains=True)
-    rotary_interleaved: bool | None = option(
-        None,
-        "Neighbouring dimensions are rotated together instead of the two halves of a head.",
-        source="Megatron-core TransformerConfig.rotary_interleaved",
-        trains=True,
-    )
-    rope_scaling: RopeScaling = RopeScaling()
-    # -- mixture of experts
-    num_experts: int | None = option(
-        None, "Routed experts per MoE layer; none: dense.", source=_MOE, minimum=1, trains=True
-    )
-    num_experts_per_tok: int | None = option(
-        None, "Experts that each token visits (top-k).", source=_MOE, minimum=1, trains=True
-    )
-    moe_intermediate_size: int | None = option(None, "Width of one routed expert.", source=_MOE, minimum=1, trains=True)
-    shared_expert_intermediate_size: int | None = option(
-        None, "Width of all shared experts together; none: no shared expert.", source=_MOE, minimum=1, trains=True
-    )
-    shared_expert_gate: bool = option(
-        False, "The shared expert's output is gated (Qwen1.5-MoE).", source="Hugging Face Qwen2MoeConfig", trains=True
-    )
-    first_k_dense_replace: int = option(
-        0, "Number of dense layers before the first MoE layer.", unit="layers", source=_MLA, minimum=0, trains=True
-    )
-    moe_layer_freq: int = option(
-        1,
-        "Every n-th layer (after the dense ones) is an MoE layer.",
+        "Every n-th layer attends by softmax, the others linearly.",
         unit="layers",
-        source=_MLA,
+        source=_NEXT,
         minimum=1,
         trains=True,
     )
-    norm_topk_prob: bool = option(
-        True, "Gate weights of the chosen experts are normalised to one.", source=_MOE, trains=True
+    linear_num_key_heads: int | None = option(
+        None, "Linear attention: query and key heads; none: 16.", source=_NEXT, minimum=1, trains=True
     )
-    scoring_func: str = option(
-        "softmax", "Function from router logits to scores.", source=_MLA, choices=("softmax", "sigmoid"), trains=True
+    linear_num_value_heads: int | None = option(
+        None, "Linear attention: value and gate heads; none: 32.", source=_NEXT, minimum=1, trains=True
     )
-    router_expert_bias: bool = option(
-        False,
-        "A bias learned from the load is added to the scores for choosing (DeepSeek-V3, noaux_tc).",
-        source="Megatron-core TransformerConfig.moe_router_enable_expert_bias",
+    linear_key_head_dim: int | None = option(
+        None, "Linear attention: size of a query or key head; none: 128.", source=_NEXT, minimum=1, trains=True
+    )
+    linear_value_head_dim: int | None = option(
+        None, "Linear attention: size of a value head; none: 128.", source=_NEXT, minimum=1, trains=True
+    )
+    linear_conv_kernel_dim: int | None = option(
+        None, "Linear attention: width of the convolution; none: 4.", source=_NEXT, minimum=1, trains=True
+    )
+    attention_output_gate: bool | None = option(
+        None,
+        "What softmax attention returns is gated; none: beside linear attention it is (Qwen3-Next).",
+        source=f"{_CORE}.attention_output_gate",
         trains=True,
     )
-    n_group: int | None = option(
-        None, "Groups of experts for group-limited routing.", source=_MLA, minimum=1, trains=True
+    index_n_heads: int | None = option(
+        None, "Sparse attention: heads of the indexer; none: 64.", source=_V32, minimum=1, trains=True
     )
-    topk_group: int | None = option(None, "Groups that each token may visit.", source=_MLA, minimum=1, trains=True)
-    routed_scaling_factor: float | None = option(
-        None, "Factor on the routed experts' output.", source=_MLA, minimum=0, trains=True
+    index_head_dim: int | None = option(
+        None, "Sparse attention: size of the indexer's heads; none: 128.", source=_V32, minimum=1, trains=True
     )
-    # -- multi-head latent attention
-    q_lora_rank: int | None = option(
-        None, "MLA: rank of the query projection; none: not compressed.", source=_MLA, minimum=1, trains=True
-    )
-    kv_lora_rank: int | None = option(
-        None, "MLA: rank of the key/value projection; none: no MLA.", source=_MLA, minimum=1, trains=True
-    )
-    qk_nope_head_dim: int | None = option(None, "MLA: head size without rotation.", source=_MLA, minimum=1, trains=True)
-    qk_rope_head_dim: int | None = option(None, "MLA: rotated head size.", source=_MLA, minimum=1, trains=True)
-    v_head_dim: int | None = option(None, "MLA: head size of values.", source=_MLA, minimum=1, trains=True)
-    # -- multi-token prediction
-    num_nextn_predict_layers: int = option(
-        0, "Multi-token-prediction layers after the last layer.", unit="layers", source=_MLA, minimum=0, trains=True
-    )
-    mtp_loss_scaling_factor: float | None = option(
+    index_topk: int | None = option(
         None,
-        "Weight of the multi-token-prediction loss.",
-        source="Megatron-core TransformerConfig.mtp_loss_scaling_factor",
+        "Sparse attention: keys that each token attends to; none: 2048.",
+        unit="tokens",
+        source=_V32,
+        minimum=1,
+        trains=True,
+    )
+    index_topk_freq: int | None = option(
+        None,
+        "Sparse attention: every n-th layer chooses keys, the next ones take the same.",
+        unit="layers",
+        source=_V32,
+        minimum=1,
+        trains=True,
+    )
+    index_skip_topk_offset: int | None = option(
+        None,
+        "Sparse attention: number of the layer, counted from 1, from which index_topk_freq counts.",
+        unit="layers",
+        source=_V32,
+        minimum=1,
+        trains=True,
+    )
+    indexer_types: tuple[str, ...] = option(
+        (),
+        "Sparse attention: full (chooses keys) or shared (takes those of the last full one), of every layer.",
+        source="Hugging Face GlmMoeDsaConfig",
+        choices=("full", "shared"),
+        trains=True,
+    )
+    dsa_indexer_loss_coeff: float | None = option(
+        None,
+        "Sparse attention: weight of the indexer's loss; none: 1.",
+        source=f"{_CORE}.dsa_indexer_loss_coeff",
         minimum=0,
         trains=True,
     )
+    dsa_indexer_use_sparse_loss: bool | None = option(
+        None,
+        "Sparse attention: the indexer learns from the chosen keys only, not from all; none: it does.",
+        source=f"{_CORE}.dsa_indexer_use_sparse_loss",
+        trains=True,
+    )
+    csa_window_size: int | None = option(
+        None,
+        "Compressed attention: tokens before each token that are not compressed.",
+        unit="tokens",
+        source="Megatron-core MLATransformerConfig.csa_window_size",
+        minimum=1,
+        trains=True,
+    )
+    compress_ratios: tuple[int, ...] = option(
+        (), "Compressed attention: tokens per key, of every layer; 0: not compressed.", source=_V4, trains=True
+    )
+    compress_rope_theta: float | None = option(
+        None, "Compressed attention: base of the rotary frequencies.", source=_V4, minimum=1, trains=True
+    )
+    o_groups: int | None = option(
+        None, "Compressed attention: groups of the output projection.", source=_V4, minimum=1, trains=True
+    )
+    o_lora_rank: int | None = option(
+        None, "Compressed attention: rank of the output projection.", source=_V4, minimum=1, trains=True
+    )
+    softmax_type: str | None = option(
+        None,
+        "Softmax of attention; learnable: with a sink that is learned (GPT-OSS).",
+        source=f"{_CORE}.softmax_type",
+        choices=("vanilla", "off-by-one", "learnable"),
+        trains=True,
+    )
+    window_attn_skip_freq: int | None = option(
+        None,
+        "Every n-th layer attends fully, the others within sliding_window.",
+        unit="layers",
+        source=f"{_CORE}.window_attn_skip_freq",
+        minimum=1,
+        trains=True,
+    )
+    no_rope_freq: int | None = option(
+        None,
+        "Every n-th layer has no rotary positions (Llama 4).",
+        unit="layers",
+        source=f"{_CORE}.no_rope_freq",
+        minimum=1,
+        trains=True,
+    )
+    qk_l2_norm: bool | None = option(
+        None,
+        "Query and key heads are divided by their length (Llama 4).",
+        source=f"{_CORE}.qk_l2_norm",
+        trains=True,
+    )
+    mrope_section: tuple[int, ...] = option(
+        (),
+        "Rotated dimensions for time, height and width (position_embedding=mrope).",
+        source="Hugging Face rope_scaling.mrope_section",
+        trains=True,
+    )
+    # -- residual streams and activations
+    enable_hyper_connections: bool | None = option(
+        None,
+        "Layers read and write several residual streams (DeepSeek-V4).",
+        source=f"{_CORE}.enable_hyper_connections",
+        trains=True,
+    )
+    hc_mult: int | None = option(None, "Hyper-connections: residual streams.", source=_V4, minimum=1, trains=True)
+    hc_sinkhorn_iters: int | None = option(
+        None, "Hyper-connections: Sinkhorn iterations of the mixing matrix.", source=_V4, minimum=0, trains=True
+    )
+    hc_eps: float | None = option(None, "Hyper-connections: epsilon.", source=_V4, minimum=0, trains=True)
+    num_hash_layers: int | None = option(
+        None,
+        "First MoE layers that choose experts by a hash of the token.",
+        unit="layers",
+        source=_V4,
+        minimum=0,
+        trains=True,
+    )
+    swiglu_limit: float | None = option(
+        None, "Gate and input of SwiGLU are clamped to this value.", source=_OSS, minimum=0, trains=True
+    )
+    glu_linear_offset: float | None = option(
+        None,
+        "Added to the ungated half of a gated activation.",
+        source=f"{_CORE}.glu_linear_offset",
+        trains=True,
+    )
+    # -- state spaces
+    mamba: bool | None = option(
+        None,
+        "Layers are Mamba-2 state spaces, or a mix with attention: another program of a backend trains them.",
+        source="Megatron-LM pretrain_mamba.py",
+        trains=True,
+    )
+    mamba_state_dim: int | None = option(
+        None, "Mamba: size of the state; none: 128.", source=f"{_CORE}.mamba_state_dim", minimum=1, trains=True
+    )
+    mamba_head_dim: int | None = option(
+        None, "Mamba: size of a head; none: 64.", source=f"{_CORE}.mamba_head_dim", minimum=1, trains=True
+    )
+    mamba_num_heads: int | None = option(
+        None,
+        "Mamba: heads; none: hidden_size * mamba_expand / mamba_head_dim.",
+        source=f"{_CORE}.mamba_num_heads",
+        minimum=1,
+        trains=True,
+    )
+    mamba_num_groups: int | None = option(
+        None, "Mamba: groups of heads; none: 8.", source=f"{_CORE}.mamba_num_groups", minimum=1, trains=True
+    )
+    mamba_d_conv: int | None = option(
+        None, "Mamba: width of the convolution; none: 4.", source=_BAMBA, minimum=1, trains=True
+    )
+    mamba_expand: int | None = option(
+        None, "Mamba: inner width in units of hidden_size; none: 2.", source=_BAMBA, minimum=1, trains=True
+    )
+    mamba_chunk_size: int | None = option(
+        None, "Mamba: tokens that one kernel takes at once.", unit="tokens", source=_BAMBA, minimum=1
+    )
+    hybrid_attention_ratio: float | None = option(
+        None, "Share of layers with attention.", source="Megatron-LM --hybrid-attention-ratio", minimum=0, trains=True
+    )
+    hybrid_mlp_ratio: float | None = option(
+        None, "Share of feed-forward layers.", source="Megatron-LM --hybrid-mlp-ratio", minimum=0, trains=True
+    )
+    hybrid_override_pattern: str | None = option(
+        None,
+        "Kind of every layer: M Mamba, * attention, - feed-forward, E experts.",
+        source="Megatron-LM --hybrid-override-pattern; Hugging Face NemotronHConfig",
+        trains=True,
+    )
+    is_hybrid_model: bool | None = option(
+        None,
+        "The first weights of output layers are drawn for one residual addition a layer.",
+        source=f"{_CORE}.is_hybrid_model",
+        trains=True,
+    )
+    # -- older classes, layers of different shapes, and first weights
+    use_legacy_models: bool | None = option(
+        None,
+        "Megatron-LM's own classes from before Megatron-core.",
+        source="Megatron-LM --use-legacy-models",
+        trains=True,
+    )
+    heterogeneous_layers_config_path: str | None = option(
+        None,
+        "JSON file with the shape of every layer (block_configs of Llama-Nemotron's config.json).",
+        source="Megatron-LM --heterogeneous-layers-config-path",
+        trains=True,
+    )
+    heterogeneous_layers_config_encoded_json: str | None = option(
+        None,
+        "The same as text.",
+        source="Megatron-LM --heterogeneous-layers-config-encoded-json",
+        trains=True,
+    )
+    init_method_xavier_uniform: bool | None = option(
+        None,
+        "First weights are drawn uniformly (Xavier) instead of normally.",
+        source="Megatron-LM --init-method-xavier-uniform",
+        trains=True,
+    )
+    perform_initialization: bool | None = option(
+        None,
+        "First weights are drawn at all; false: for weights that are loaded.",
+        source="Megatron-core ModelParallelConfig.perform_initialization",
+        trains=True,
+    )
 
-    @property
-    def is_moe(self) -> bool:
-        """Whether the model has routed experts."""
-        return self.num_experts is not None
 
-    @property
-    def is_mla(self) -> bool:
-        """Whether attention is multi-head latent attention."""
-        return self.kv_lora_rank is not None
-
-    @property
-    def head_size(self) -> int | None:
-        """Size of one attention head, given or derived; None while the sizes are unknown."""
-        if self.head_dim is not None or self.hidden_size is None or self.num_attention_heads is None:
-            return self.head_dim
-        return self.hidden_size // self.num_attention_heads
+__all__ = ["DSA_SPARSE_LOSS", "INDEXER", "LINEAR_HEADS", "MAMBA", "Model", "RopeScaling", "Transformer"]

@@ -126,7 +126,7 @@ def pods_of(job: Job, *, native: bool) -> Pods:
         capabilities=cluster.capabilities,
         rank_table=cluster.rank_table,
         training_runtime=cluster.training_runtime,
-        deadline=None if cluster.time_limit is None else _seconds(cluster.time_limit),
+        deadline=None if cluster.time_limit is None else seconds_of(cluster.time_limit),
     )
 
 
@@ -141,7 +141,7 @@ def unclear(job: Job) -> Iterator[Unclear]:
         text = getattr(cluster, field)
         if text is not None and not _QUANTITY.fullmatch(text):
             yield Unclear(field=field, message=f"{text!r} is no quantity of Kubernetes; works: 500Gi · 64000M")
-    if cluster.time_limit is not None and _seconds(cluster.time_limit) is None:
+    if cluster.time_limit is not None and seconds_of(cluster.time_limit) is None:
         yield Unclear(
             field="time_limit", message=f"{cluster.time_limit!r} is no time; works: 90 (minutes) · 2-12:00:00"
         )
@@ -272,7 +272,7 @@ def _volume(word: str) -> Volume:
     return Volume(kind=kind, source=source, path=path, read_only=read_only)
 
 
-def _seconds(text: str) -> int | None:
+def seconds_of(text: str) -> int | None:
     """Return the seconds of a time as sbatch writes it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
     found = _TIME.fullmatch(text.strip())
     if found is None:

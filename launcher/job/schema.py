@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+from launcher.job.checkpoint import Checkpoint
 from launcher.job.cluster import Cluster
-from launcher.job.distributed import Kernels, Moe, Offload, Overlap, Parallel, Recompute
+from launcher.job.distributed import Kernels, Moe, Offload, Parallel, Recompute
 from launcher.job.graph import Graph
+from launcher.job.imported import ImportedFrom
 from launcher.job.machine import BackendChoice, EstimateOptions, Hardware, Rehearse, Rules, SearchOptions
 from launcher.job.model import Model
 from launcher.job.option import Meta, meta_of, option
+from launcher.job.overlap import Overlap
+from launcher.job.precision import Precision
 from launcher.job.surroundings import (
-    Checkpoint,
     Data,
     Evaluation,
     FaultTolerance,
@@ -22,7 +25,7 @@ from launcher.job.surroundings import (
     Profiler,
     Tokenizer,
 )
-from launcher.job.training import Batch, Lora, Optimizer, Precision, Schedule, Task
+from launcher.job.training import Batch, Lora, Optimizer, Schedule, Task
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Any  # a Scalar, a tuple of them, a mapping (backend.args, backend.env) or None
@@ -82,6 +85,7 @@ class Job:
     hardware: Hardware = Hardware()
     cluster: Cluster = Cluster()
     backend: BackendChoice = dataclasses.field(default_factory=BackendChoice)
+    imported: ImportedFrom = dataclasses.field(default_factory=ImportedFrom)
     rehearse: Rehearse = Rehearse()
     rules: Rules = Rules()
     estimate: EstimateOptions = EstimateOptions()

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from launcher.job.schema import field_paths
+
 _SECRET = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)$", re.IGNORECASE)
 # Variables whose names end so and that hold words of a vocabulary (of a reranker).
 _WORDS = frozenset({"GENERATIVE_RERANKER_POSITIVE_TOKEN", "GENERATIVE_RERANKER_NEGATIVE_TOKEN"})
@@ -38,10 +40,12 @@ _ARGUMENTS = frozenset(
         "passwd",
     }
 )
-_OVERRIDE = re.compile(r"(\+*backend\.(env|args)\.([^=]+)=)(.+)", re.DOTALL)
+_OVERRIDE = re.compile(r"([~+]*(?:backend|imported)\.(env|args)\.([^=]+)=)(.+)", re.DOTALL)
 # Mappings, also in a list or one of several, and not a reference to a variable.
-_MAPPING = re.compile(r"(\+*backend(?:\.(?:env|args))?=).*(?<!\$)\{.*", re.DOTALL)
+_MAPPING = re.compile(r"([~+]*(?:backend|imported)(?:\.(?:env|args))?=).*(?<!\$)\{.*", re.DOTALL)
 _KEYS = re.compile(r"([\w.-]+)['\"]?\s*:")
+# A word that is no override of a known kind, and the last name before its value.
+_LOOSE = re.compile(r"([~+]*(?:[^=]*[^\w=])?(\w+)\s*=)(.+)", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?")
 HIDDEN = "…"
 
@@ -63,10 +67,10 @@ def _leaf(name: str) -> str:
 def reference(name: str, value: Any = None) -> str:
     """Return the reference to the environment that stands for an argument's secret value.
 
-    A value that is a variable already stays that variable.
+    A value that is a variable already stays that variable, in capitals: plans refer to no others.
     """
     found = _VARIABLE.fullmatch(value) if isinstance(value, str) else None
-    return f"${{{found[1] if found is not None else _leaf(name).upper()}}}"
+    return f"${{{found[1].upper() if found is not None else _leaf(name).upper()}}}"
 
 
 def by_reference(name: str, value: Any) -> Any:
@@ -94,7 +98,9 @@ def _hidden(word: str) -> str:
         return f"{whole[1]}{HIDDEN}"
     found = _OVERRIDE.fullmatch(word)
     if found is None:
-        return word
+        loose = _LOOSE.fullmatch(word)
+        mistyped = loose is not None and is_secret(loose[2]) and loose[1][:-1].lstrip("+~") not in field_paths()
+        return f"{loose[1]}{HIDDEN}" if loose is not None and mistyped else word
     if found[2] == "env":
         secret = is_secret(found[3])
     else:

@@ -1,8 +1,9 @@
-"""What surrounds training: data, tokenizer, checkpoints, logs, evaluation, profiler, faults."""
+"""What surrounds training: data, tokenizer, logs, evaluation, profiler, faults."""
 
 from dataclasses import dataclass
 
 from launcher.job.option import option
+from launcher.job.services import ErrorInjection, OneLogger, Straggler
 
 _MEGATRON = "Megatron-LM arguments.py"
 _HF = "Hugging Face PretrainedConfig"
@@ -33,6 +34,17 @@ class Data:
     paths_file: str | None = option(
         None, "File that holds what paths would.", source=f"{_MEGATRON} --data-args-path", trains=True
     )
+    split_paths_file: str | None = option(
+        None,
+        "JSON file that holds what paths, validation_paths and test_paths would.",
+        source=f"{_MEGATRON} --per-split-data-args-path",
+        trains=True,
+    )
+    object_storage_cache: str | None = option(
+        None,
+        "Directory of the indices of token files that lie in an object store (s3://).",
+        source=f"{_MEGATRON} --object-storage-cache-path, --s3-cache-path",
+    )
     order: str | None = option(
         None,
         "How samples are drawn: one after the other, shuffled in each epoch, or by code of the user's.",
@@ -57,6 +69,14 @@ class Data:
     numa: bool | None = option(None, "Bind loaders to the device's NUMA node.", source="MindSpore numa_enable")
     num_preprocess: int | None = option(None, "Processes that tokenize before training.", minimum=1)
     shuffle: bool | None = option(None, "Shuffle the samples.", trains=True)
+    shuffle_buffer_size: int | None = option(
+        None,
+        "Samples among which streamed data is shuffled.",
+        unit="samples",
+        source="Hugging Face IterableDataset.shuffle",
+        minimum=1,
+        trains=True,
+    )
     seed: int | None = option(None, "Seed of the order of samples; none: the job's.", minimum=0, trains=True)
     drop_last: bool | None = option(None, "Leave out the last, incomplete batch.", trains=True)
     repeat: int | None = option(None, "Times that the data are repeated within one epoch.", minimum=1, trains=True)
@@ -71,6 +91,12 @@ class Data:
     max_documents: int | None = option(
         None, "Most documents in one sequence.", source="MindFormers eod_pad_length", minimum=1, trains=True
     )
+    sharding: bool | None = option(
+        None,
+        "Random order: each data-parallel rank draws from its own share of the samples instead of from all.",
+        source=f"{_MEGATRON} --no-data-sharding",
+        trains=True,
+    )
     streaming: bool | None = option(None, "Read samples while training instead of before.", trains=True)
     lazy_tokenize: bool | None = option(None, "Tokenize while training.")
     reset_position_ids: bool | None = option(
@@ -84,6 +110,12 @@ class Data:
     )
     template: str | None = option(None, "Chat template by name; none: the tokenizer's.", trains=True)
     system: str | None = option(None, "System prompt put before every chat.", trains=True)
+    enable_thinking: bool | None = option(
+        None,
+        "Chats of hybrid models are written with thinking or without; none: as the template has it.",
+        source="Qwen3 chat template enable_thinking",
+        trains=True,
+    )
     self_cognition_author: str | None = option(None, "Author put into self-cognition data.", trains=True)
     self_cognition_name: str | None = option(None, "Model name put into self-cognition data.", trains=True)
 
@@ -145,113 +177,6 @@ class Tokenizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """What is loaded at the start and saved on the way."""
-
-    save: str | None = option(None, "Directory of checkpoints; none: nothing is saved.", source=f"{_MEGATRON} --save")
-    save_interval: int | None = option(
-        None, "Steps between checkpoints.", unit="iterations", source=f"{_MEGATRON} --save-interval", minimum=1
-    )
-    load: str | None = option(
-        None,
-        "Checkpoint in the backend's own format to start or resume from.",
-        source=f"{_MEGATRON} --load",
-        trains=True,
-    )
-    load_step: int | None = option(
-        None,
-        "Step of `load` that is loaded; none: the latest.",
-        unit="iterations",
-        source=f"{_MEGATRON} --ckpt-step",
-        minimum=0,
-        trains=True,
-    )
-    fallback: str | None = option(
-        None,
-        "Checkpoint whose weights are taken where `load` holds none.",
-        source=f"{_MEGATRON} --pretrained-checkpoint",
-        trains=True,
-    )
-    load_arguments: bool | None = option(
-        None, "Sizes of the model come from `load`.", source=f"{_MEGATRON} --use-checkpoint-args", trains=True
-    )
-    load_schedule: bool | None = option(
-        None,
-        "The schedule comes from `load` (true) or from the job (false); none: they must agree.",
-        source=f"{_MEGATRON} --use-checkpoint-opt_param-scheduler, --override-opt_param-scheduler",
-        trains=True,
-    )
-    detect_format: bool | None = option(
-        None, "Recognise the format of `load`.", source=f"{_MEGATRON} --auto-detect-ckpt-format"
-    )
-    finetune: bool | None = option(
-        None,
-        "Load weights only: iteration, optimizer and random state start anew.",
-        source=f"{_MEGATRON} --finetune",
-        trains=True,
-    )
-    format: str | None = option(
-        None,
-        "Format written.",
-        source=f"{_MEGATRON} --ckpt-format",
-        choices=("torch_dist", "torch", "safetensors", "ckpt"),
-    )
-    load_format: str | None = option(
-        None,
-        "Format of `load`; none: recognised.",
-        source="MindFormers load_ckpt_format",
-        choices=("safetensors", "ckpt"),
-    )
-    reshard: bool | None = option(None, "Convert `load` to this job's layout.", source="MindFormers auto_trans_ckpt")
-    load_strategy: str | None = option(
-        None, "Layout files of `load`; none: beside it.", source="MindFormers src_strategy_path_or_dir"
-    )
-    prefix: str | None = option(None, "Beginning of file names.", source="MindSpore CheckpointConfig")
-    merge_shards: bool | None = option(
-        None, "Gather a weight's parts before it is written.", source="MindSpore CheckpointConfig.integrated_save"
-    )
-    remove_redundancy: bool | None = option(
-        None, "Write each weight once, not on every data-parallel rank.", source="MindSpore CheckpointConfig"
-    )
-    remote: str | None = option(None, "Storage that outputs are copied to.", source="MindFormers remote_save_url")
-    save_safetensors: bool | None = option(None, "Also write Hugging Face safetensors.")
-    save_total_limit: int | None = option(None, "Checkpoints kept.", minimum=1)
-    async_save: bool | None = option(None, "Write while training goes on.", source=f"{_MEGATRON} --async-save")
-    parallel_save: bool | None = option(
-        None, "Data-parallel ranks share the writing.", source=f"{_MEGATRON} --no-ckpt-fully-parallel-save"
-    )
-    parallel_load: bool | None = option(
-        None, "Data-parallel ranks share the reading.", source=f"{_MEGATRON} --ckpt-fully-parallel-load"
-    )
-    constant_structure: bool | None = option(
-        None,
-        "The layout of checkpoints does not change within a run: it is computed once.",
-        source=f"{_MEGATRON} --ckpt-assume-constant-structure",
-    )
-    no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{_MEGATRON} --no-save-optim")
-    no_save_rng: bool | None = option(None, "Do not save random states.", source=f"{_MEGATRON} --no-save-rng")
-    no_load_optim: bool | None = option(
-        None, "Do not load the optimizer.", source=f"{_MEGATRON} --no-load-optim", trains=True
-    )
-    no_load_rng: bool | None = option(
-        None, "Do not load random states.", source=f"{_MEGATRON} --no-load-rng", trains=True
-    )
-    optimizer_fully_reshardable: bool | None = option(
-        None,
-        "Save the optimizer so that it resumes at any layout.",
-        source=f"{_MEGATRON} --dist-ckpt-optim-fully-reshardable",
-    )
-    strictness: str | None = option(
-        None,
-        "What happens where the weights of `load` and of the model differ.",
-        source=f"{_MEGATRON} --dist-ckpt-strictness",
-    )
-    exit_on_missing: bool | None = option(
-        None, "Stop if load names no checkpoint.", source=f"{_MEGATRON} --exit-on-missing-checkpoint"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
     """What is written while training."""
 
@@ -297,6 +222,11 @@ class Logging:
     experts_by_layer: bool | None = option(
         None, "Log the balancing loss of every layer.", source=f"{_MEGATRON} --moe-per-layer-logging"
     )
+    config_dir: str | None = option(
+        None, "Directory that gets a file of the settings of every module.", source=f"{_MEGATRON} --config-logger-dir"
+    )
+    one_logger: OneLogger = OneLogger()
+    straggler: Straggler = Straggler()
     throughput: bool | None = option(None, "Log TFLOP/s per device.", source=f"{_MEGATRON} --log-throughput")
     params_norm: bool | None = option(None, "Log the norm of the weights.", source=f"{_MEGATRON} --log-params-norm")
     zero_gradients: bool | None = option(
@@ -310,6 +240,11 @@ class Logging:
         "Timers of which ranks are logged: the slowest, slowest and fastest, or all.",
         source=f"{_MEGATRON} --timing-log-option",
         choices=("max", "minmax", "all"),
+    )
+    timer_barrier: bool | None = option(
+        None,
+        "Ranks wait for each other before the parts of a step are timed.",
+        source=f"{_MEGATRON} --no-barrier-with-level-1-timing",
     )
     timers: bool | None = option(
         None, "Write timers to TensorBoard too.", source=f"{_MEGATRON} --log-timers-to-tensorboard"
@@ -353,13 +288,27 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """How text is generated with the model, for backends whose files hold it beside training; no training reads it."""
+    """How text is generated with the model: beside training, and within it where answers are drawn (GRPO, GKD)."""
 
     do_sample: bool | None = option(None, "Draw tokens instead of the likeliest.", source=_HF_GENERATION)
-    top_k: int | None = option(None, "Tokens drawn from; 0: all.", source=_HF_GENERATION, minimum=0)
-    top_p: float | None = option(None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0)
+    temperature: float | None = option(
+        None, "Divisor of the logits before a token is drawn.", source=_HF_GENERATION, minimum=0, trains=True
+    )
+    top_k: int | None = option(
+        None, "Tokens drawn from; 0 (vLLM: -1): all.", source=_HF_GENERATION, minimum=-1, trains=True
+    )
+    top_p: float | None = option(
+        None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0, trains=True
+    )
     repetition_penalty: float | None = option(
-        None, "Divisor of the logits of tokens that are there; 1: none.", source=_HF_GENERATION, minimum=0
+        None,
+        "Divisor of the logits of tokens that are there; 1: none.",
+        source=_HF_GENERATION,
+        minimum=0,
+        trains=True,
+    )
+    max_new_tokens: int | None = option(
+        None, "Longest answer, without the prompt.", unit="tokens", source=_HF_GENERATION, minimum=1
     )
     max_length: int | None = option(
         None, "Longest text, prompt included.", unit="tokens", source=_HF_GENERATION, minimum=1
@@ -377,10 +326,27 @@ class Profiler:
     end_step: int | None = option(None, "Step at which tracing ends.", unit="iterations", minimum=0)
     ranks: tuple[int, ...] = option((), "Ranks traced; none: rank 0.")
     path: str | None = option(None, "Directory of traces.")
+    level: int | None = option(
+        None,
+        "What CANN's profiler collects: 0 operators, 1 also kernels and communication, 2 also the host's; -1: neither.",
+        source="MindSpeed-LLM --profile-level",
+        minimum=-1,
+    )
+    workload_inspector: bool | None = option(
+        None, "Serve measurements to the workload inspector.", source=f"{_MEGATRON} --run-workload-inspector-server"
+    )
     memory: bool | None = option(None, "Trace memory too.", source="MindFormers profile_memory")
     communication: bool | None = option(None, "Trace communication too.", source="MindFormers profile_communication")
     from_start: bool | None = option(
         None, "Start the profiler before the graph is built.", source="MindFormers init_start_profile"
+    )
+    memory_history: bool | None = option(
+        None,
+        "Record every allocation of device memory, with what made it.",
+        source=f"{_MEGATRON} --record-memory-history",
+    )
+    memory_snapshot_path: str | None = option(
+        None, "File of the recorded allocations.", source=f"{_MEGATRON} --memory-snapshot-path"
     )
 
 
@@ -420,6 +386,35 @@ class FaultTolerance:
         "Whether a step is computed again where its result is not plausible.",
         source=f"{_MEGATRON} --rerun-mode",
         choices=("disabled", "validate_results", "report_stats"),
+    )
+    rejected_results: str | None = option(
+        None,
+        "File of steps whose results were found wrong; they are not taken for granted again.",
+        source=f"{_MEGATRON} --result-rejected-tracker-filename",
+    )
+    error_injection: ErrorInjection = ErrorInjection()
+    test_mode: bool | None = option(
+        None,
+        "Compare the weights of query and key norms over the ranks in every step.",
+        source=f"{_MEGATRON} --test-mode",
+    )
+    ft_package: bool | None = option(
+        None,
+        "Heartbeats to NVIDIA's fault-tolerance package, which ends and restarts ranks that hang.",
+        source=f"{_MEGATRON} --enable-ft-package",
+    )
+    ft_timeouts: bool | None = option(
+        None, "Let that package learn its time-outs from the run.", source=f"{_MEGATRON} --calc-ft-timeouts"
+    )
+    autoresume: bool | None = option(
+        None, "End and restart as the scheduler of NVIDIA's clusters asks.", source=f"{_MEGATRON} --adlr-autoresume"
+    )
+    autoresume_interval: int | None = option(
+        None,
+        "Steps between such questions.",
+        unit="iterations",
+        source=f"{_MEGATRON} --adlr-autoresume-interval",
+        minimum=1,
     )
     weight_hash_interval: int | None = option(
         None,

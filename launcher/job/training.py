@@ -1,4 +1,4 @@
-"""What is trained and how: task, LoRA, batch, schedule, optimizer, precision."""
+"""What is trained and how: task, LoRA, batch, schedule, optimizer."""
 
 from dataclasses import dataclass
 
@@ -32,6 +32,7 @@ class Task:
     desirable_weight: float | None = option(None, "KTO: weight of desirable samples.", source=_TRL, trains=True)
     undesirable_weight: float | None = option(None, "KTO: weight of undesirable samples.", source=_TRL, trains=True)
     reference_model: str | None = option(None, "Checkpoint of the reference model; none: the start model.", trains=True)
+    reward_models: tuple[str, ...] = option((), "GRPO: models that score the answers.", source=_TRL, trains=True)
 
 
 # What lora.alpha and lora.dropout mean where a job does not say: backends' own defaults differ, so these are written.
@@ -87,6 +88,12 @@ class Batch:
         "Growing batch: its first size, the step by which it grows, and the sequences after which it is whole.",
         unit="sequences",
         source=f"{_MEGATRON} --rampup-batch-size",
+        trains=True,
+    )
+    decrease_batch_size_if_needed: bool | None = option(
+        None,
+        "A global batch that the processes do not divide becomes the next smaller one.",
+        source=f"{_MEGATRON} --decrease-batch-size-if-needed",
         trains=True,
     )
     seq_length: int | None = option(
@@ -206,6 +213,14 @@ class Schedule:
         minimum=1,
         trains=True,
     )
+    skip_train: bool | None = option(None, "Evaluate and test only.", source=f"{_MEGATRON} --skip-train", trains=True)
+    sync_interval: int | None = option(
+        None,
+        "Steps after which the host waits for its device.",
+        unit="iterations",
+        source=f"{_MEGATRON} --train-sync-interval",
+        minimum=1,
+    )
     layerwise: bool | None = option(
         None, "Lower layers learn more slowly, by layer_decay each.", source="MindFormers layer_scale", trains=True
     )
@@ -224,9 +239,8 @@ class Schedule:
     )
 
 
-# What optimizer.muon_momentum, precision.fp8_amax_history_len and fp8_amax_compute_algo mean where a job does not say.
+# What optimizer.muon_momentum means where a job does not say.
 MUON_MOMENTUM = 0.95
-FP8_AMAX_HISTORY_LEN, FP8_AMAX_COMPUTE_ALGO = 1024, "max"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +334,32 @@ class Optimizer:
         choices=("low", "medium", "high"),
         trains=True,
     )
+    qk_clip: bool | None = option(
+        None, "Shrink query and key weights whose attention logits grow.", source=f"{_CORE}.qk_clip", trains=True
+    )
+    qk_clip_alpha: float | None = option(
+        None,
+        "Share of that shrinking that falls to the query.",
+        source=f"{_CORE}.qk_clip_alpha",
+        minimum=0,
+        trains=True,
+    )
+    qk_clip_threshold: float | None = option(
+        None, "Logit from which on they shrink.", source=f"{_CORE}.qk_clip_threshold", minimum=0, trains=True
+    )
+    muon_coefficient_type: str | None = option(
+        None,
+        "Muon: polynomial of the Newton-Schulz iteration, such as quintic.",
+        source=f"{_OPT}.muon_coefficient_type",
+        trains=True,
+    )
+    muon_scalar_optimizer: str | None = option(
+        None,
+        "Muon: optimizer of embeddings, norms and biases.",
+        source=f"{_OPT}.muon_scalar_optimizer",
+        choices=("adam", "lion", "sgd"),
+        trains=True,
+    )
     clip_grad: float = option(
         1.0, "Largest L2 norm of the gradient; 0: no clipping.", source=f"{_OPT}.clip_grad", minimum=0, trains=True
     )
@@ -344,119 +384,5 @@ class Optimizer:
         "Precision of the second moment.",
         source=f"{_OPT}.exp_avg_sq_dtype",
         choices=("fp32", "fp16", "bf16", "fp8"),
-        trains=True,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
-    """Number formats of weights, activations and reductions."""
-
-    dtype: str = option(
-        "bf16", "Precision of weights and activations.", source=_MEGATRON, choices=("bf16", "fp16", "fp32"), trains=True
-    )
-    fp8_format: str | None = option(
-        None, "FP8 format of matrix products.", source=f"{_CORE}.fp8", choices=("e4m3", "hybrid"), trains=True
-    )
-    fp8_recipe: str | None = option(
-        None,
-        "FP8 scaling recipe.",
-        source=f"{_CORE}.fp8_recipe",
-        choices=("delayed", "tensorwise", "mxfp8", "blockwise"),
-        trains=True,
-    )
-    fp8_param_gather: bool | None = option(
-        None, "Keep and gather weights in FP8.", source=f"{_MEGATRON} --fp8-param-gather", trains=True
-    )
-    fp8_amax_history_len: int | None = option(
-        None,
-        "FP8, delayed scaling: steps whose largest values count; none: 1024.",
-        unit="iterations",
-        source=f"{_MEGATRON} --fp8-amax-history-len",
-        minimum=1,
-        trains=True,
-    )
-    fp8_amax_compute_algo: str | None = option(
-        None,
-        "FP8, delayed scaling: which of these values counts; none: max.",
-        source=f"{_MEGATRON} --fp8-amax-compute-algo",
-        choices=("most_recent", "max"),
-        trains=True,
-    )
-    fp8_margin: int | None = option(
-        None, "FP8, delayed scaling: powers of two kept free.", source=f"{_MEGATRON} --fp8-margin", trains=True
-    )
-    fp8_wgrad: bool | None = option(
-        None, "FP8 for the gradients of weights too.", source=f"{_MEGATRON} --no-fp8-wgrad", trains=True
-    )
-    first_last_layers_bf16: bool | None = option(
-        None, "FP8: the first and last layers stay in bf16.", source=f"{_CORE}.first_last_layers_bf16", trains=True
-    )
-    num_layers_at_start_in_bf16: int | None = option(
-        None,
-        "first_last_layers_bf16: layers at the start.",
-        unit="layers",
-        source=f"{_CORE}.num_layers_at_start_in_bf16",
-        minimum=0,
-        trains=True,
-    )
-    num_layers_at_end_in_bf16: int | None = option(
-        None,
-        "first_last_layers_bf16: layers at the end.",
-        unit="layers",
-        source=f"{_CORE}.num_layers_at_end_in_bf16",
-        minimum=0,
-        trains=True,
-    )
-    fp16_lm_cross_entropy: bool | None = option(
-        None, "The loss is computed in fp16.", source=f"{_MEGATRON} --fp16-lm-cross-entropy", trains=True
-    )
-    grad_reduce_in_fp32: bool | None = option(
-        None,
-        "Accumulate and reduce gradients in fp32.",
-        source=f"{_MEGATRON} --accumulate-allreduce-grads-in-fp32",
-        trains=True,
-    )
-    attention_softmax_in_fp32: bool = option(
-        True, "Softmax of attention in fp32.", source=f"{_CORE}.attention_softmax_in_fp32", trains=True
-    )
-    residual_in_fp32: bool | None = option(
-        None, "Residual connections in fp32.", source=f"{_CORE}.fp32_residual_connection", trains=True
-    )
-    norm_in_fp32: bool | None = option(
-        None, "Normalisations in fp32.", source="MindFormers layernorm_compute_dtype", trains=True
-    )
-    rope_in_fp32: bool | None = option(
-        None, "Rotary positions in fp32.", source="MindFormers rotary_dtype", trains=True
-    )
-    apply_query_key_layer_scaling: bool | None = option(
-        None, "Scale Q·K by 1/layer (fp16).", source=f"{_CORE}.apply_query_key_layer_scaling", trains=True
-    )
-    initial_loss_scale: float | None = option(
-        None, "fp16: first dynamic loss scale.", source=f"{_OPT}.initial_loss_scale", minimum=1
-    )
-    loss_scale_window: int | None = option(
-        None,
-        "fp16: steps without overflow before the dynamic loss scale grows.",
-        unit="iterations",
-        source=f"{_OPT}.loss_scale_window",
-        minimum=1,
-    )
-    loss_scale_factor: int | None = option(
-        None, "fp16: factor by which the dynamic loss scale grows.", source="MindSpore DynamicLossScaleUpdateCell"
-    )
-    loss_scale: float | None = option(
-        None, "fp16: fixed loss scale; none: dynamic.", source=f"{_OPT}.loss_scale", minimum=1
-    )
-    min_loss_scale: float | None = option(
-        None, "fp16: smallest dynamic loss scale.", source=f"{_OPT}.min_loss_scale", minimum=0
-    )
-    loss_scale_hysteresis: int | None = option(
-        None, "fp16: overflows before the dynamic loss scale falls.", source=f"{_OPT}.hysteresis", minimum=1
-    )
-    calculate_per_token_loss: bool = option(
-        False,
-        "Divide the loss by the tokens of the global batch instead of by micro-batches.",
-        source=f"{_CORE}.calculate_per_token_loss",
         trains=True,
     )

@@ -15,7 +15,8 @@ from launcher.models.source import ModelConfigError, Source
 # Not in config.json: where the model comes from, what a backend calls it, and what only training knows.
 _NOT_DETERMINED: Final = frozenset(
     {"path", "hub_id", "pretrained", "overridden", "label", "legacy", "hidden_dropout", "mtp_loss_scaling_factor"}
-    | {"cpu_initialization", "init_per_replica"}
+    | {"cpu_initialization", "init_per_replica", "init_method_xavier_uniform", "perform_initialization"}
+    | {"dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss", "is_hybrid_model", "mamba_chunk_size"}
 )
 # Class names of one family that share its body.
 _SUFFIXES: Final = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification")

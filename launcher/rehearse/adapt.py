@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from launcher.job import Job, Origin, Value, output_dir, value_at, with_values
+from launcher.job.finding import Finding
 from launcher.plan.start import RESUME
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.shrink import shrink
-from launcher.rules.finding import Finding
 
 REHEARSED = Origin(kind="derived", where="rehearsal")
 # Directories that a rehearsal must not fill with what it makes: a shrunken model in a production folder is a trap.

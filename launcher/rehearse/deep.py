@@ -10,11 +10,11 @@ from typing import Any
 from launcher.executors.failure import CannotStart
 from launcher.executors.local import run
 from launcher.job import Job
+from launcher.job.finding import Finding
 from launcher.pipeline import Outcome
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.shrink import shrink
-from launcher.rules.finding import Finding
 
 _SOURCE = "megatron-core 0.16.1, run on a fake process group"
 

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from backends import REHEARSAL_DIALECT
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
+from launcher.job.finding import Finding
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
@@ -16,7 +17,6 @@ from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
-from launcher.rules.finding import Finding
 from launcher.translate.backend import get_backend
 from launcher.translate.engine import translate
 

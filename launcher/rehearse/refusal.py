@@ -1,6 +1,6 @@
 """A job that cannot be rehearsed truthfully."""
 
-from launcher.rules.finding import Finding
+from launcher.job.finding import Finding
 
 
 class RehearsalRefused(Exception):

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from launcher.job import Job, fields, value_at
-from launcher.rules.finding import Finding
+from launcher.job.finding import Finding
 
+_PASSED = "backend.args."
 _COLOURS = {"error": "31", "warning": "33", "change": "36"}
 
 
@@ -39,6 +40,8 @@ def _place(path: str, job: Job | None) -> str:
         value = value_at(job, path)
         if value not in (None, ()):
             text = f"{path}={_plain(value)}"
+    elif path.removeprefix(_PASSED) in job.backend.args:
+        text = f"{path}={_plain(job.backend.args[path.removeprefix(_PASSED)])}"
     if origin.kind == "override":
         return f"{text} (command line)"
     return f"{text} ({origin.where})" if origin.where else text

@@ -33,11 +33,13 @@ def write_strategy(path: Path, values: Mapping[str, Value], comment: str) -> Non
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file under another name first, so that it is whole or not there.
+    """Write a file under another name first, so that it is whole or not there; a device or pipe is written at once.
 
     Raises:
         OSError: the file cannot be written.
     """
-    beside = path.with_name(f".{path.name}.partial")
+    at_once = path.exists() and not path.is_file()
+    beside = path if at_once else path.with_name(f".{path.name}.partial")
     beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    if not at_once:
+        beside.replace(path)

@@ -1,5 +1,5 @@
 """Rules: what would go wrong, said before anything starts."""
 
-from launcher.rules.finding import Finding, Fix
+from launcher.job.finding import Finding, Fix
 
 __all__ = ["Finding", "Fix"]

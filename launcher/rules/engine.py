@@ -1,10 +1,11 @@
 """Runs every rule on a job and gives all findings at once, in a stable order, with fixes that pass all rules."""
 
+import difflib
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 
-from launcher.rules.finding import SEVERITIES, Finding
-from launcher.rules.registry import LIFTED, LOWERED, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
+from launcher.job.finding import SEVERITIES, Finding, Fix
+from launcher.rules.registry import LIFTED, LOWERED, RULES, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
 from launcher.translate.native import NativeArg
 
 _COMMON = (
@@ -14,6 +15,7 @@ _COMMON = (
     "launcher.rules.surroundings",
     "launcher.rules.kubernetes",
     "launcher.rules.cluster",
+    "launcher.rules.words",
     "launcher.rules.common_sense",
     "launcher.rules.common_sense_run",
 )
@@ -50,13 +52,22 @@ def run(facts: Facts, *, errors_only: bool = False) -> list[Finding]:
         Finding(
             rule="RULES-DISABLED",
             severity="warning",
-            message=f"{rule_id} is switched off by rules.disable",
+            message=_switched_off(rule_id),
             fields=("rules.disable",),
             source="launch",
         )
         for rule_id in sorted(disabled)
     )
     return ordered(findings)
+
+
+def _switched_off(rule_id: str) -> str:
+    if rule_id in RULES:
+        return f"{rule_id} is switched off by rules.disable"
+    near = difflib.get_close_matches(rule_id, RULES, n=3)
+    return f"rules.disable: no rule of this backend is called {rule_id}" + (
+        f"; near: {', '.join(near)}" if near else ""
+    )
 
 
 def findings_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
@@ -99,6 +110,7 @@ def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
         message=message,
         fields=_fields(fault, facts),
         flags=fault.flags,
+        fixes=tuple(Fix(overrides=(works,)) for works in fault.works),
         source=rule.source,
     )
 
@@ -107,7 +119,8 @@ def _fields(fault: Fault, facts: Facts) -> tuple[str, ...]:
     """Return the canonical fields of a fault, and the paths of the arguments of it that are passed through."""
     named = fault.fields or facts.fields_of(fault.flags)
     passed = [f"backend.args.{name}" for name in fault.flags if _is_passed(facts.written.get(name))]
-    return tuple(dict.fromkeys((*named, *passed)))
+    said = [f"backend.args.{facts.passed[path]}" if path in facts.passed else path for path in named]
+    return tuple(dict.fromkeys((*said, *passed)))
 
 
 def _is_passed(argument: NativeArg | None) -> bool:

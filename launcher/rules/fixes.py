@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import yaml
 
 from launcher.job import FieldInfo, Job, Value, convert, field_at, fields, value_at
-from launcher.rules.finding import Finding, Fix
+from launcher.job.finding import Finding, Fix
 from launcher.rules.variants import Variants
 
 Change = tuple[str, Value]
@@ -32,6 +32,16 @@ _ENVIRONMENT = "backend.env."
 _OF_ENVIRONMENT = ("1", "8")
 # How long to train is for the user to say: no number is near to none.
 _UNGUESSED = ("schedule.",)
+# What is usual where nothing is set; for all other numbers, small ones.
+_USUAL = {
+    "batch.seq_length": (4096, 8192, 2048, 1024, 512),
+    "batch.global_batch_size": (128, 256, 512),
+    "checkpoint.save_interval": (500, 1000, 100),
+    "evaluation.interval": (500, 1000, 100),
+}
+_SMALL = (1, 2, 4, 8)
+# Positions that a model may have and that no device holds at once are not offered.
+_LONGEST = 32768
 
 
 def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> list[Finding]:
@@ -86,7 +96,7 @@ class _Search:
         )
         alone: Iterator[tuple[Change, ...]] = ((change,) for change in changes)
         whole = list(itertools.islice(filter(self._passes, alone), _MOST))
-        if len(whole) < _MOST and self.several:
+        if len(whole) < _MOST and self.several and not self._only_missing(finding):
             others = [
                 (path, value) for path in self.paths for value in itertools.islice(_candidates(self.job, path), 6)
             ]
@@ -99,12 +109,16 @@ class _Search:
             whole += itertools.islice(filter(self._passes, reversed(once.values())), _MOST - len(whole))
         if not whole:
             self.budget = self.share
+            helps = self._supplies if self._only_missing(finding) else self._helps
             whole = [
-                (change,)
-                for change in itertools.islice((each for each in changes if self._helps(each, finding)), _MOST)
+                (change,) for change in itertools.islice((each for each in changes if helps(each, finding)), _MOST)
             ]
         found = tuple(Fix(overrides=tuple(_override(*change) for change in each)) for each in whole)
         return found or tuple(fix for fix in finding.fixes if self._is_open(fix))
+
+    def _only_missing(self, finding: Finding) -> bool:
+        """Tell whether the error is that something is not said: what mends other errors is no part of its fix."""
+        return all(path in fields() and value_at(self.job, path) is None for path in finding.fields)
 
     def _proposed(self, finding: Finding) -> tuple[Fix, ...]:
         """Return what the finding proposes itself, as far as it works: for the whole job, else for this finding."""
@@ -146,6 +160,9 @@ class _Search:
         if change not in self.leaves:
             self.leaves[change] = self.variants.leaves(dict((change,)))
         return self.leaves[change]
+
+    def _supplies(self, change: Change, finding: Finding) -> bool:
+        return self._settles((change,), finding)
 
     def _helps(self, change: Change, finding: Finding) -> bool:
         if change not in self.left:
@@ -245,8 +262,22 @@ def _numbers(job: Job, info: FieldInfo, now: Value) -> Iterator[int]:
         yield from sorted(
             (size for size in sizes if size >= low), key=lambda size: abs(math.log2(max(size, 1) / max(now, 1)))
         )
+    elif info.path == "batch.seq_length":
+        yield from _lengths(job)
+    elif info.path == "batch.global_batch_size":
+        step = job.batch.micro_batch_size * dp
+        yield from dict.fromkeys(step * -(-size // step) for size in _USUAL[info.path])
     elif not info.path.startswith(_UNGUESSED):
-        yield from (1, 2, 4, 8)
+        yield from _USUAL.get(info.path, _SMALL)
+
+
+def _lengths(job: Job) -> Iterator[int]:
+    """Yield usual lengths that the model has positions for, each one divisible by what splits a sequence."""
+    longest = job.model.max_position_embeddings or _LONGEST
+    step = 2 * job.parallel.cp * job.parallel.tp
+    wanted = sorted({min(size, longest) for size in (*_USUAL["batch.seq_length"], _LONGEST)})
+    usual = [size for size in wanted if size >= 4096] or wanted[::-1]
+    yield from dict.fromkeys(size // step * step for size in usual if size >= step)
 
 
 def _around(now: int, step: int) -> tuple[int, int]:

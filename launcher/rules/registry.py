@@ -24,6 +24,7 @@ class Facts:
         catalogue: what the backend's parser accepts, for defaults.
         fields_by_flag: the canonical field that each native argument expresses first.
         as_written: the arguments are a command line that somebody already has, not one that the launcher writes.
+        passed: canonical path to the passed-through argument that says its value instead of the job's own.
     """
 
     job: Job
@@ -35,6 +36,7 @@ class Facts:
     catalogue: Catalogue | None = None
     fields_by_flag: Mapping[str, str] = field(default_factory=dict)
     as_written: bool = False
+    passed: Mapping[str, str] = field(default_factory=dict)
 
     def given(self, name: str) -> bool:
         """Tell whether the native argument is written."""
@@ -81,12 +83,13 @@ class Facts:
 class Fault:
     """What a rule found: one sentence with the figures, and the fields and flags it concerns.
 
-    Without fields, those that the flags express are meant.
+    Without fields, those that the flags express are meant. `works` are overrides each of which mends it.
     """
 
     message: str
     fields: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    works: tuple[str, ...] = ()
 
 
 Check = Callable[[Facts], Iterable[Fault]]

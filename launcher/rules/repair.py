@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from launcher.job import Job, Origin, Value, with_values
-from launcher.rules.finding import Finding, Fix
+from launcher.job.finding import Finding, Fix
 from launcher.rules.fixes import changes_of
 
 Judge = Callable[[Job], list[Finding]]

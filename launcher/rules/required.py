@@ -16,7 +16,7 @@ _SIZES = (
 @rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
 def model_is_known(facts: Facts) -> Iterator[Fault]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
-    if _is_read_by_the_backend(facts) or (facts.as_written and _has_defaults(facts)):
+    if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)):
         return
     model, tokenizer = facts.job.model, facts.job.tokenizer
     missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
@@ -42,6 +42,11 @@ def _is_read_by_the_backend(facts: Facts) -> bool:
     return bool(named) and job.model.hidden_size is None and _has_defaults(facts)
 
 
+def _stands(facts: Facts) -> bool:
+    """Tell whether a command line exists: what it, or the job made of it, leaves out is the backend's to say."""
+    return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
+
+
 def _has_defaults(facts: Facts) -> bool:
     """Tell whether what is not said follows from the model or the backend: not so where all is command line."""
     return facts.catalogue is not None and facts.catalogue.style != "argparse"
@@ -51,8 +56,8 @@ def _has_defaults(facts: Facts) -> bool:
 def batch_is_known(facts: Facts) -> Iterator[Fault]:
     """Sequence length and global batch size decide what is learned; they have no default."""
     # A command line that exists already has a global batch: what the backend makes of it.
-    names = ("seq_length",) if facts.as_written else ("seq_length", "global_batch_size")
-    for name in () if _is_read_by_the_backend(facts) or (facts.as_written and _has_defaults(facts)) else names:
+    names = ("seq_length",) if _stands(facts) else ("seq_length", "global_batch_size")
+    for name in () if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)) else names:
         if getattr(facts.job.batch, name) is None:
             yield Fault(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 
@@ -60,7 +65,7 @@ def batch_is_known(facts: Facts) -> Iterator[Fault]:
 @rule("REQ-LR", source="Megatron-LM arguments.py: lr is required")
 def learning_rate_is_known(facts: Facts) -> Iterator[Fault]:
     """The learning rate has no default."""
-    if facts.job.optimizer.lr is None and not (facts.as_written and _has_defaults(facts)):
+    if facts.job.optimizer.lr is None and not (_stands(facts) and _has_defaults(facts)):
         yield Fault(message="optimizer.lr is not set", fields=("optimizer.lr",))
 
 
@@ -71,7 +76,7 @@ def length_is_known(facts: Facts) -> Iterator[Fault]:
     names = [
         f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None
     ]
-    if not names and not (facts.as_written and _has_defaults(facts)):
+    if not names and not (_stands(facts) and _has_defaults(facts)):
         yield Fault(
             message="training has no end: set schedule.train_iters (or train_samples, or epochs)",
             fields=("schedule.train_iters",),

@@ -39,6 +39,14 @@ for _id, _severity, _doc, _works in (
         "backend.args.NAME=VALUE; launch explain FIELD shows what every backend can",
     ),
     (
+        "MAP-UNREAD",
+        "warning, change",
+        "The backend passes a value of the job over beside its other values: a warning where the value changes "
+        "training, a change where it is speed, memory or output.",
+        "take the value away if it has no meaning here, or change what keeps it from being read; launch explain FIELD "
+        "says what every backend makes of it",
+    ),
+    (
         "ARG-UNKNOWN",
         "error",
         "A pass-through argument (backend.args.NAME) is not in the catalogue of this backend version: its parser would "
@@ -77,6 +85,75 @@ for _id, _severity, _doc, _works in (
         "backend=NAME, backend.version=V; launch --help names the backends",
     ),
     (
+        "CMD-USAGE",
+        "error",
+        "The command line is wrong: an unknown verb or option, a value that an option does not take, a file that "
+        "cannot be written. Nothing was done; the exit code is 2.",
+        "what the message names; launch VERB --help",
+    ),
+    (
+        "CMD-REFUSED",
+        "error",
+        "What was asked for cannot be done here and now: a library is missing, nothing was found. The exit code is 1.",
+        "what the message names",
+    ),
+    (
+        "CMD-FILE",
+        "error",
+        "The operating system refuses to read or write a file while a verb works.",
+        "see to the file that is named: its folder, permissions, free space",
+    ),
+    (
+        "JOB-WORDS",
+        "error",
+        "A word of the command line, or a file that it names, is no part of a job: it is not of the form key=value, "
+        "its value cannot be read, or its file is not there.",
+        "quote the value ('…'), or name a file that is there",
+    ),
+    (
+        "JOB-FIELD",
+        "error",
+        "There is no field of this name.",
+        "take the name that is suggested; launch explain NAME",
+    ),
+    (
+        "JOB-OPTION",
+        "error",
+        "A group (recipe, backend, model, hardware, cluster, task) has no file of this name.",
+        "take a name that is suggested, or the path of a YAML file of your own",
+    ),
+    (
+        "JOB-BOUND",
+        "error",
+        "A number that no job can have: below its minimum, or none that can be counted with.",
+        "launch explain FIELD shows type, unit and limits",
+    ),
+    (
+        "JOB-VALUE",
+        "error",
+        "A value that no job can have: of another type, none of the choices, or not written as its field wants it.",
+        "launch explain FIELD shows type, unit, choices and limits",
+    ),
+    (
+        "RUN-STATE",
+        "error",
+        "There is no run of this name, it has no such rank, or it cannot be stopped as it stands.",
+        "launch ps lists the runs that you started",
+    ),
+    (
+        "RUN-START",
+        "error",
+        "A job that is in order does not start here: its folder is in use, a program is missing, its queue refuses it.",
+        "what the message names; launch doctor OVERRIDES tells what is missing here",
+    ),
+    (
+        "CONVERT",
+        "error",
+        "A checkpoint cannot be converted or compared as asked: a file, a tensor or an option does not fit. All "
+        "reasons are told at once.",
+        "what the message names; launch convert VERB --help",
+    ),
+    (
         "RULES-DISABLED",
         "warning",
         "A rule is switched off by rules.disable: what it would have found is not told.",
@@ -91,10 +168,13 @@ for _id, _severity, _doc, _works in (
     ),
     (
         "PORT-LEFT-OUT",
-        "error, warning",
-        "A port leaves an argument out that another backend does not have, and training goes otherwise without it. An "
-        "error where the model or its loss is another one and nothing takes its place.",
-        "take the substitute that is named, or go without it: launch import --to B --accept ARGUMENT (all: every one)",
+        "error, warning, change",
+        "An argument of the script that the job was imported from is left out: the chosen backend does not have it. An "
+        "error where the model or its loss is another one and nothing takes its place, a warning where training goes "
+        "otherwise without it, a change where it is memory, speed or output. The job file keeps such arguments under "
+        "imported.args, so that every check tells of them.",
+        "take the substitute that is named, or go without it: imported.accept=[ARGUMENT] (all: every one), "
+        "launch import --to B --accept ARGUMENT",
     ),
     (
         "PORT-NEAREST",
@@ -107,18 +187,6 @@ for _id, _severity, _doc, _works in (
         "error",
         "The estimate of one device's memory is above what the hardware has, by more than the estimate's own error.",
         "launch estimate names changes that make it fit; estimate.enforce=false starts it anyway",
-    ),
-    (
-        "EST-VALUE",
-        "error",
-        "A value that no job can have (below its minimum, not a number) was given to an estimate.",
-        "launch explain FIELD shows type, unit and limits",
-    ),
-    (
-        "EST-HARDWARE-NAME",
-        "error",
-        "There is no hardware file of that name.",
-        "hardware=NAME takes one that is suggested, or the path of a YAML file of your own",
     ),
     (
         "REHEARSE-UNSUPPORTED",

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from launcher.job import Job, Value, with_values
+from launcher.job.finding import Finding
 from launcher.rules.engine import findings_of
-from launcher.rules.finding import Finding
 from launcher.rules.native import facts_of
 from launcher.rules.reads import (
     EVERY_FLAG,

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from launcher.job import Job, Value
-from launcher.rules.finding import Finding
+from launcher.job.finding import Finding
 from launcher.rules.variants import Variants
 
 # What a derived value follows from: whoever reads it reads these.

@@ -38,6 +38,7 @@ class Entry:
         scripts: endings of script paths that train, with the sub-command that they stand for ("" for none).
         others: programs ("swift sft") and scripts of the same project that are started alike, and why they are not
             imported.
+        kin: options of other projects' scripts that take this backend's arguments besides, and whose they are.
         command_argument: name under which the table reads the sub-command; None: there is none.
         config: options that name a configuration file; its values stand where the option stands.
         positional_config: the first argument may be a configuration file (.yaml, .yml, .json).
@@ -53,6 +54,8 @@ class Entry:
             nowhere), it is the default.
         signs: beginnings of variable names and paths that are found only where this backend runs.
         own: what its arguments without a field do, and what comes nearest to each on other backends.
+        phrases: what single ones of these do, where `own` has one row for several.
+        without_field: table of arguments that nothing which trains reads, with the reason; may be shared.
         renames: file that says what became of arguments between versions.
         effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
             ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
@@ -62,6 +65,7 @@ class Entry:
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     scripts: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    kin: Mapping[str, str] = field(default_factory=dict)
     command_argument: str | None = None
     config: tuple[str, ...] = ()
     positional_config: bool = False
@@ -75,6 +79,8 @@ class Entry:
     stored: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     own: Callable[[], tuple[Own, ...]] = tuple
+    phrases: Callable[[], Mapping[str, str]] = dict
+    without_field: Path | None = None
     renames: Path | None = None
     effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 

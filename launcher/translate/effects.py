@@ -1,6 +1,6 @@
 """What a job really means on a backend: each canonical value after the backend's own defaults."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from launcher.job import Job, Value, field_paths, value_at
@@ -12,6 +12,14 @@ from launcher.translate.rows import NativeView, Row
 WRITTEN, DEFAULT, NONE = "written", "the backend's default", "not expressed"
 # The machines are the launcher's to say; most backends have no argument for them.
 _OF_LAUNCH = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
+# Beginnings of fields that only some jobs read; to the others a backend's own default says nothing.
+_READ_BY: Mapping[str, Callable[[Job], bool]] = {
+    "generation.": lambda job: job.task.type in ("grpo", "gkd"),
+    "data.shuffle_buffer_size": lambda job: bool(job.data.streaming),
+    "optimizer.qk_clip_": lambda job: bool(job.optimizer.qk_clip),
+    "profiler.level": lambda job: job.profiler.enabled,
+    "fault_tolerance.error_injection.type": lambda job: bool(job.fault_tolerance.error_injection.rate),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +91,11 @@ def _effect(
     if any(flag in written for row in mine for flag in row.flags):
         value = value_at(meant, path)
         return Effect(value=value_at(job, path) if value in (None, ()) else value, how=WRITTEN)
+    if not all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start)):
+        return Effect(value=None, how=DEFAULT)
     for row in mine:
+        if row.read_in is not None and not row.read_in(job):
+            continue
         if len(row.fields) == 1 and len(row.flags) == 1 and row.read is not None:
             argument = catalogue.get(row.flags[0])
             default = None if argument is None else absent_value(argument)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from launcher.job import Job, Value, as_tree, build, fields, value_at
-from launcher.rules.finding import Finding, Fix
-from launcher.translate.backend import Backend
+from launcher.job.finding import Finding, Fix
+from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArg, NativeArgs
 from launcher.translate.rows import Gap, NativeView, Read, Row, Table, Unsupported
@@ -47,6 +48,25 @@ def translate(job: Job, backend: Backend, version: str) -> Translation:
 def active_rows(table: Table, version: str) -> Iterator[Row]:
     """Yield the rows that this version has."""
     return (row for row in table.rows if in_range(version, row.since, row.until))
+
+
+def fields_by_flag(table: Table, version: str, *, first: bool = False) -> dict[str, tuple[str, ...]]:
+    """Return the canonical fields that each native argument expresses, in the table's order.
+
+    Args:
+        first: only the field that each row is about, not those that it merely looks at.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for row in active_rows(table, version):
+        for flag in row.flags:
+            found.setdefault(flag, {}).update(dict.fromkeys(row.fields[:1] if first else row.fields))
+    return {flag: tuple(paths) for flag, paths in found.items()}
+
+
+@cache
+def fields_of_flags(backend: str, version: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the canonical fields that each native argument of a backend's version ties to."""
+    return fields_by_flag(get_backend(backend).table(version), version)
 
 
 def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[NativeArg], Finding | None]:
@@ -122,7 +142,9 @@ def pass_through(
         spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
         same = [arg for arg in args if arg.flag in spellings]
         if same and same[0].value != value:
-            findings.append(_override_of(path, name, value, same[0]))
+            findings.append(
+                _override_of(path, name, value, same[0], settled=_as_in_script(job, path, same[0], backend))
+            )
         args = [arg for arg in args if arg not in same]
         native = tuple(value) if isinstance(value, list) else value
         # null: not written, even if a field would write it; the backend's own default stands.
@@ -155,11 +177,18 @@ def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, back
     )
 
 
-def _override_of(path: str, flag: str, value: Value, written: NativeArg) -> Finding:
-    contradicts = written.origin in ("override", "recipe") and written.field is not None and value is not None
+def _as_in_script(job: Job, path: str, written: NativeArg, backend: Backend) -> bool:
+    """Tell whether an import wrote both values into its job's file: the script said both, and this one counts there."""
+    files = written.origin == "recipe" and job.origin(path).kind == "recipe"
+    return files and job.imported.backend == backend.name
+
+
+def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, settled: bool) -> Finding:
+    said = written.origin in ("override", "recipe") and written.field is not None
+    contradicts = said and value is not None and not settled
     return Finding(
         rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
-        severity="error" if contradicts else "change",
+        severity="error" if contradicts else "warning" if said and value is not None else "change",
         message=f"{flag}={_show(value)} (pass-through) against {_show(written.value)}"
         + (f" from {written.field}" if written.field else " written by the launcher")
         + (

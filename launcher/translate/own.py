@@ -1,7 +1,7 @@
 """What a backend's own arguments do, as data: those without a canonical field, for whoever goes to another backend."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from launcher.job import Job, Value
@@ -27,7 +27,7 @@ EFFECTS: Mapping[str, str] = {
 }
 """What leaving an argument out changes, the gravest first."""
 
-_WITHOUT = {
+USUAL = {
     MODEL: "the model or its loss is another one",
     TRAINING: "training goes on without it",
     SPEED: "steps may take longer",
@@ -81,7 +81,7 @@ class Own:
     @property
     def consequence(self) -> str:
         """What follows where nothing takes its place."""
-        return self.without or _WITHOUT[self.effect]
+        return self.without or USUAL[self.effect]
 
 
 def own(names: str, does: str, effect: str, why: str, *instead: str, **more: object) -> Own:
@@ -97,8 +97,9 @@ def kind(groups: tuple[str, ...], does: str, effect: str, why: str, *instead: st
 class Owns:
     """A backend's table, for looking arguments up: by name, then by pattern, then by group; the first row counts."""
 
-    def __init__(self, rows: Iterable[Own]) -> None:
+    def __init__(self, rows: Iterable[Own], phrases: Mapping[str, str] | None = None) -> None:
         self.rows = tuple(rows)
+        self._phrases = {plain(name): phrase for name, phrase in (phrases or {}).items()}
         self._names: dict[str, list[Own]] = {}
         self._patterns: list[tuple[str, Own]] = []
         self._groups: dict[str, Own] = {}
@@ -122,6 +123,12 @@ class Owns:
         self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
     ) -> Own | None:
         """Return the row of an argument; None: the table does not know it."""
+        found = self._row(name, argument, job, value)
+        names = (name, *((argument.name,) if argument is not None else ()))
+        phrase = next((self._phrases[plain(each)] for each in names if plain(each) in self._phrases), "")
+        return replace(found, does=phrase) if found is not None and phrase else found
+
+    def _row(self, name: str, argument: Argument | None, job: Job | None, value: Value) -> Own | None:
         found = self.named(name, job, value) or (
             self.named(argument.name, job, value) if argument is not None else None
         )
@@ -145,7 +152,10 @@ def _meets(row: Own, job: Job, value: Value) -> bool:
 
     if row.given and value not in row.given:
         return False
-    return all(value_at(job, path) == wanted for path, wanted in row.holds.items())
+    if all(value_at(job, path) == wanted for path, wanted in row.holds.items()):
+        return True
+    # Where its fields say already what the argument becomes, it has become that.
+    return bool(row.becomes) and all(value_at(job, path) == value for path, value in row.becomes.items())
 
 
 def plain(name: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from launcher.job import Job, Value, fields, value_at
+from launcher.job import Job, Value, field_paths, fields, value_at
 
 Emit = Callable[[Job], Iterable[tuple[str, Value]]]
 Read = Callable[["NativeView"], Mapping[str, Value]]
@@ -53,6 +53,7 @@ class Row:
         emit: job to (flag, value) pairs; raises `Unsupported` for a value that has no native form.
         read: native arguments to canonical values; None for arguments that follow from others and are only written.
         when: the row applies to this job; otherwise it writes nothing.
+        read_in: the backend reads the arguments in this job; otherwise their defaults say nothing. None: in every job.
         since, until: first and last backend version that has these arguments; None: unbounded.
         derived: the value is computed from several fields (shown as such).
         note: what a reader of the generated mapping table should know.
@@ -63,6 +64,7 @@ class Row:
     emit: Emit
     read: Read | None = None
     when: Callable[[Job], bool] | None = None
+    read_in: Callable[[Job], bool] | None = None
     since: str | None = None
     until: str | None = None
     derived: bool = False
@@ -233,6 +235,12 @@ def joined(path: str, flag: str, separator: str = ",", item: Callable[[str], Any
         lambda text: tuple(item(part) for part in str(text).split(separator)),
         **row,
     )
+
+
+def only_with(switch: str, section: str) -> dict[str, str]:
+    """Return why the other fields of a section say nothing to a backend that cannot express the switch."""
+    paths = (path for path in field_paths() if path.startswith(section) and path != switch)
+    return dict.fromkeys(paths, f"only with {switch}, which it cannot express")
 
 
 def computed(fields: tuple[str, ...], flags: tuple[str, ...], emit: Emit, read: Read | None = None, **row: Any) -> Row:

@@ -11,6 +11,7 @@ class Needed:
 
     Attributes:
         name: of the distribution (`torch`), `python`, `cann`, or the environment variable that names a checkout.
+        meaning: what the variable of a checkout names, for people.
         module: what it is imported as, where that is not its name.
         kind: package, python, cann or checkout.
         wanted: versions as a specifier (`>=2.6,<3`); "": any.
@@ -24,6 +25,7 @@ class Needed:
     """
 
     name: str
+    meaning: str = ""
     module: str = ""
     kind: str = "package"
     wanted: str = ""

@@ -208,7 +208,7 @@ REFUSED = [
     ("batch.rampup_batch_size", (8, 8), {LM: "error", MS: "error"}),
     ("schedule.exit_interval", 10, {SWIFT: "error", MF: "error"}),
     ("optimizer.muon_momentum", 0.8, {LM_12: "error", MS_OLD: "error", SWIFT_3: "error"}),
-    ("model.norm_zero_centered", True, {SWIFT: "error", MF: "error"}),
+    ("model.norm_zero_centered", True, {SWIFT_3: "error", MF: "error"}),
     ("checkpoint.parallel_load", True, {SWIFT: "warning"}),
     ("fault_tolerance.check_for_nan", False, {SWIFT: "warning"}),
     ("generation.top_k", 3, {MF: "warning"}),

@@ -48,7 +48,10 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 # Field -> why backends may differ where a job leaves it open.
 MAY_DIFFER = {
+    "data.sharding": "every backend, and every version, draws samples in an order of its own, from all or from a share",
+    "data.shuffle_buffer_size": "streamed data only, which each backend draws in an order of its own",
     "kernels.attention_mask": "a causal mask is the same whether the loader or the kernel makes it",
+    "model.perform_initialization": "ms-swift draws no weights: it loads them, random ones from files of the launcher",
     "lora.target_modules": "every linear layer everywhere; MindSpeed-LLM writes their names, ms-swift all-linear",
 }
 
@@ -86,7 +89,8 @@ def values_of(path: str, kind: str, name: str, version: str) -> Iterator[Value]:
 
 
 # Sections that only some jobs have a use for.
-_ONLY_IN = {"lora": ("adapters",), "task": ("preferences",)}
+# Answers are drawn while training by GRPO and GKD, which one backend has.
+_ONLY_IN: dict[str, tuple[str, ...]] = {"lora": ("adapters",), "task": ("preferences",), "generation": ()}
 
 
 def _open_fields(kind: str) -> list[str]:

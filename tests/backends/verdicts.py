@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from launcher.rules.finding import Finding
+from launcher.job.finding import Finding
 from launcher.rules.registry import RULES
 
 ROOT = Path(__file__).resolve().parents[2]

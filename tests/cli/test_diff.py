@@ -40,3 +40,20 @@ def test_bad_names_are_refused(launch: Launch):
         done = launch("diff", "+recipe=tiny_qwen3", "--backends", names)
         assert done.code == 2, done
         assert "works:" in done.err
+
+
+def test_arguments_without_a_field_say_what_they_do(launch: Launch, tmp_path):
+    """Where a backend's table knows an argument, nobody is left with a question mark."""
+    words = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --lr 1e-5 --train_iters 10"
+    (tmp_path / "old.sh").write_text(f"{words} --loss_scale ignore_empty_think\n")
+    (tmp_path / "new.sh").write_text(f"{words} --load_from_cache_file true\n")
+    done = launch("diff", str(tmp_path / "old.sh"), str(tmp_path / "new.sh"))
+    assert "backend.args.loss_scale *" in done.out
+    assert "backend.args.loss_scale: weighs the loss of parts of an answer" in done.out
+    assert "backend.args.load_from_cache_file: takes preprocessed data from the cache" in done.out
+    assert "?" not in done.out
+    rows = launch("diff", str(tmp_path / "old.sh"), str(tmp_path / "new.sh"), "--json").json["differences"]
+    assert {row["field"]: row["changes_training"] for row in rows} == {
+        "backend.args.loss_scale": True,
+        "backend.args.load_from_cache_file": False,
+    }

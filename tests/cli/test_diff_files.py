@@ -60,7 +60,8 @@ def test_two_scripts_differ_in_canonical_names_what_trains_first(folder: Folder)
         "new.sh": {"value": 2e-05, "how": "written"},
     }
     assert found["optimizer.lr"]["changes_training"] is True
-    assert found["backend.args.cached_dataset"]["changes_training"] is None
+    assert found["backend.args.cached_dataset"]["changes_training"] is True
+    assert found["backend.args.cached_dataset"]["does"] == "trains on data that ms-swift has tokenized before"
     assert {"parallel.tp", "recompute.granularity", "recompute.method", "recompute.num_layers"} < set(found)
     # What the script without the flag does is the default of its own backend.
     assert found["recompute.granularity"]["values"]["new.sh"] == {  # type: ignore[index]

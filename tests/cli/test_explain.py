@@ -139,6 +139,7 @@ NAMES = {
     "a section": ("parallel", "fields", "parallel.tp"),
     "the end of a YAML key": ("model_parallel", "backends", "parallel_config.model_parallel"),
     "another entry point": ("training.num_train_epochs", "backends", "mindspeed master-fsdp2"),
+    "an argument of another program": ("mask-prob", "no field", "Only BERT and T5 read it"),
     "a choice": ("recompute.granularity", "choices", "selective"),
     "lower case": ("moe-tp-sp", "rule", "MOE-TP-SP"),
 }

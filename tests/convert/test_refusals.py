@@ -266,11 +266,11 @@ def test_layouts_that_no_rank_could_load_are_refused(
 
 
 WRONG = {
-    "no such folder": (("hf-to-mcore", "--model", "/nowhere", "--out", "x"), 1, "no such folder"),
+    "no such folder": (("hf-to-mcore", "--model", "/nowhere", "--out", "x"), 2, "no such folder"),
     "no such verb": (("hf-to-what",), 2, "hf-to-mcore"),
-    "no such format": (("hf-to-mcore", "--model", "M", "--out", "x", "--format", "pickle"), 1, "torch_dist"),
-    "no such backend": (("hf-to-mcore", "--model", "M", "--out", "x", "--backend", "other"), 1, "megatron"),
-    "no such dtype": (("hf-to-mcore", "--model", "M", "--out", "x", "--dtype", "int4"), 1, "bf16"),
+    "no such format": (("hf-to-mcore", "--model", "M", "--out", "x", "--format", "pickle"), 2, "torch_dist"),
+    "no such backend": (("hf-to-mcore", "--model", "M", "--out", "x", "--backend", "other"), 2, "megatron"),
+    "no such dtype": (("hf-to-mcore", "--model", "M", "--out", "x", "--dtype", "int4"), 2, "bf16"),
     "an override with a typing error": (("hf-to-mcore", "--model", "M", "--out", "x", "parallel.pt=2"), 2, "parallel."),
     "another model's job": (
         ("hf-to-mcore", "--model", "M", "--out", "x", "+recipe=qwen3_8b", "--dry-run"),

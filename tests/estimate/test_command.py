@@ -68,13 +68,9 @@ BAD = {
     "efficiency of 0": (["hardware.matmul_efficiency=0"], "EST-HARDWARE", "hardware.matmul_efficiency"),
     "sequence": (["parallel.cp=8", "batch.seq_length=4100"], "EST-SEQUENCE", "batch.seq_length"),
     "mem_factor": (["estimate.mem_factor=1.5"], "EST-MEM-FACTOR", "estimate.mem_factor"),
-    "unknown hardware": (["hardware=h100_80gb"], "EST-HARDWARE-NAME", "hardware=h100_80g"),
-    "no hardware": (["hardware=null"], "EST-HARDWARE-NAME", "hardware=h100_80g"),
     "no layers on the first stage": (["parallel.first_stage_layers=0"], "EST-STAGES", "first_stage_layers"),
     "layers without end": (["model.num_hidden_layers=1000000000"], "EST-STAGES", "model.num_hidden_layers"),
     "a layout without end": (["parallel.layout=Et*999999999|L"], "EST-STAGES", "parallel.layout"),
-    "negative": (["batch.seq_length=-1"], "EST-VALUE", "batch.seq_length"),
-    "zero": (["model.hidden_size=0"], "EST-VALUE", "model.hidden_size"),
     "experts": (["parallel.ep=3"], "", "parallel.ep"),
     "efficiency above the peak": (["hardware.matmul_efficiency=7"], "EST-SHARES", "hardware.matmul_efficiency"),
     "more offloaded than there is": (
@@ -89,9 +85,6 @@ BAD = {
     "virtual stages": (["parallel.vpp=5"], "PAR-PP-LAYERS", "parallel.vpp"),
     "more experts a token than there are": (["model.num_experts_per_tok=500"], "MOE-TOPK", "model.num_experts"),
     "global batch": (["batch.global_batch_size=7"], "BATCH-GLOBAL", "batch.global_batch_size"),
-    "not a number": (["hardware.memory_gib=nan"], "EST-VALUE", "hardware.memory_gib"),
-    "negative price": (["hardware.price=-1"], "EST-VALUE", "hardware.price"),
-    "no nodes": (["cluster.nodes=0"], "EST-VALUE", "cluster.nodes"),
     "Ascend without fp8": (["hardware=ascend_910b", "precision.fp8_format=e4m3"], "FP8-HARDWARE", "fp8_format"),
 }
 
@@ -104,6 +97,27 @@ def test_bad_input_is_refused_with_its_field(words: list[str], rule: str, field:
     assert field in err
     assert "Traceback" not in err
     assert re.search(r"\(command line\)|\.yaml:\d+\)|\(\S+=\S+\)", err), "the place of the mistake is not named"
+
+
+# Sizes and hardware are what an estimate judges: impossible ones are a refused job, with rule, field and place.
+IMPOSSIBLE = {
+    "unknown hardware": (["hardware=h100_80gb"], "JOB-OPTION", "hardware=h100_80g"),
+    "no hardware": (["hardware=null"], "JOB-OPTION", "h100_80g"),
+    "negative": (["batch.seq_length=-1"], "JOB-BOUND", "batch.seq_length"),
+    "zero": (["model.hidden_size=0"], "JOB-BOUND", "model.hidden_size"),
+    "not a number": (["hardware.memory_gib=nan"], "JOB-BOUND", "hardware.memory_gib"),
+    "negative price": (["hardware.price=-1"], "JOB-BOUND", "hardware.price"),
+    "no nodes": (["cluster.nodes=0"], "JOB-BOUND", "cluster.nodes"),
+}
+
+
+@pytest.mark.parametrize(("words", "rule", "field"), IMPOSSIBLE.values(), ids=list(IMPOSSIBLE))
+def test_impossible_sizes_and_hardware_are_refused(words: list[str], rule: str, field: str, launch: Any) -> None:
+    code, _, err = launch(*QWEN, *words)
+    assert code == 1
+    assert f"error {rule}  " in err
+    assert field in err
+    assert f"({words[0]})" in err
 
 
 USAGE = {

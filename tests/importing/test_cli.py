@@ -13,13 +13,31 @@ SWIFT = str(DATA / "swift_sft.sh")
 def test_report_and_job_file(launch: Launch, tmp_path: Path) -> None:
     done = launch("import", SWIFT, "-o", "job.yaml")
     assert done.code == 0, done
-    assert "tensor_model_parallel_size  2             parallel.tp" in done.out
+    table = [line.split() for line in done.out.splitlines()]
+    assert ["tensor_model_parallel_size", "2", "parallel.tp"] in table
     assert "written: job.yaml" in done.out
     again = launch("dry-run", "+job=job.yaml", "--json")
     flags = {arg["flag"]: arg["value"] for arg in again.json["args"]}
     assert flags["tensor_model_parallel_size"] == 2
     assert again.json["backend"] == {"name": "megatron", "version": "4.6.0"}
     assert "override /model: qwen2_5_7b_instruct" in (tmp_path / "job.yaml").read_text()
+
+
+def test_report_shows_values_whole(launch: Launch, tmp_path: Path) -> None:
+    data = "somebody/a-data-set-with-a-name-of-more-than-forty-letters"
+    (tmp_path / "x.sh").write_text(f"megatron sft --model m --dataset {data}\n")
+    rows = [line.split("  ") for line in launch("import", "x.sh").out.splitlines()]
+    assert [data] in [row[1:2] for row in rows]
+
+
+def test_a_job_that_was_edited_is_kept(launch: Launch, tmp_path: Path) -> None:
+    launch("import", SWIFT, "-o", "job.yaml")
+    first = (tmp_path / "job.yaml").read_text()
+    assert "kept" not in launch("import", SWIFT, "-o", "job.yaml").err
+    (tmp_path / "job.yaml").write_text(first + "# mine\n")
+    assert "kept as job.yaml.1" in launch("import", SWIFT, "-o", "job.yaml").err
+    assert (tmp_path / "job.yaml.1").read_text() == first + "# mine\n"
+    assert (tmp_path / "job.yaml").read_text() == first
 
 
 def test_json_contract(launch: Launch) -> None:

@@ -10,9 +10,10 @@ from launcher.api import Imported, ImportRefused, import_argv, import_file
 from launcher.compose import compose
 from launcher.importing.job_file import job_yaml
 from launcher.importing.port import ported
-from launcher.importing.roundtrip import compare, differences
+from launcher.importing.roundtrip import differences
 from launcher.job import value_at
 from launcher.pipeline import judge
+from launcher.translate.alike import compare
 from launcher.translate.backend import get_backend
 
 DATA = Path(__file__).parent / "data"

@@ -24,6 +24,10 @@ FOUND = {
         "torchrun --nnodes 2:4 --nproc_per_node 8 pretrain_gpt.py --lr 1",
         ("pretrain_gpt.py", "--lr", 2, 8, None, None),
     ),
+    "options that nothing sets": (
+        "torchrun --nproc_per_node 4 $EXTRA --nnodes 2 $MORE pretrain_gpt.py --lr 1",
+        ("pretrain_gpt.py", "--lr", 2, 4, None, None),
+    ),
     "python -m": (
         "python3 -u -m torch.distributed.launch --nproc_per_node 8 --use_env dir/pretrain_gpt.py --lr 1",
         ("pretrain_gpt.py", "--lr", 1, 8, None, None),

@@ -7,11 +7,13 @@ import pytest
 
 from launcher.api import Imported, ImportRefused, import_file
 from launcher.importing.notes import Note
+from launcher.importing.read_command import Wanted
+from launcher.importing.read_file import read_file
 from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
-from launcher.importing.versions import elsewhere
 from launcher.translate.backend import get_backend
+from launcher.translate.elsewhere import elsewhere
 
 # name: (script, words of every command it starts)
 WORDS = {
@@ -35,6 +37,65 @@ WORDS = {
     "a guard in one line": ("[[ -z ${DATA} ]] && exit 2\nrun", ["run"]),
     "a guard for arguments": ("usage() { echo how; exit 1; }\nif [ $# -lt 2 ]; then usage; fi\nrun $1", ["run|$1"]),
     "an offset with a dollar sign": ("for a in k=vw; do n=1; run ${a:$n+1}; done", ["run|vw"]),
+    "a variable without braces within a path": (
+        "R=/data\nN=run\nOUT=${R}/$N/ckpt_$1\ngo ${R}/x${N}/$N/t${N} --save $OUT -l${R}_$N/y",
+        ["go|/data/xrun/run/trun|--save|/data/run/ckpt_${1}|-l/data_run/y"],
+    ),
+    "arithmetic in a default": (
+        'T=100 B=8\n: "${N:=$(( (${T} + ${B} - 1) / ${B} ))}"\nM=${M:-$((T * 2))}\ngo $N $M ${K:-$((Q / 2))}',
+        ["go|13|200|$((Q / 2))"],
+    ),
+    "an offset that is a variable": ('K=RESUME_LR\nP=RESUME_\nL=${#P}\ngo "${K:$L}" "${K:$L:1}"', ["go|LR|L"]),
+    "a default for what an argument left empty": (
+        'LR=$2\nVP=${10}\ngo --lr ${LR:-1e-4} ${VP:+--vp "$VP"} ${HOME:-none}',
+        ["go|--lr|1e-4|${HOME}"],
+    ),
+    "options of a script that nobody gives": (
+        'while getopts ":dn:" o; do case $o in d) D=1 ;; n) N=$OPTARG ;; esac; done\nshift $((OPTIND - 1))\ngo ${N:-4}',
+        ["go|4"],
+    ),
+    "options of a function": (
+        'f() { local OPTIND=1; while getopts "dn:" o; do case $o in d) D=1 ;; n) N=$OPTARG ;; esac; done; go $D $N; }\n'
+        "f -dn 3\nf -n5 -d",
+        ["go|1|3", "go|1|5"],
+    ),
+    "a new folder beside those that exist": ("O=/out\nwhile [ -d $O ]; do O=/out_$((i++)); done\ngo $O", ["go|/out"]),
+    "a training that is started again for ever": ("while true; do torchrun t.py; sleep 9; done", ["torchrun|t.py"]),
+    "a condition on what a variable holds": (
+        'A="--x --sim"\nif echo "$A" | grep -q -- "--sim"; then N=1; fi\n'
+        "if ! echo $A | grep -qiE '^(x|y)$'; then M=2; fi\ngo $N $M",
+        ["go|1|2"],
+    ),
+    "counted devices": (
+        "export CUDA_VISIBLE_DEVICES=0,1,2,3\nN=$(echo $CUDA_VISIBLE_DEVICES | tr ',' '\\n' | wc -l)\n"
+        "go $N $(echo $CUDA_VISIBLE_DEVICES | awk -F, '{print NF}') $(echo a,b | cut -d, -f2)",
+        ["go|4|4|b"],
+    ),
+    "a command that is tidied before it runs": (
+        "C=\"\nA=1\ngo\n  --d   $D/x\n\"\nC=$(echo \"$C\" | tr '\\n' ' ' | sed -e 's/  */ /g')\neval \"$C\"",
+        ["go|--d|$D/x"],
+    ),
+    "parts of a name": (
+        "M=Qwen2-7B-chat\ngo $(echo $M | grep -oE '[0-9]+B') $(echo $M | sed 's/-.*//') $(echo $M | tr A-Z a-z)",
+        ["go|7B|Qwen2|qwen2-7b-chat"],
+    ),
+    "an argument that must be given": ('D=$1\ngo "${D:?give a folder}" ${2:?and a name}', ["go|$1|$2"]),
+    "an open value before text that is read again": (
+        'D=$1\nP="${D}data/$N"\nP=${P}_x\neval "go --d $P"\nbash -c "go ${Q}_2"\nssh h "go $P"',
+        ["go|--d|${1}data/${N}_x", "go|${Q}_2", "go|${1}data/${N}_x"],
+    ),
+    "what was copied from a terminal": (
+        "root@4f2a:/workspace# export A=1\n(swift) me@gpu-3:~/x$ go $A\n$ go 2 # done\n",
+        ["go|1", "go|2"],
+    ),
+    "a program in an environment of conda": (
+        "conda run -n x --no-capture-output go 1",
+        ["conda|run|-n|x|--no-capture-output|go|1"],
+    ),
+    "a guard for an argument with an empty default": (
+        'H="${1:-${H:-}}"\nif [ -z "$H" ]; then echo usage; exit 1; fi\ngo --host $H',
+        ["go|--host|$H"],
+    ),
     "a blank of several words": (
         "D=<Specify path and file prefix>_doc\nrun --d $D --t <your path>/t",
         ["run|--d|<Specify path and file prefix>_doc|--t|<your path>/t"],
@@ -82,6 +143,13 @@ def test_a_script_that_another_runs_is_read(tmp_path: Path) -> None:
     assert state.commands[0].env == {"MBS": "2", "PORT": "1"}
 
 
+def test_a_script_is_found_from_the_root_of_its_project(tmp_path: Path) -> None:
+    for folder in ("scripts/a", "jobs/b"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "scripts/a/run.sh").write_text("go 1\n")
+    assert words_of(state_of("cd /srv/project\nsh scripts/a/run.sh", tmp_path / "jobs/b")) == ["go|1"]
+
+
 TRAINING = "torchrun --nproc_per_node 8 {} --num-layers 4 --hidden-size 64 --lr 1e-4 {}\n"
 
 
@@ -122,8 +190,35 @@ def test_a_script_that_ends_before_its_training_says_where(tmp_path: Path) -> No
     assert "exits at line 3" in note.message
 
 
+PAI = "torchrun --nproc_per_node 8 pretrain_qwen.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 --lr 1e-4"
+
+
+def test_a_script_of_a_fork_is_known_by_its_own_options(tmp_path: Path) -> None:
+    """Pai-Megatron-Patch trains by scripts of its own that take Megatron-LM's arguments, and some besides."""
+    script = tmp_path / "run.sh"
+    script.write_text(f"{PAI} --patch-tokenizer-type Qwen3Tokenizer --train-mode pretrain\n")
+    with pytest.raises(ImportRefused) as refused:
+        read_file(script, Wanted())
+    assert all("is an argument of Pai-Megatron-Patch" in each.message for each in refused.value.notes)
+    found = read_file(script, Wanted(partial=True))[0]
+    assert (found.backend, found.program, found.job.model.hidden_size) == ("megatron_lm", "pretrain_qwen.py", 64)
+    remark = "pretrain_qwen.py of Pai-Megatron-Patch is read as pretrain_gpt.py, which is what the job starts"
+    assert remark in [each.message for each in found.warnings]
+
+
+def test_a_script_that_nothing_is_known_of_needs_a_backend(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(f"{PAI}\n")
+    with pytest.raises(ImportRefused, match="no entry point that is known here"):
+        read_file(script, Wanted())
+    found = read_file(script, Wanted(backend="mindspeed"))[0]
+    assert "pretrain_qwen.py is read as pretrain_gpt.py, which is what the job starts" in [
+        each.message for each in found.warnings
+    ]
+
+
 def test_options_of_forks_and_of_other_releases_are_told_apart(tmp_path: Path) -> None:
-    text = TRAINING.format("pretrain_gpt.py", "\\\n --deepspeed \\\n --data-impl mmap \\\n --no-such-option 1")
+    text = TRAINING.format("pretrain_gpt.py", "\\\n --deepspeed \\\n --data-impl lazy \\\n --no-such-option 1")
     told = {note.where.rpartition(":")[2]: note.message for note in notes_of(tmp_path, text)}
     assert "argument of Megatron-DeepSpeed" in told["2"]
     assert "until 23.06" in told["3"]
@@ -141,3 +236,54 @@ def test_an_old_parser_alone_does_not_make_a_script_one_for_ascend(tmp_path: Pat
     """Options that older Megatron had, and a fork brought back, say nothing of the devices."""
     text = "export NCCL_DEBUG=INFO\n" + TRAINING.format("pretrain_gpt.py", "--embed-layernorm --deepspeed --bf16")
     assert all("MindSpeed" not in note.message.split(":")[0] for note in notes_of(tmp_path, text))
+
+
+def test_what_both_parsers_have_does_not_make_a_script_one_for_ascend(tmp_path: Path) -> None:
+    """MindSpeed-LLM declares some of Megatron's arguments anew: they are no sign of it."""
+    words = "--use-mcore-models --tokenizer-type GPTSentencePieceTokenizer --transformer-impl local --bf16 --no-such 1"
+    (note,) = notes_of(tmp_path, TRAINING.format("pretrain_gpt.py", f"{words} --log-batch-size-to-tensorboard"))
+    assert note.message.startswith("--no-such is not an argument of Megatron-LM")
+
+
+def test_an_option_of_an_old_release_that_says_the_default_is_left_out(tmp_path: Path) -> None:
+    words = "--data-impl mmap --no-query-key-layer-scaling --log-batch-size-to-tensorboard --DDP-impl local"
+    found = imported(tmp_path, TRAINING.format("pretrain_gpt.py", words))
+    told = " ".join(note.message for note in found.warnings)
+    assert all(f"{word} is not an argument" in told for word in words.split() if word.startswith("--"))
+    assert told.count("it is the default") == 4
+    assert [each.flag for each in found.became] == ["num-layers", "hidden-size", "lr"]
+
+
+def test_another_spelling_of_an_option_is_carried_over(tmp_path: Path) -> None:
+    found = imported(tmp_path, TRAINING.format("pretrain_gpt.py", "--micro_batch_size 2 --rampup_batch_size 2 2 8"))
+    assert found.job.batch.micro_batch_size == 2
+    assert list(found.job.batch.rampup_batch_size or ()) == [2, 2, 8]
+    assert "it is written --micro-batch-size" in " ".join(note.message for note in found.warnings)
+
+
+def test_a_new_name_among_old_options_is_read_as_the_old_one(tmp_path: Path) -> None:
+    found = imported(tmp_path, "megatron sft --load m --max_epochs 1 --save s --tuner_type lora --no_initialization\n")
+    assert found.version == "3.12.6"
+    assert found.job.lora.rank == 8  # what lora has without --lora_rank
+    assert "in 3.12.6 it is train_type" in " ".join(note.message for note in found.warnings)
+
+
+def test_comments_after_continued_lines_are_told_in_one_line(tmp_path: Path) -> None:
+    text = 'ARGS="--num-layers 4 \\ # of the decoder\n --lr 1 \\ # it falls"\ntorchrun pretrain_gpt.py $ARGS\n'
+    (note,) = notes_of(tmp_path, text)
+    assert "words belong to no argument" in note.message
+    assert note.works == ("no blank and no comment after the backslash that continues a line",)
+
+
+def test_a_value_on_the_next_line_needs_a_backslash(tmp_path: Path) -> None:
+    text = "megatron sft --model m \\\n  --dataset\n  'a.jsonl' \\\n  --save s\n"
+    (note,) = notes_of(tmp_path, text)
+    assert (note.where.rpartition(":")[2], note.message) == ("2", "--dataset needs a value")
+    assert note.works == ("a backslash at the end of the line, before the line with the value",)
+
+
+def test_a_training_that_is_started_again_for_ever_is_read_with_a_remark(tmp_path: Path) -> None:
+    text = f"while true; do\n  {TRAINING.format('pretrain_gpt.py', '--bf16')}  sleep 60\ndone\n"
+    found = imported(tmp_path, text)
+    assert found.job.model.num_hidden_layers == 4
+    assert ["x.sh:1" in note.where for note in found.warnings if "has no end" in note.message] == [True]

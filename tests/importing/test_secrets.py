@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from launcher.cli import import_
+from launcher.compose import compose
+from launcher.importing.job_file import job_yaml
+from launcher.importing.read_command import Wanted
+from launcher.importing.read_file import read_file
 from launcher.job.secret import by_reference, is_secret, is_secret_argument
+from launcher.pipeline import judge
+from launcher.plan.shell import script
 from launcher.translate.backend import backend_names
 from launcher.translate.catalogue import load
 
@@ -109,6 +115,21 @@ def test_a_secret_is_told_nowhere(
     said = capsys.readouterr()
     job = Path("job.yaml").read_text() if Path("job.yaml").exists() else ""
     assert VALUE not in said.out + said.err + job
+
+
+def test_a_script_says_that_a_secret_must_be_set(tmp_path: Path) -> None:
+    """MindFormers reads it from its YAML: the variable is asked for before that is written."""
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        "use_legacy: False\nrun_mode: train\nhub_token: '${my_token}'\nparallel_config: {model_parallel: 2}\n"
+    )
+    imported = read_file(file, Wanted())[0]
+    assert imported.job.backend.args["hub_token"] == "${MY_TOKEN}"
+    job = tmp_path / "job.yaml"
+    job.write_text(job_yaml(imported, "x.yaml", with_version=False))
+    text = script(judge(compose([f"+job={job}", "data.paths=[x]"]), fixes=False).plan())
+    assert ': "${MY_TOKEN:?set MY_TOKEN before running this script}"' in text
+    assert 'hub_token: "${MY_TOKEN}"' in text
 
 
 def test_the_reference_and_the_remark_say_what_to_do(

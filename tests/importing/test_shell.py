@@ -51,6 +51,9 @@ WORDS = {
         ["run c.tar.gz b/c.tar.gz a/b/c.tar a/b/c"],
     ),
     "replacement": ("X=a-b-c; run ${X/-/_} ${X//-/_} ${X//-}", ["run a_b-c a_b_c abc"]),
+    "escaped sign replaced": (r"X=a/b*c; run ${X//\//_} ${X/\*/+} ${X%\*c}", ["run a_b*c a/b+c a/b"]),
+    "slash taken away": (r'X=a/b/c; run "${X//\/}" ${X/\/b\//-}', ["run abc a-c"]),
+    "slash replaced by something else": (r"X=a/b; N=_; run ${X//\//$N}", ["run ${X//\\//$N}"]),
     "substring": ("X=abcdef; run ${X:1:3} ${X:2} ${X: -2}", ["run bcd cdef ef"]),
     "case": ("X=Ab; run ${X^^} ${X,,} ${X,}", ["run AB ab ab"]),
     "indirection": ("N=X; X=7; run ${!N}", ["run 7"]),
@@ -164,7 +167,7 @@ def test_refused(name: str) -> None:
 
 PROBLEMS = {
     "loop over output": ("for f in $(ls); do torchrun $f; done", "x.sh:1: this loop cannot be resolved"),
-    "loop without end": ("while true; do torchrun x.py; done", "does not end statically"),
+    "loop without end": ("while true; do i=$((i+1)); done; torchrun x.py", "does not end statically"),
     "condition of a loop": ("echo\nwhile read x; do python $x.py; done < f", "x.sh:2: this loop cannot be resolved"),
     "eval of output": ("run a\neval $(cat cmd)", "x.sh:2: eval of '\\$\\(cat cmd\\)' cannot be resolved"),
 }

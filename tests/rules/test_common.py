@@ -25,6 +25,16 @@ PAIRS = {
         {"cluster": {"executor": "ssh", "hosts": ("a",), "container": "trainer:1"}},
         {"cluster": {"executor": "slurm", "container": "trainer:1", "container_mounts": ("/data:/data:ro",)}},
     ),
+    "WORD-NAME": ({"name": "../../x"}, {"name": "qwen3 8b-x.1"}),
+    "WORD-EMPTY": ({"output_dir": ""}, {"output_dir": "out"}),
+    "WORD-SLURM": (
+        {"cluster": {"executor": "slurm", "time_limit": "banana"}},
+        {"cluster": {"executor": "slurm", "time_limit": "2-12:00:00"}},
+    ),
+    "WORD-IMAGE": (
+        {"cluster": {"executor": "slurm", "container": "my image"}},
+        {"cluster": {"executor": "slurm", "container": "registry/image:1"}},
+    ),
     "REQ-MODEL": ({"model": {"hidden_size": None}}, {}),
     "REQ-BATCH": ({"batch": {"seq_length": None}}, {}),
     "REQ-LR": ({"optimizer": {"lr": None}}, {}),

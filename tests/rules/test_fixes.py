@@ -3,9 +3,9 @@
 import pytest
 
 from launcher.job import Job, convert, fields, with_values
+from launcher.job.finding import Finding
 from launcher.pipeline import judge as judge_for_backend
 from launcher.rules.engine import load, run
-from launcher.rules.finding import Finding
 from launcher.rules.fixes import changes_of, with_fixes
 from launcher.rules.registry import Facts
 from launcher.rules.variants import Variants

@@ -172,7 +172,7 @@ def test_the_state_of_another_search_is_refused(tmp_path: Path, capsys: pytest.C
         ([*SMALL, "-o", "/no/such/folder/x.yaml"], 2, "there is no folder"),
         ([*SMALL, "--backends", "nothing"], 2, "nothing"),
         ([*SMALL, "--profile-devices", "0"], 2, "--profile-devices 0"),
-        ([*SMALL, "--profile-result", "/no/such.csv"], 1, "/no/such.csv: there is no such file"),
+        ([*SMALL, "--profile-result", "/no/such.csv"], 2, "/no/such.csv: there is no such file"),
         ([*SMALL, "--space", "nobody"], 2, "--space"),
     ],
 )

@@ -1,5 +1,7 @@
 """The engine on a backend of a few rows: nothing dropped, nothing invented, both directions."""
 
+import dataclasses
+
 import pytest
 
 from launcher.job import Job, Origin, with_values
@@ -125,8 +127,6 @@ def test_what_cannot_be_expressed_is_an_error_unless_training_is_unaffected():
 
 def test_an_unknown_choice_names_what_would_work():
     narrow = Table(rows=(choice("precision.dtype", "precision", {"fp16": "half"}),))
-    import dataclasses
-
     backend = dataclasses.replace(TOY, table=lambda version: narrow)
     findings = translate(make_job(), backend, "2.0").findings
     assert [str(fix) for fix in findings[0].fixes] == ["precision.dtype=fp16"]
@@ -156,6 +156,24 @@ def test_wrong_pass_through_is_found(case):
 def test_pass_through_against_a_value_that_the_user_set_is_an_error():
     _, findings = written({"parallel.tp": 2}, tree={"backend": {"name": "toy", "args": {"tp": 4}}})
     assert {(f.rule, f.severity) for f in findings} == {("ARG-CONTRADICTION", "error")}
+
+
+@pytest.mark.parametrize(
+    ("imported_for", "typed", "rule"),
+    [
+        ("toy", "recipe", "ARG-REPLACED"),
+        ("other", "recipe", "ARG-CONTRADICTION"),
+        ("toy", "override", "ARG-CONTRADICTION"),
+    ],
+    ids=["both stand in the imported job's file", "written by hand", "the field is typed anew"],
+)
+def test_what_an_import_wrote_beside_a_field_holds_until_the_field_is_typed_anew(imported_for, typed, rule):
+    tree = {"backend": {"name": "toy", "args": {"tp": 4}}, "imported": {"backend": imported_for}}
+    job = with_values(make_job(tree, backend="toy"), {"parallel.tp": 2}, Origin(kind=typed, where="job.yaml:3"))
+    origins = {**job.origins, "backend.args.tp": Origin(kind="recipe", where="job.yaml:9")}
+    translation = translate(dataclasses.replace(job, origins=origins), TOY, "2.0")
+    assert {finding.rule for finding in translation.findings} == {rule}
+    assert {arg.flag: arg.value for arg in translation.native}["tp"] == 4
 
 
 def test_reading_back_gives_the_job_and_keeps_the_rest():

@@ -26,7 +26,8 @@ from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.read_file import read_file
-from launcher.importing.roundtrip import Difference, canonical_share, differences
+from launcher.importing.roundtrip import canonical_share, differences
+from launcher.translate.alike import Difference
 
 # File of the corpus, backend, and what its names of versions are called in the catalogues.
 _CORPORA = {

@@ -1,14 +1,16 @@
 """Ports every command line of the corpus to every other backend, and prints what became of the arguments.
 
-    python -m tools.bench.ports --facts DIR [--megatron-lm CHECKOUT] [--backend B] [--left-out] [--markdown | --json]
+    python -m tools.bench.ports --facts DIR [--megatron-lm CHECKOUT] [--backend B] [--left-out N] [--both-ways] [--json]
 
 DIR and CHECKOUT are those of tools.bench.corpus. Exit code 1 if an argument of some script is not accounted for exactly
-once, or is left out without what it does, why, what comes nearest and what is lost.
+once, or is left out without what it does, why, what comes nearest and what is lost; with --both-ways, if the job file
+of `import --to`, or that of `import` with `backend=`, tells something else when it is checked (some minutes).
 """
 
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,9 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from launcher.cli.port_show import ported_yaml
+from launcher.compose import compose
 from launcher.importing.accounts import CARRIED, LEFT_OUT, TRANSLATED, Account, counted
 from launcher.importing.imported import Imported
+from launcher.importing.job_file import job_yaml
 from launcher.importing.port import Ported, ported
+from launcher.pipeline import judge
 from launcher.translate.backend import backend_names
 from launcher.translate.own import EFFECTS, NOTHING
 from tools.bench.corpus import _CORPORA, Outcome, of_checkout, outcomes
@@ -65,6 +71,24 @@ def counts(imported: Iterable[Imported], target: str) -> tuple[dict[str, int], C
     return dict(figures), losses, wrong
 
 
+def strays(imported: Imported, target: str, folder: Path) -> list[str]:
+    """Return where a port and the job files that it makes, or goes without, tell different things."""
+    found = ported(imported, target, fixes=False)
+    ways = {
+        "--to": (ported_yaml(imported, found, "x"), []),
+        "backend=": (job_yaml(imported, "x", with_version=True), [f"backend={target}"]),
+    }
+    told = {(each.severity, each.rule, each.flags, each.fields, each.message) for each in found.findings}
+    wrong = []
+    for name, (text, words) in ways.items():
+        file = folder / "job.yaml"
+        file.write_text(text, encoding="utf-8")
+        later = judge(compose([f"+job={file}", *words]), fixes=False)
+        again = {(each.severity, each.rule, each.flags, each.fields, each.message) for each in later.findings}
+        wrong += [f"{name} {target}: {each}" for each in sorted(told ^ again)]
+    return wrong
+
+
 def main() -> int:
     """Port the corpus and print the figures; return the exit code."""
     options = _options()
@@ -79,6 +103,10 @@ def main() -> int:
             figures, losses, more = counts(imported, target)
             report[source][target] = {**figures, "losses": dict(losses.most_common(options.left_out))}
             wrong += more
+            if options.both_ways:
+                with tempfile.TemporaryDirectory(prefix="ports-") as folder:
+                    for one in imported:
+                        wrong += [f"{one.where or one.program}: {gap}" for gap in strays(one, target, Path(folder))]
     seconds = time.process_time() - start
     if options.json:
         print(json.dumps({"ports": report, "wrong": wrong, "seconds": round(seconds, 1)}, indent=2))
@@ -106,6 +134,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--megatron-lm", type=Path, metavar="CHECKOUT", help="also the configurations of its tests")
     parser.add_argument("--backend", help="only from this one")
     parser.add_argument("--left-out", type=int, default=0, metavar="N", help="the N most frequent losses of each pair")
+    parser.add_argument("--both-ways", action="store_true", help="also check the job files of every port")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--markdown", action="store_true", help="the table of docs/import.md (as without it)")
     return parser.parse_args()

@@ -4,7 +4,7 @@
         --fork Megatron-DeepSpeed=~/src/Megatron-DeepSpeed --fork Pai-Megatron-Patch=~/src/Pai-Megatron-Patch
 
 Option names are read from the text of the argument files at every release tag of a clone (bare or not). The file is
-backends/megatron_lm/renames.json and holds what no catalogue of ours has.
+backends/megatron_lm/renames.json and holds what no catalogue of ours has, and what a later one calls otherwise.
 """
 
 from __future__ import annotations
@@ -38,6 +38,21 @@ _BECAME: dict[str, tuple[str | None, str]] = {
     "overlap_p2p_communication": (None, "it is on by default; --no-overlap-p2p-communication turns it off"),
     "data_impl": (None, "data are memory-mapped since core_v0.4, which was the choice of mmap"),
     "DDP_impl": (None, "only Megatron's own data parallelism is left, which was the choice of local"),
+}
+# What later releases do without being asked, with the values for which that holds: leaving it out changes nothing.
+_IMPLIED: dict[str, tuple[list[str | bool], str]] = {
+    "data_impl": (["mmap"], ""),
+    "DDP_impl": (["local"], ""),
+    "enable_one_logger": ([True], "it is on by default; --no-one-logger turns it off"),
+    "log_batch_size_to_tensorboard": ([True], "the batch size is always logged"),
+    "no_query_key_layer_scaling": ([True], "it is off by default; --apply-query-key-layer-scaling turns it on"),
+    "overlap_p2p_communication": ([True], ""),
+    "use_contiguous_buffers_in_ddp": ([True], "buffers are always contiguous"),
+}
+# The same for arguments that one of our catalogues has and a later one has not.
+_RENAMED: dict[str, tuple[str, str]] = {
+    "keep_fp8_transpose_cache_when_using_custom_fsdp": ("keep_fp8_transpose_cache", "core_v0.14 renamed it"),
+    "use_custom_fsdp": ("use_megatron_fsdp", "core_v0.14 renamed it"),
 }
 
 
@@ -85,7 +100,19 @@ def build(history: Iterable[tuple[str, set[str]]], forks: Iterable[tuple[str, se
         new, note = _BECAME.get(name, (None, ""))
         fact = {"since": having[0]} if name in newest else {"until": having[-1]}
         kind = "newer" if name in newest else "rename" if new else "removed"
-        rows[name] = {"old": name, "new": new, "kind": kind, **fact, **({"note": note} if note else {})}
+        values, why = _IMPLIED.get(name, ([], ""))
+        note = note or why
+        told = {"note": note, "implied": values}
+        rows[name] = {
+            "old": name,
+            "new": new,
+            "kind": kind,
+            **fact,
+            **{key: each for key, each in told.items() if each},
+        }
+    for name, (new, note) in _RENAMED.items():
+        until = [tag for tag, names in history if name in names][-1]
+        rows[name] = {"old": name, "new": new, "kind": "rename", "until": until, "note": note}
     for fork, names in forks:
         extra = names | (set(_DEEPSPEED) if "DeepSpeed" in fork else set())
         for name in sorted(extra - known - set(rows)):

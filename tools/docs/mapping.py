@@ -9,6 +9,7 @@ from pathlib import Path
 from launcher.job import FieldInfo, fields
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.engine import active_rows
+from launcher.translate.without_field import WithoutField, records
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mapping.md"
@@ -19,6 +20,16 @@ A cell names the native arguments of the newest version; older versions are name
 the backend cannot express the field, and a job that sets it is refused (or warned, where training is unaffected).
 `·`: it does not concern the backend. **Bold** fields change what is learned; those with a default are written to every
 backend.
+"""
+
+WITHOUT = """
+## Arguments that are no field
+
+What two backends call by one name is a field on both, or stands here with the reason (`backends/without_field.json`; a
+test compares it with the catalogues). They can be set all the same: `backend.args.NAME=value`.
+
+| reason | arguments | backends | source |
+|---|---|---|---|
 """
 
 
@@ -34,7 +45,14 @@ def page() -> str:
             lines += ["", f"## {name}", "", "| field | meaning | " + " | ".join(b.title for b in backends) + " |"]
             lines.append("|---|---|" + "---|" * len(backends))
         lines.append(_row(info, backends))
+    lines += [WITHOUT.rstrip("\n"), *map(_without, records())]
     return "\n".join(lines) + "\n"
+
+
+def _without(row: WithoutField) -> str:
+    titles = ", ".join(get_backend(name).title for name in row.backends)
+    names = " ".join(f"`{name}`" for name in row.names)
+    return "| " + " | ".join(escaped(cell) for cell in (row.why, names, titles, row.source)) + " |"
 
 
 def _row(info: FieldInfo, backends: list[Backend]) -> str:

@@ -19,7 +19,7 @@ from backends.mindformers.checkpoint.older import older_of, older_parameters
 from backends.mindformers.checkpoint.options import is_old, per_rank
 from backends.mindformers.checkpoint.rank_folders import CHECKPOINT, STRATEGY, rank_parts, write_strategies
 from backends.mindformers.checkpoint.ranks import rank_chunks
-from backends.mindformers.checkpoint.tensors import Parameter, arrangement_of, parameters
+from backends.mindformers.checkpoint.tensors import OPTIONS, Parameter, arrangement_of, parameters
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import TensorSpec
@@ -167,4 +167,5 @@ FORMAT = Format(
     read=_read,
     draft=_draft,
     config=_config,
+    options=OPTIONS,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.errors import WrongWord
 from launcher.convert.formats.format import Layout
 
 _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -14,11 +14,11 @@ def truth(name: str, value: object) -> bool:
     """Return an option as a boolean.
 
     Raises:
-        ConvertError: it is neither true nor false.
+        WrongWord: it is neither true nor false.
     """
     found = _TRUTH.get(str(value).lower())
     if found is None:
-        raise ConvertError(f"--set {name}={value}: works: {name}=true, {name}=false")
+        raise WrongWord(f"--set {name}={value}: works: {name}=true, {name}=false")
     return found
 
 

@@ -124,9 +124,6 @@ def _overflow_from_the_gradients(module: ModuleType) -> None:
     """
     from mindspore import ops
 
-    def start_overflow_check(self: Any, pre_cond: Any, compute_input: Any) -> Any:
-        return pre_cond, compute_input
-
     def get_overflow_status(self: Any, status: Any, compute_output: Any) -> Any:
         total = ops.ReduceSum()(ops.Abs()(compute_output[0]))
         return ops.LogicalNot()(ops.IsFinite()(total))

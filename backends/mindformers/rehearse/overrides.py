@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from launcher.job import Value
-from launcher.rules.finding import Finding, Fix
+from launcher.job.finding import Finding, Fix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,10 +101,6 @@ def _index_map(index: Path) -> dict[str, str]:
     return weight_map
 
 
-def _is_file_name(text: str) -> bool:
-    return text == os.path.basename(text) and text not in ("", ".", "..") and text.isprintable()
-
-
 def _read_file(path: Path) -> Contents:
     descriptor = open_to_read(path)
     try:

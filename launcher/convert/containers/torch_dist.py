@@ -46,7 +46,6 @@ __all__ = [
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _MODULES = ("torch.distributed.",)
-_SEVERAL = "the directory of one iteration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,6 +53,7 @@ class Workplace:
         return self.target.with_name(self.target.name + ending)
 
     def _make_parent(self) -> None:
+        _check_parent(self.target)
         with _or_unwritable(self.target.parent, "cannot be made"):
             self.target.parent.mkdir(parents=True, exist_ok=True)
 
@@ -60,7 +61,7 @@ class Workplace:
         exists = self.directory.exists() or self.directory.is_symlink()
         with _or_unwritable(self.target, "cannot be put back"):
             self._put_back(exists)
-        self._check_target()
+        check_target(self.target, overwrite=self._overwrite)
         if exists and not known:
             raise Unwritable(self.directory, "is in the way, and no conversion of this program left it")
         progress = self._journal.progress
@@ -88,16 +89,6 @@ class Workplace:
         else:
             shutil.rmtree(replaced)
 
-    def _check_target(self) -> None:
-        if self.target.exists() and not self.target.is_dir():
-            raise Unwritable(self.target, "is in the way: not a directory", works="another target")
-        if self.target.is_mount():
-            raise Unwritable(self.target, "is a mount point and cannot be renamed", works="a directory inside it")
-        if not self._overwrite and _holds_something(self.target):
-            found = sorted(entry.name for entry in self.target.iterdir())[:3]
-            works = "an empty or new directory, or --overwrite"
-            raise Unwritable(self.target, "not empty", expected="nothing", found=", ".join(found), works=works)
-
     def __enter__(self) -> Workplace:
         return self
 
@@ -110,17 +101,7 @@ class Workplace:
 
     def check_space(self, bytes_needed: int, files_needed: int) -> None:
         """Compare what will be written with the space and inodes of the file system; Unwritable with both numbers."""
-        there = os.statvfs(self.target.parent)
-        here, files_here = _allocated(self.directory)
-        free = there.f_bavail * there.f_frsize + here
-        if bytes_needed > free:
-            expected = f"{_gigabytes(bytes_needed)} ({bytes_needed} bytes)"
-            found = f"{_gigabytes(free)} free ({free} bytes)"
-            works = "a target on another file system, or more space on this one"
-            raise Unwritable(self.target.parent, "not enough space", expected=expected, found=found, works=works)
-        if there.f_files and files_needed > there.f_favail + files_here:
-            expected, found = f"{files_needed} files", f"{there.f_favail} free inodes"
-            raise Unwritable(self.target.parent, "not enough inodes", expected=expected, found=found)
+        check_space(self.target, bytes_needed, files_needed)
 
     def laid_out(self, layout: Any) -> None:
         """Note that every file exists in full size, with what is needed to find the tensors in them (JSON)."""
@@ -161,6 +142,52 @@ class Workplace:
         """Remove what was written so far, and the journal with it."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self._published = True
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Refuse a target that cannot become the result; nothing is made or written.
+
+    Raises:
+        Unwritable: it is no folder, is in use as something else, holds something, or may not be written.
+    """
+    if target.exists() and not target.is_dir():
+        raise Unwritable(target, "is in the way: not a directory", works="another target")
+    if target.is_mount():
+        raise Unwritable(target, "is a mount point and cannot be renamed", works="a directory inside it")
+    if not overwrite and _holds_something(target):
+        found = sorted(entry.name for entry in target.iterdir())[:3]
+        works = "an empty or new directory, or --overwrite"
+        raise Unwritable(target, "not empty", expected="nothing", found=", ".join(found), works=works)
+    _check_parent(target)
+
+
+def _check_parent(target: Path) -> None:
+    parent = existing_parent(target)
+    if not parent.is_dir():
+        raise Unwritable(target, f"{parent} is in the way: not a directory", works="another target")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise Unwritable(target, f"{parent} may not be written", works="another target")
+
+
+def check_space(target: Path, bytes_needed: int, files_needed: int) -> None:
+    """Compare what will be written with the space and inodes of the file system; Unwritable with both numbers."""
+    parent = existing_parent(target)
+    there = os.statvfs(parent)
+    here, files_here = _allocated(target.with_name(target.name + _PARTIAL))
+    free = there.f_bavail * there.f_frsize + here
+    if bytes_needed > free:
+        expected = f"{_gigabytes(bytes_needed)} ({bytes_needed} bytes)"
+        found = f"{_gigabytes(free)} free ({free} bytes)"
+        works = "a target on another file system, or more space on this one"
+        raise Unwritable(parent, "not enough space", expected=expected, found=found, works=works)
+    if there.f_files and files_needed > there.f_favail + files_here:
+        expected, found = f"{files_needed} files", f"{there.f_favail} free inodes"
+        raise Unwritable(parent, "not enough inodes", expected=expected, found=found)
+
+
+def existing_parent(target: Path) -> Path:
+    """Return the nearest folder above a target that is there."""
+    return next(folder for folder in target.absolute().parents if folder.exists())
 
 
 @contextlib.contextmanager

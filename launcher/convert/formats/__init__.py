@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.errors import ConvertError, WrongWord
 from launcher.convert.formats.format import Format
 
 # Name to the module whose FORMAT it is.
@@ -21,10 +21,10 @@ def format_named(name: str) -> Format:
     """Return the format of that name.
 
     Raises:
-        ConvertError: there is none.
+        WrongWord: there is none.
     """
     if name not in MODULES:
-        raise ConvertError(f"--format {name}: works: {', '.join(MODULES)}")
+        raise WrongWord(f"--format {name}: works: {', '.join(MODULES)}")
     return _loaded(MODULES[name])
 
 
@@ -40,10 +40,11 @@ def format_in(path: Path, preferred: Format | None = None) -> Format:
     """Return the format of the checkpoint in a folder.
 
     Raises:
-        ConvertError: the folder is not there, or holds no checkpoint.
+        WrongWord: the folder is not there.
+        ConvertError: it holds no checkpoint.
     """
     if not path.exists():
-        raise ConvertError(f"{path}: no such folder")
+        raise WrongWord(f"{path}: no such folder")
     known = [*([preferred] if preferred else []), *_of_backends(), *known_formats()]
     for found in known:
         if found.recognises(path):

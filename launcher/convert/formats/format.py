@@ -188,6 +188,8 @@ class Format:
         read: folder and model to what its tensors mean; the model may lose layers that the folder does not hold.
         draft: target to what would be written.
         config: folder to the folder that holds its config.json, if it has one.
+        options: names that `--set` may have when it is written (of adapters: when one is read, too).
+        layers: whose layer names it can be written with; none: it has names of its own.
     """
 
     name: str
@@ -197,3 +199,5 @@ class Format:
     read: Callable[[Path, Logical, Layout], tuple[Logical, Stored]]
     draft: Callable[[Target], Draft]
     config: Callable[[Path], Path | None]
+    options: tuple[str, ...] = ()
+    layers: tuple[Naming, ...] = ()

@@ -69,7 +69,13 @@ def holds_legacy(path: Path) -> bool:
     return iteration_in(path) is not None
 
 
-def legacy_format(name: str, title: str, stack: Stack, recognises: Callable[[Path], bool] = holds_legacy) -> Format:
+def legacy_format(
+    name: str,
+    title: str,
+    stack: Stack,
+    recognises: Callable[[Path], bool] = holds_legacy,
+    options: tuple[str, ...] = (),
+) -> Format:
     """Return the format of one training stack."""
     return Format(
         name=name,
@@ -79,6 +85,8 @@ def legacy_format(name: str, title: str, stack: Stack, recognises: Callable[[Pat
         read=lambda path, logical, layout: _read(stack, path, logical, layout),
         draft=lambda target: legacy_draft(stack, target),
         config=_config,
+        options=options,
+        layers=("transformer_engine", "local"),
     )
 
 

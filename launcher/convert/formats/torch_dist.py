@@ -122,4 +122,5 @@ FORMAT = Format(
     read=_read,
     draft=_draft,
     config=_config,
+    layers=("transformer_engine", "local"),
 )

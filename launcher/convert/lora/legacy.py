@@ -27,6 +27,7 @@ from launcher.convert.layouts.stages import Chunk, Stages
 from launcher.convert.logical import Logical
 from launcher.convert.lora.logical import B, adapter_logical, base_of
 from launcher.convert.lora.stack import (
+    ALPHA,
     KEPT,
     AdapterStack,
     every_module,
@@ -39,7 +40,9 @@ _MARK: Final = re.compile(r"[._]lora_[aAbB]")
 _STATE: Final = "_extra_state"
 
 
-def legacy_adapters(name: str, title: str, stack: AdapterStack, weights: Stack) -> Format:
+def legacy_adapters(
+    name: str, title: str, stack: AdapterStack, weights: Stack, options: tuple[str, ...] = ()
+) -> Format:
     """Return the adapter format of a training stack that saves a file for each rank.
 
     Args:
@@ -47,6 +50,7 @@ def legacy_adapters(name: str, title: str, stack: AdapterStack, weights: Stack) 
         title: name for people.
         stack: what it makes of adapters.
         weights: what it makes of weights; its dialect also spells factors.
+        options: names that `--set` may have besides alpha.
     """
     writing = dataclasses.replace(
         weights,
@@ -61,6 +65,8 @@ def legacy_adapters(name: str, title: str, stack: AdapterStack, weights: Stack) 
         read=lambda path, logical, layout: _read(stack, weights, path, logical, layout),
         draft=lambda target: _draft(stack, writing, target),
         config=lambda path: path / KEPT if (path / KEPT / "config.json").is_file() else None,
+        options=(ALPHA, *options),
+        layers=("transformer_engine", "local"),
     )
 
 

@@ -49,6 +49,11 @@ class Merge:
         """Bytes of the merged model."""
         return sum(nbytes(slot) for slot in self.slots)
 
+    @property
+    def files(self) -> int:
+        """Number of files to be written, about."""
+        return 8
+
     def as_tree(self) -> dict[str, Any]:
         """Return plain data."""
         factors = self.adapter.factors
@@ -105,7 +110,7 @@ def merge(
     threads = workers or min(8, os.cpu_count() or 1)
     with Workplace(planned.out, digest=_fingerprint(planned), overwrite=overwrite) as place, OpenFiles() as files:
         if not place.resumed:
-            place.check_space(planned.bytes_written, 8)
+            place.check_space(planned.bytes_written, planned.files)
         targets = _laid_out(place, planned)
         todo = [number for number in range(len(targets)) if str(number) not in place.finished]
         progress = Progress("merging", sum(nbytes(targets[number]) for number in todo), quiet=quiet)

@@ -14,6 +14,8 @@ from launcher.convert.logical import Logical
 from launcher.convert.lora.adapter import CONFIG
 from launcher.convert.lora.logical import AdapterLogical, Shared, adaptable, adapter_logical, without_unused_mtp
 
+# The option that says what no factor does.
+ALPHA = "alpha"
 KEPT = "huggingface"
 """Folder of a checkpoint that keeps the model's config.json, and the adapter's, for the way back."""
 
@@ -67,7 +69,7 @@ def told_alpha(layout: Layout) -> Mapping[str, Any]:
     Raises:
         ConvertError: it is no number.
     """
-    word = layout.options.get("alpha")
+    word = layout.options.get(ALPHA)
     if word is None:
         return {}
     try:

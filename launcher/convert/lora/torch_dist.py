@@ -30,6 +30,7 @@ from launcher.convert.layouts.torch_dist import (
 from launcher.convert.logical import Logical
 from launcher.convert.lora.logical import AdapterLogical, B, adapter_logical, base_of
 from launcher.convert.lora.stack import (
+    ALPHA,
     KEPT,
     AdapterStack,
     adapter_of,
@@ -58,6 +59,8 @@ def torch_dist_adapters(name: str, title: str, stack: AdapterStack) -> Format:
         read=_read,
         draft=lambda target: _draft(stack, target),
         config=lambda path: path / KEPT if (path / KEPT / "config.json").is_file() else None,
+        options=(ALPHA,),
+        layers=("transformer_engine",),
     )
 
 

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.grammar import Node
-from launcher.importing.shell.placeholders import has_output, is_open, shown
+from launcher.importing.shell.filters import FILTERS, grep
+from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.placeholders import emptied, has_output, is_open, shown
 
 if TYPE_CHECKING:
     from launcher.importing.shell.evaluate import Interpreter
 
+# What only joins lines and blanks leaves the open parts of a text as they are.
+_BLANKS_ONLY = re.compile(r"(?:-[esEr] |s(?=/)|\[\[?:space:\]\]?|\\[nst]|[\s*+/g;])*")
 _TRIVIAL = frozenset({"$(", ")", "`", "comment", "\n", ";", "&&"})
 
 
@@ -48,9 +51,31 @@ def _statement(node: Node, interpreter: "Interpreter", given: str | None) -> str
         return given
     if node.type != "command":
         return None
+    return _command(node, interpreter, given)
+
+
+def _command(node: Node, interpreter: "Interpreter", given: str | None) -> str | None:
     parts = (child for child in node.children if child.is_named and child.type not in ("comment", "file_redirect"))
     words = [word for part in parts for word in interpreter.expander.words(part)]
     return _printed(words, interpreter, given) if words else None
+
+
+def answered(pipeline: Node, interpreter: "Interpreter") -> bool | None:
+    """Tell whether `echo "$A" | grep -q b` succeeds; None where a pipeline asks something else, or of unknown text."""
+    *first, last = [child for child in pipeline.children if child.is_named]
+    name = last.child_by_field_name("name") if last.type == "command" else None
+    if name is None or text_of(name) not in ("grep", "egrep"):
+        return None
+    given: str | None = None
+    negated = bool(first) and first[0].type == "negated_command"  # the grammar ties `!` to the first program alone
+    for part in [*first[0].children[-1:], *first[1:]] if negated else first:
+        given = _statement(part, interpreter, given)
+        if given is None or has_output(given):
+            return None
+    words = [word for child in last.children[1:] if child.is_named for word in interpreter.expander.words(child)]
+    extended = ["-E"] if text_of(name) == "egrep" else []
+    lines = None if any(is_open(word) for word in words) else grep([*extended, *words], emptied(given or ""))
+    return None if lines is None else bool(lines) != negated
 
 
 def _printed(words: list[str], interpreter: "Interpreter", given: str | None) -> str | None:
@@ -62,9 +87,11 @@ def _printed(words: list[str], interpreter: "Interpreter", given: str | None) ->
     if name == "pwd":
         return interpreter.state.directory + "\n"
     command = _COMMANDS.get(name)
-    if command is None or any(has_output(argument) for argument in arguments):
+    if command is None or (name != "echo" and any(has_output(argument) for argument in arguments)):
         return None
     if name not in ("echo", "dirname", "basename", "realpath") and any(is_open(argument) for argument in arguments):
+        return None
+    if name in FILTERS and is_open(given or "") and not _BLANKS_ONLY.fullmatch(" ".join(arguments)):
         return None
     return command(arguments, given)
 
@@ -167,16 +194,8 @@ def _cat(arguments: list[str], given: str | None) -> str | None:
     return given if not arguments else None
 
 
-def _tr(arguments: list[str], given: str | None) -> str | None:
-    if given is None or is_open(given) or len(arguments) != 2:
-        return None
-    if arguments[0] == "-d":
-        return "".join(char for char in given if char not in arguments[1])
-    first, second = arguments
-    return given.replace(first, second) if len(first) == len(second) == 1 else None
-
-
 _COMMANDS: dict[str, Callable[[list[str], str | None], str | None]] = {
+    **FILTERS,
     "echo": _echo,
     "printf": _printf,
     "dirname": _dirname,
@@ -187,6 +206,5 @@ _COMMANDS: dict[str, Callable[[list[str], str | None], str | None]] = {
     "seq": _seq,
     "bc": _bc,
     "cat": _cat,
-    "tr": _tr,
 }
 __all__ = ["captured", "shown"]

@@ -20,8 +20,8 @@ grep egrep command which type hash nvidia-smi npu-smi ps pgrep mountpoint nc pin
 cmp git ssh read timeout conda pip docker id lsof kill pkill mkdir test find stat
 """
 QUESTIONS = frozenset(_QUESTION_NAMES.split())
-# Of these, what may start a training all the same: `timeout 24h torchrun …`, `docker run image torchrun …`.
-CARRIERS = frozenset({"timeout", "docker", "ssh"})
+# Of these, what may start a training all the same: `timeout 24h torchrun …`, `docker run IMAGE …`, `conda run …`.
+CARRIERS = frozenset({"timeout", "docker", "ssh", "conda"})
 
 # Programs that prepare what comes after `&&`; whether they succeed is not known here, and nobody asks them.
 _PREPARING_NAMES = """

@@ -9,13 +9,14 @@ from launcher.importing.notes import ImportRefused
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.assign import Assignments
-from launcher.importing.shell.capture import captured
+from launcher.importing.shell.builtins import BUILTINS, DEEPEST, Builtins, Stop
+from launcher.importing.shell.capture import answered, captured
 from launcher.importing.shell.conditions import Conditions
 from launcher.importing.shell.effects import CARRIERS, QUESTIONS, assigned, has_effect, prepares, starts_training
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.guards import Guards
-from launcher.importing.shell.placeholders import emptied, has_output, is_open, names, placeholder, shown
+from launcher.importing.shell.placeholders import emptied, has_output, is_open, names, placeholder, retyped, shown
 from launcher.importing.shell.scripts import (
     called_script,
     given_variables,
@@ -26,22 +27,13 @@ from launcher.importing.shell.scripts import (
 )
 from launcher.importing.shell.state import Command, State
 
-# `eval "$(conda shell.bash hook)"` and its like prepare the shell, not the training.
-_ENVIRONMENT_HOOK = re.compile(r"""[$(`'"]*[\w./~${}-]*\b(conda|mamba|micromamba|ssh-agent|direnv|pyenv|brew)\b""")
-
 _MOST_STEPS = 20_000
-_DEEPEST = 30
+_MOST_STARTS = 100
+# `while [ -d "$OUT" ]; do OUT=…`: nothing is there for a script that is read, not run.
+_FILE_TEST = re.compile(r"!?\s*(\[\[?|test)\s+(!\s+)?-[a-hkprsuwxGLNOS]\s")
 
 
-class _Stop(Exception):
-    """`exit`, `return`, `break` or `continue`."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__(kind)
-        self.kind = kind
-
-
-class Interpreter:
+class Interpreter(Builtins):
     """Evaluates one script and what it sources."""
 
     def __init__(self, state: State, folder: Path | None) -> None:
@@ -60,7 +52,7 @@ class Interpreter:
         root = parse(source.encode("utf-8"), file)
         try:
             self.block(root.children)
-        except _Stop:
+        except Stop:
             return
 
     # -- statements: each returns its exit status, None where it is not known
@@ -78,7 +70,7 @@ class Interpreter:
         self.steps += 1
         if self.steps > _MOST_STEPS:
             self.state.fail(f"more than {_MOST_STEPS} steps: a loop does not end statically", self._place(node))
-            raise _Stop("exit")
+            raise Stop("exit")
         handler = getattr(self, f"_{node.type}", None)
         if handler is None:
             return self.block(node.children)
@@ -86,14 +78,11 @@ class Interpreter:
         try:
             if self.depth > 200:
                 self.state.fail("the script is nested too deeply", self._place(node))
-                raise _Stop("exit")
+                raise Stop("exit")
             status = handler(node)
         finally:
             self.depth -= 1
         return None if status is None else bool(status)
-
-    def _place(self, node: Node) -> str:
-        return f"{self.state.script}:{line_of(node)}"
 
     def _variable_assignment(self, node: Node) -> bool:
         self.assignments.assign(node)
@@ -193,23 +182,32 @@ class Interpreter:
         body = node.child_by_field_name("body")
         condition = node.children_by_field_name("condition")
         until = text_of(node.children[0]) == "until"
+        rounds = 0
         while True:
             status = self.block(condition)
+            if status is None and _FILE_TEST.match(text_of(condition[0])) and not starts_training(body):
+                self._assumed_false(condition, [body], [])
+                return True
             if status is None:
                 self._unresolved(node, body, "the loop's condition is not known")
                 return None
+            before = dict(self.state.variables)
             if status == until or not self._round(body):
                 return True
+            rounds += 1
+            if (before == self.state.variables or rounds > _MOST_STARTS) and starts_training(body):
+                self.state.warn("the loop has no end that its text tells: it is read as far as here", self._place(node))
+                return None
 
     def _round(self, body: Node) -> bool:
         """Evaluate the body of a loop once; tell whether the loop goes on."""
         self.steps += 1
         if self.steps > _MOST_STEPS:
             self.state.fail(f"more than {_MOST_STEPS} steps: the loop does not end statically", self._place(body))
-            raise _Stop("exit")
+            raise Stop("exit")
         try:
             self.block(body.children)
-        except _Stop as stop:
+        except Stop as stop:
             if stop.kind in ("exit", "return"):
                 raise
             return stop.kind == "continue"
@@ -240,14 +238,15 @@ class Interpreter:
         return None if status is None else not status
 
     def _pipeline(self, node: Node) -> bool | None:
-        return self.block(node.children)
+        status, answer = self.block(node.children), answered(node, self)
+        return status if answer is None else answer
 
     def _subshell(self, node: Node) -> bool | None:
         state = self.state
         saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
         try:
             return self.block(node.children)
-        except _Stop as stop:
+        except Stop as stop:
             if stop.kind != "exit":
                 raise
             return None
@@ -261,7 +260,7 @@ class Interpreter:
         elif here is not None and body is not None and body.type == "command":
             words = self._words(body, {})
             if words and reads_script(words):
-                return self._text(shown(here[1]), node)
+                return self._text(retyped(here[1]), node)
         return True if body is None else self.statement(body)
 
     def _test_command(self, node: Node) -> bool | None:
@@ -306,7 +305,7 @@ class Interpreter:
             )
         if program in self.state.functions:
             return self._function(words)
-        builtin = getattr(self, f"_do_{_BUILTINS[program]}", None) if program in _BUILTINS else None
+        builtin = getattr(self, f"_do_{BUILTINS[program]}", None) if program in BUILTINS else None
         if builtin is not None:
             status = builtin(words, node)
             return None if status is None else bool(status)
@@ -324,13 +323,13 @@ class Interpreter:
 
     def _function(self, words: list[str]) -> bool | None:
         state, body = self.state, self.state.functions[shown(words[0])]
-        if self.depth > _DEEPEST * 4:
+        if self.depth > DEEPEST * 4:
             state.fail(f"function {words[0]} calls itself too deeply", f"{state.script}:{line_of(body)}")
-            raise _Stop("exit")
+            raise Stop("exit")
         saved, state.positional = state.positional, words[1:]
         try:
             return self.block(body.children)
-        except _Stop as stop:
+        except Stop as stop:
             if stop.kind != "return":
                 raise
             return None
@@ -340,7 +339,7 @@ class Interpreter:
     def _runs(self, path: str, arguments: list[str], own: Mapping[str, str], node: Node) -> bool:
         """Evaluate a script that is run as a program of its own; tell whether it could be read."""
         state, text = self.state, script_text(path, self.state, self.folder)
-        if text is None or self.depth > _DEEPEST or "msrun_launcher" in path:
+        if text is None or self.depth > DEEPEST or "msrun_launcher" in path:
             return False
         saved = (state.variables, state.exported, state.directory, state.positional, state.script, state.functions)
         given = {name: value for name, value in state.variables.items() if name in state.fixed}
@@ -352,7 +351,7 @@ class Interpreter:
             self.block(parse(text.encode("utf-8"), state.script).children)
         except ImportRefused as error:
             state.problems += error.notes
-        except _Stop:
+        except Stop:
             pass
         finally:
             state.variables, state.exported, state.directory, state.positional, state.script, state.functions = saved
@@ -372,96 +371,6 @@ class Interpreter:
 
     def _capture(self, node: Node) -> str | None:
         return captured(node, self)
-
-    def _do_nothing(self, words: list[str], node: Node) -> bool:
-        return True
-
-    def _do_false(self, words: list[str], node: Node) -> bool:
-        return False
-
-    def _do_stop(self, words: list[str], node: Node) -> bool:
-        if words[0] == "exit":
-            self.state.stopped = self._place(node)
-        raise _Stop(words[0])
-
-    def _do_eval(self, words: list[str], node: Node) -> bool | None:
-        text = " ".join(words[1:]).strip()
-        first = shown(text.split(maxsplit=1)[0]) if text else ""
-        if has_output(text) and first.startswith(("$(", "`")):
-            if _ENVIRONMENT_HOOK.match(first):
-                return True
-            self.state.fail(f"eval of {first[:60]!r} cannot be resolved without running it", self._place(node))
-            return None
-        return self._text(shown(text), node)
-
-    def _do_set(self, words: list[str], node: Node) -> bool:
-        if "--" in words:
-            self.state.positional = words[words.index("--") + 1 :]
-        return True
-
-    def _do_shift(self, words: list[str], node: Node) -> bool:
-        count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
-        self.state.positional = self.state.positional[count:]
-        return True
-
-    def _do_let(self, words: list[str], node: Node) -> bool | None:
-        try:
-            return [evaluate(word, self.expander.look_up, self.state.set) for word in words[1:]][-1] != 0
-        except (NotArithmetic, IndexError):
-            return None
-
-    def _do_test(self, words: list[str], node: Node) -> bool | None:
-        return self.conditions.words(words[1:])
-
-    def _do_cd(self, words: list[str], node: Node) -> bool:
-        if len(words) > 1:
-            target = Path(shown(words[1]))
-            self.state.directory = str(target if target.is_absolute() else Path(self.state.directory) / target)
-        return True
-
-    def _do_source(self, words: list[str], node: Node) -> bool | None:
-        if len(words) < 2:
-            return None
-        name = shown(words[1])
-        self.state.sources.setdefault(name, "")
-        text = script_text(words[1], self.state, self.folder)
-        if text is None:
-            self.state.warn(f"{name} cannot be read: what it sets is not known", self._place(node))
-            return None
-        outer, self.state.script = self.state.script, name
-        positional = self.state.positional
-        if len(words) > 2:
-            self.state.positional = words[2:]
-        try:
-            if self.depth > _DEEPEST:
-                self.state.fail(f"{name} is sourced too deeply: files source each other", self._place(node))
-                return None
-            self.state.sources[name] = text
-            return self.block(parse(text.encode("utf-8"), name).children)
-        except ImportRefused as error:
-            self.state.problems += error.notes
-            return None
-        except _Stop as stop:
-            if stop.kind != "return":
-                raise
-            return None
-        finally:
-            self.state.script, self.state.positional = outer, positional
-
-
-_BUILTINS = {
-    **dict.fromkeys(("echo", "printf", ":", "true", "trap", "ulimit", "umask", "shopt", "sleep", "wait"), "nothing"),
-    **dict.fromkeys(("rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
-    **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
-    **dict.fromkeys(("source", "."), "source"),
-    "false": "false",
-    "eval": "eval",
-    "set": "set",
-    "shift": "shift",
-    "let": "let",
-    "test": "test",
-    "cd": "cd",
-}
 
 
 def _branches(node: Node) -> list[tuple[list[Node] | None, list[Node]]]:

@@ -8,11 +8,14 @@ from launcher.importing.notes import refuse
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.grammar import Node, line_of, text_of
-from launcher.importing.shell.placeholders import INHERITED, is_open, placeholder
+from launcher.importing.shell.parts import Parts, between
+from launcher.importing.shell.placeholders import INHERITED, emptied, has_output, is_open, names, placeholder
 from launcher.importing.shell.state import State, Variable
 
 _LONGEST_PATTERN_TEXT = 4000
 _MOST_TEXT = 64 * 2**20
+# Of the variables that shells inherit, those that never lack.
+_ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
 
 
@@ -118,7 +121,7 @@ class Expander:
             if child.type not in ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"):
                 continue
             if child.start_byte > at:
-                yield Piece(patterns.unescaped_in_quotes(_between(source, offset, at, child.start_byte)))
+                yield Piece(patterns.unescaped_in_quotes(between(source, offset, at, child.start_byte)))
             # tree-sitter counts white space, and lines that a backslash continues, before `$` to the expansion
             leading = _before_dollar(text_of(child))
             if leading:
@@ -126,7 +129,7 @@ class Expander:
             yield from self._pieces(child, quoted=True)
             at = child.end_byte
         if end > at:
-            yield Piece(patterns.unescaped_in_quotes(_between(source, offset, at, end)))
+            yield Piece(patterns.unescaped_in_quotes(between(source, offset, at, end)))
 
     def heredoc(self, body: Node) -> str:
         """Return the text of a here-document whose delimiter is not quoted."""
@@ -195,7 +198,7 @@ class Expander:
                 yield Piece(self._pay(item), splits=not quoted, breaks=number > 0)
 
     def _expansion(self, node: Node, quoted: bool) -> Iterator[Piece]:
-        parts = _Parts.of(node)
+        parts = Parts.of(node)
         typed = _typed(node)
         value = self._subscripted(parts)
         if parts.prefix == "#":
@@ -209,7 +212,7 @@ class Expander:
             return
         yield from self._operated(value, parts, quoted, typed)
 
-    def _subscripted(self, parts: "_Parts") -> Variable | None:
+    def _subscripted(self, parts: Parts) -> Variable | None:
         value = self.value(parts.name)
         if parts.index in (None, "@", "*") or value is None:
             if parts.index in ("@", "*") and isinstance(value, str):
@@ -224,7 +227,7 @@ class Expander:
         except (NotArithmetic, IndexError):
             return None
 
-    def _length(self, value: Variable | None, parts: "_Parts", typed: str) -> str:
+    def _length(self, value: Variable | None, parts: Parts, typed: str) -> str:
         if value is None:
             return placeholder(typed)
         if parts.index in ("@", "*") or (isinstance(value, (list, dict)) and parts.name in ("@", "*")):
@@ -232,7 +235,7 @@ class Expander:
         text = _as_text(value)
         return placeholder(typed) if is_open(text) else str(len(text))
 
-    def _indirect(self, value: Variable | None, parts: "_Parts", quoted: bool, typed: str) -> Iterator[Piece]:
+    def _indirect(self, value: Variable | None, parts: Parts, quoted: bool, typed: str) -> Iterator[Piece]:
         if parts.index in ("@", "*") and value is not None:
             keys = list(value) if isinstance(value, dict) else [str(index) for index in range(len(value))]
             yield from self._spread(keys, quoted, parts.index, typed, parts.name)
@@ -244,7 +247,7 @@ class Expander:
             return
         yield from self._spread(found, quoted, parts.index, typed, parts.name)
 
-    def _operated(self, value: Variable | None, parts: "_Parts", quoted: bool, typed: str) -> Iterator[Piece]:
+    def _operated(self, value: Variable | None, parts: Parts, quoted: bool, typed: str) -> Iterator[Piece]:
         operator = parts.operator
         assert operator is not None
         if operator in _DEFAULTS:
@@ -262,14 +265,16 @@ class Expander:
             yield from self._spread(items, quoted, parts.index or "@", typed, parts.name)
 
     def _default(
-        self, value: Variable | None, operator: str, parts: "_Parts", quoted: bool, typed: str
+        self, value: Variable | None, operator: str, parts: Parts, quoted: bool, typed: str
     ) -> Iterator[Piece]:
-        is_set = value is not None and not (operator.startswith(":") and value in ("", []))
+        if value is None and parts.name in _ALWAYS_SET:
+            value = placeholder(f"${{{parts.name}}}")
+        is_set = value is not None and not (operator.startswith(":") and _is_empty(value))
         kind = operator[-1]
         if kind == "+":
             if is_set:
                 yield from self._rest(parts, quoted)
-        elif is_set:
+        elif is_set or (kind == "?" and value):
             yield from self._spread(value, quoted, parts.index, typed, parts.name)
         elif kind == "?":
             yield Piece(placeholder(f"${parts.name}"))
@@ -279,8 +284,13 @@ class Expander:
                 self.state.set(parts.name, "".join(piece.text for piece in pieces))
             yield from pieces
 
-    def _rest(self, parts: "_Parts", quoted: bool) -> Iterator[Piece]:
-        for part in parts.arguments[0] if parts.arguments else ():
+    def _rest(self, parts: Parts, quoted: bool) -> Iterator[Piece]:
+        arguments = parts.arguments[0] if parts.arguments else []
+        number = self._number_in(arguments)
+        if number is not None:
+            yield Piece(number)
+            return
+        for part in arguments:
             if isinstance(part, str):
                 text = patterns.unescaped_in_quotes(part) if quoted else patterns.unescaped(part)
                 yield Piece(text, splits=not quoted)
@@ -289,12 +299,26 @@ class Expander:
             else:
                 yield from self._pieces(part, quoted=quoted)
 
-    def _argument(self, parts: "_Parts", index: int) -> str:
+    def _number_in(self, arguments: "list[str | Node]") -> str | None:
+        """Return the number that a default such as `$[ A / 4 ]` is (see `grammar`); None where it is something else."""
+        if not "".join(each if isinstance(each, str) else text_of(each) for each in arguments).startswith("$[ "):
+            return None
+        text = "".join(each if isinstance(each, str) else self.text(each) for each in arguments).strip()[2:-1].strip()
+        try:
+            return str(evaluate(text, self.look_up, self.state.set))
+        except NotArithmetic:
+            return placeholder(f"$(({text}))")
+
+    def _argument(self, parts: Parts, index: int) -> str:
         if index >= len(parts.arguments):
             return ""
-        return "".join(part if isinstance(part, str) else self.text(part) for part in parts.arguments[index])
+        return "".join(part if isinstance(part, str) else self._pattern(part) for part in parts.arguments[index])
 
-    def _changed(self, text: str, operator: str, parts: "_Parts", typed: str) -> str:
+    def _pattern(self, node: Node) -> str:
+        # Backslashes of a pattern say which of its signs are text.
+        return text_of(node) if node.type == "regex" else self.text(node)
+
+    def _changed(self, text: str, operator: str, parts: Parts, typed: str) -> str:
         first = self._argument(parts, 0)
         if is_open(text) or is_open(first) or len(text) > _LONGEST_PATTERN_TEXT:
             return placeholder(typed)
@@ -309,7 +333,7 @@ class Expander:
             return placeholder(typed) if bounds is None else patterns.substring(text, *bounds)
         return text
 
-    def _bounds(self, parts: "_Parts") -> tuple[int, int | None] | None:
+    def _bounds(self, parts: Parts) -> tuple[int, int | None] | None:
         try:
             offset = evaluate(self._argument(parts, 0), self.look_up)
             length = evaluate(self._argument(parts, 1), self.look_up) if len(parts.arguments) > 1 else None
@@ -317,7 +341,7 @@ class Expander:
             return None
         return offset, length
 
-    def _slice(self, items: list[str], parts: "_Parts") -> list[str]:
+    def _slice(self, items: list[str], parts: Parts) -> list[str]:
         bounds = self._bounds(parts)
         if bounds is None:
             return items
@@ -344,7 +368,7 @@ class Expander:
             NotArithmetic: it cannot be computed.
         """
         typed = _typed(node)
-        inner = typed[typed.index("((") + 2 : -2] if "((" in typed else typed.removeprefix("$[").removesuffix("]")
+        inner = typed[typed.index("((") + 2 : -2]
         text = self._substituted(node, inner)
         if is_open(text):
             raise NotArithmetic("a part of it is not known")
@@ -376,17 +400,21 @@ class Expander:
 def _typed(node: Node) -> str:
     """Return an expansion as it is typed, from its `$` on."""
     text = text_of(node)
-    return text[_before_dollar(text) :].strip()
+    text = text[_before_dollar(text) :].strip()
+    return f"$(({text[2:-1].strip()}))" if text.startswith("$[") else text
+
+
+def _is_empty(value: Variable) -> bool:
+    """Tell whether a value is empty, or made of nothing but variables that nothing sets: `A=$2` and then `${A:-1}`."""
+    if not isinstance(value, str):
+        return not value
+    return not value or (emptied(value) == "" and not has_output(value) and not INHERITED.intersection(names(value)))
 
 
 def _before_dollar(text: str) -> int:
     """Return the length of the white space and continued lines before an expansion."""
     match = re.match(r"(?:\\\n|\s)*", text)
     return 0 if match is None else match.end()
-
-
-def _between(source: bytes, offset: int, start: int, end: int) -> str:
-    return source[start - offset : end - offset].decode("utf-8", "replace")
 
 
 def _as_text(value: Variable) -> str:
@@ -416,72 +444,3 @@ def _brace(text: str) -> Iterator[Piece]:
     step = 1 if stop >= start else -1
     for number in range(start, stop + step, step)[:1000]:
         yield Piece(str(number), breaks=number != start)
-
-
-def _with_gaps(node: Node) -> "list[str | Node]":
-    """Return a node, or the parts of a concatenation with the white space between them, which the grammar drops."""
-    if node.type != "concatenation":
-        return [node]
-    parts: list[str | Node] = []
-    at = node.start_byte
-    for child in node.children:
-        if child.start_byte > at:
-            parts.append(_between(node.text, node.start_byte, at, child.start_byte))
-        parts.append(child)
-        at = child.end_byte
-    return parts
-
-
-@dataclass(slots=True)
-class _Parts:
-    """`${prefix name [index] operator arguments…}` taken apart."""
-
-    name: str
-    prefix: str = ""
-    index: str | None = None
-    index_node: Node = None
-    operator: str | None = None
-    arguments: "list[list[str | Node]]" = None  # type: ignore[assignment]
-
-    @classmethod
-    def of(cls, node: Node) -> "_Parts":
-        parts = cls(name="", arguments=[])
-        source, offset = node.text, node.start_byte
-        at = node.start_byte + node.text.index(b"{") + 1
-        for child in node.children:
-            if child.type in ("${", "}") and not parts.name:
-                continue
-            if not parts.name:
-                parts._head(child)
-                at = child.end_byte
-                continue
-            is_end = child.type == "}" and child.end_byte == node.end_byte
-            wants_more = not parts.arguments or parts.operator in ("/", "//", "/#", "/%", ":")
-            if parts.operator is None and not is_end:
-                parts.operator, at = text_of(child).strip(), child.end_byte
-                parts.arguments.append([])
-                continue
-            if child.end_byte <= at:
-                continue
-            if child.start_byte > at and parts.arguments:
-                parts.arguments[-1].append(_between(source, offset, at, child.start_byte))
-            if is_end:
-                break
-            if wants_more and child.type in ("/", ":") and len(parts.arguments) < 2:
-                parts.arguments.append([])
-            elif child.type in ("/", "//", "#", "%") and parts.operator == "/" and not parts.arguments[-1]:
-                parts.operator += child.type
-            else:
-                parts.arguments[-1] += _with_gaps(child)
-            at = child.end_byte
-        return parts
-
-    def _head(self, child: Node) -> None:
-        if child.type in ("variable_name", "special_variable_name", "word", "number"):
-            self.name = text_of(child)
-        elif child.type == "subscript":
-            self.name = text_of(child.children[0])
-            self.index_node = child.child_by_field_name("index")
-            self.index = text_of(self.index_node) if self.index_node is not None else ""
-        elif child.type in ("#", "!"):
-            self.prefix = child.type

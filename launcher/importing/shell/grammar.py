@@ -36,7 +36,13 @@ _BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>|(?<==)<([A-Za-z][\w ./,-]*[\w.-])>|(
 _LEFT, _RIGHT, _SPACE = "\x02", "\x03", "\x04"
 _SHOWN = str.maketrans({_LEFT: "<", _RIGHT: ">", _SPACE: KEPT_BLANK})
 # `${TEXT:$LENGTH+1}`: the grammar wants the offset without its dollar sign.
-_OFFSET = re.compile(rb"(\$\{\w+:)\$(\w+[+-]\d+\})")
+_OFFSET = re.compile(rb"(\$\{\w+:(?![-=+?])[^}\s]*?)\$(\w+[^}\s]*\})")
+# `${N:=$((A / B))}`: the grammar takes arithmetic in a default for a command, and knows the older `$[A / B]`.
+_DEFAULT_NUMBER = re.compile(rb"\$\{\w+:?[-=+]\"?\$\(\(")
+# `root@host:/workspace# torchrun …`, `(env) user@host:~$ …` and `$ …`, copied from a terminal or a page.
+_PROMPT = re.compile(rb"^[ \t]*(?:\([\w.-]+\) ?)?(?:[\w.-]+@[\w.-]+:[^\s#$]*[#$]|\$) (?=[\w./])", re.MULTILINE)
+_VARIABLE = re.compile(rb"\$([A-Za-z_]\w*|[0-9@*#?!])")
+_MOST_ROUNDS = 10
 
 
 @cache
@@ -55,10 +61,10 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     Raises:
         ImportRefused: the script is not bash, with the line of the first error.
     """
-    root = _parser().parse(source).root_node
+    source = _PROMPT.sub(lambda found: b" " * len(found.group()), source)
+    source, root = _in_braces(_with_plain_numbers(source))
     if root.has_error:
-        source = _repaired(source, root)
-        root = _parser().parse(source).root_node
+        source, root = _in_braces(_repaired(source, root))
     if root.has_error:
         raise _syntax_error(source, root, file, first_line)
     return root
@@ -89,7 +95,9 @@ def _repaired(source: bytes, root: Node) -> bytes:
 
     Blanks such as `<path>` become words. The text keeps its length and its lines, so that places stay right.
     """
-    source = _OFFSET.sub(b"\\1\\2", _BLANK.sub(_as_word, source))
+    source = _BLANK.sub(_as_word, source)
+    for _ in range(2):  # an offset and a length
+        source = _OFFSET.sub(b"\\1\\2", source)
     root = _parser().parse(source).root_node
     for _ in range(_MOST_REPAIRS):
         changed = _without_loose_continuation(source, root)
@@ -100,6 +108,42 @@ def _repaired(source: bytes, root: Node) -> bytes:
         if not root.has_error:
             return source
     return source
+
+
+def _with_plain_numbers(source: bytes) -> bytes:
+    """Write `$((…))` in defaults of variables as `$[ … ]`, of the same length."""
+    changed = bytearray(source)
+    for found in _DEFAULT_NUMBER.finditer(source):
+        start, depth = found.end(), 2
+        for at in range(start, min(len(source), start + 1000)):
+            depth += {40: 1, 41: -1}.get(source[at], 0)
+            if depth == 0:
+                if source[at - 1 : at] == b")":
+                    changed[start - 3 : start], changed[at - 1 : at + 1] = b"$[ ", b" ]"
+                break
+    return bytes(changed)
+
+
+def _in_braces(source: bytes) -> tuple[bytes, Node]:
+    """Return script and tree without a misreading: in `${A}/$B/c` the grammar ends the word after the second dollar.
+
+    Such variables are written `${B}`. Nothing else tells them: the tree has no error.
+    """
+    root = _parser().parse(source).root_node
+    for _ in range(_MOST_ROUNDS):
+        lost = [found for found in _VARIABLE.finditer(source) if _is_lost(root, found.start())]
+        if not lost:
+            break
+        for found in reversed(lost):
+            source = source[: found.start()] + b"${" + found.group(1) + b"}" + source[found.end() :]
+        root = _parser().parse(source).root_node
+    return source, root
+
+
+def _is_lost(root: Node, at: int) -> bool:
+    """Tell whether a dollar sign with a name after it became a character of its own."""
+    leaf = root.descendant_for_byte_range(at, at + 1)
+    return leaf is not None and leaf.type == "$" and leaf.parent is not None and leaf.parent.type == "concatenation"
 
 
 def _as_word(blank: "re.Match[bytes]") -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from launcher.importing.shell.effects import starts_training
 from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
 
 
@@ -19,6 +20,9 @@ class Guards:
         wanted = [*self._wanted("\n".join(text_of(node) for node in condition))]
         if not wanted or not self._exits(body) or any(starts_training(node) for node in body):
             return False
+        for name in (each.strip("$") for each in wanted):
+            if name.isidentifier() and self.state.variables.get(name) == "":
+                self.state.set(name, placeholder(f"${name}"))
         typed = text_of(condition[0]).split("\n")[0][:80]
         self.state.warn(
             f"`{typed}` would end the script: {' and '.join(wanted)} must be set; it is read on as if it were",
@@ -32,7 +36,9 @@ class Guards:
         given = self.state.positional or any(name.isdigit() for name in self.state.variables)
         if re.search(r"\$#|\$\{#\}", text) and not given:
             yield "$1"
-        for name in self.state.assumed:
+        # `A=${1:-}` is empty because nobody gave the argument.
+        empty = [name for name in re.findall(r"-z\s+\"?\$\{?(\w+)", text) if self.state.variables.get(name) == ""]
+        for name in dict.fromkeys([*self.state.assumed, *empty]):
             if re.search(rf"\$\{{?{re.escape(name)}\b|-v\s+{re.escape(name)}\b", text):
                 yield f"${name}"
 

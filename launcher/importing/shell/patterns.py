@@ -11,7 +11,12 @@ def matches(text: str, pattern: str) -> bool:
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     # fnmatch takes `[!x]` as bash does; extended globs are not known to it and stay literal.
-    return re.compile(fnmatch.translate(pattern.replace("\\", "")) if "\\" in pattern else fnmatch.translate(pattern))
+    return re.compile(fnmatch.translate(_literal(pattern)))
+
+
+def _literal(pattern: str) -> str:
+    """Return a pattern whose escaped signs are sets of one: fnmatch knows no backslash."""
+    return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern, flags=re.DOTALL)
 
 
 def trimmed(text: str, operator: str, pattern: str) -> str:
@@ -27,7 +32,7 @@ def trimmed(text: str, operator: str, pattern: str) -> str:
 
 def replaced(text: str, operator: str, pattern: str, new: str) -> str:
     """Return the text with the first (`/`), every (`//`), a leading (`/#`) or trailing (`/%`) match replaced."""
-    body = fnmatch.translate(pattern)[4:-3] if pattern else ""  # without (?s: and )\Z
+    body = fnmatch.translate(_literal(pattern))[4:-3] if pattern else ""  # without (?s: and )\Z
     if not body:
         return text
     if operator == "/#":

@@ -28,6 +28,18 @@ def shown(text: str) -> str:
     return _MARKED.sub(r"\1", text).translate(_FROM_KEPT)
 
 
+def retyped(text: str) -> str:
+    """Return the text to be read as a script again: `$A` before a letter gets braces, or its name would be longer."""
+    return _MARKED.sub(_with_braces, text).translate(_FROM_KEPT)
+
+
+def _with_braces(found: "re.Match[str]") -> str:
+    typed = found.group(1)
+    follows = found.string[found.end() : found.end() + 1]
+    simple = re.fullmatch(r"\$(\w+)", typed) if follows.isalnum() or follows in ("_", "[") else None
+    return f"${{{simple.group(1)}}}" if simple and follows else typed
+
+
 def emptied(text: str) -> str:
     """Return the text as bash would have it: what is not set is empty."""
     return _MARKED.sub("", text)

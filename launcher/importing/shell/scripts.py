@@ -7,18 +7,19 @@ from pathlib import Path
 
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, text_of
-from launcher.importing.shell.placeholders import is_open, shown
+from launcher.importing.shell.placeholders import is_open, retyped, shown
 from launcher.importing.shell.state import State
 
 _SHELLS = ("bash", "sh", "zsh")
 _SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash")
 # Programs whose last word is a command line for another machine.
-_REMOTE = ("ssh", "pdsh", "clush")
+_REMOTE = ("ssh", "pssh", "parallel-ssh", "pdsh", "clush")
 _TERMINALS = ("tmux", "screen")
 # Programs that start the script among their words.
 _STARTERS = ("sbatch", "srun", "nohup", "setsid", "sudo", "time", "exec")
 _GIVEN = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _LARGEST = 2_000_000
+_MOST_ABOVE = 4
 
 
 def inner_script(words: Sequence[str]) -> str | None:
@@ -27,14 +28,14 @@ def inner_script(words: Sequence[str]) -> str | None:
         at = index + 1
         while _is_shell(word) and at < len(words) - 1 and words[at].startswith("-"):
             if not words[at].startswith("--") and words[at].endswith("c"):
-                return shown(words[at + 1])
+                return retyped(words[at + 1])
             at += 1
     if words and words[0].rpartition("/")[2] == "sbatch":
         return _wrapped(words)
     head = words[0].rpartition("/")[2] if words else ""
     if len(words) > 2 and head in _REMOTE and " " in words[-1]:
-        return shown(words[-1])
-    return next((shown(word) for word in reversed(words) if " " in word), None) if head in _TERMINALS else None
+        return retyped(words[-1])
+    return next((retyped(word) for word in reversed(words) if " " in word), None) if head in _TERMINALS else None
 
 
 def given_variables(words: Sequence[str]) -> dict[str, str]:
@@ -57,7 +58,7 @@ def _wrapped(words: Sequence[str]) -> str | None:
     for index, word in enumerate(words):
         name, equals, text = word.partition("=")
         if name == "--wrap":
-            return shown(text if equals else words[index + 1] if index + 1 < len(words) else "")
+            return retyped(text if equals else words[index + 1] if index + 1 < len(words) else "")
     return None
 
 
@@ -114,8 +115,10 @@ def script_text(word: str, state: State, folder: Path | None) -> str | None:
     """
     written = state.heredocs.get(shown(word))
     if written is not None or folder is None or is_open(word):
-        return written
-    for place in (Path(state.directory), folder):
+        return None if written is None else retyped(written)
+    # `bash examples/x/run.sh` is meant from the root of the project, wherever the outer script lies.
+    above = [*folder.resolve().parents][:_MOST_ABOVE] if "/" in word and not word.startswith("..") else []
+    for place in (Path(state.directory), folder, *above):
         path = Path(word).expanduser() if Path(word).is_absolute() else place / word
         try:
             if path.is_file() and path.stat().st_size <= _LARGEST:

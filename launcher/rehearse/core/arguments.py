@@ -64,10 +64,6 @@ class Arguments:
         except KeyError:
             raise AttributeError(name) from None
 
-    def is_given(self, dest: str) -> bool:
-        """Tell whether the argument stood on the command line."""
-        return any(given.dest == dest for given in self.given)
-
     def flag(self, dest: str) -> str:
         """Name the flag of an argument as the user wrote it, or as the catalogue lists it first."""
         for given in self.given:

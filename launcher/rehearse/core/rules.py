@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launcher.rehearse.core.arguments import Arguments
+from launcher.rehearse.core.stages import layers_to_split
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "micro_batch_size", "lr", "max_position_embeddings")
 _INTERLEAVINGS = (
@@ -93,8 +94,6 @@ def _batch(arguments: Arguments, world_size: int) -> Iterator[str]:
 
 
 def _layers(arguments: Arguments, world_size: int) -> Iterator[str]:
-    from launcher.rehearse.core.settings import layers_to_split
-
     pp, layers = arguments.pipeline_model_parallel_size, layers_to_split(arguments)
     uneven = arguments.decoder_first_pipeline_num_layers or arguments.decoder_last_pipeline_num_layers
     given = [arguments.flag(way) for way in _INTERLEAVINGS if getattr(arguments, way) is not None]

@@ -9,66 +9,15 @@ from backends.megatron.launch import command
 from launcher.job import Job, Value, build
 from launcher.translate.catalogue import Argument
 from launcher.translate.engine import ReadBack, Translation, read_back, translate
+from tests.backends import models
 
 Tree = Mapping[str, Any]
 NEWEST, SEED = "4.6.0", "3.5-dev"
 WITH_LORA = ("4.6.0", "4.0.0", "3.12.6")
 
-QWEN3_8B: Tree = {
-    "hub_id": "Qwen/Qwen3-8B",
-    "model_type": "qwen3",
-    "num_hidden_layers": 36,
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
-    "max_position_embeddings": 40960,
-    "qk_layernorm": True,
-    "rope_theta": 1e6,
-}
-QWEN3_30B_A3B: Tree = {
-    **QWEN3_8B,
-    "hub_id": "Qwen/Qwen3-30B-A3B",
-    "model_type": "qwen3_moe",
-    "num_hidden_layers": 48,
-    "hidden_size": 2048,
-    "intermediate_size": 6144,
-    "num_key_value_heads": 4,
-    "num_experts": 128,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 768,
-}
-DEEPSEEK_V3: Tree = {
-    "hub_id": "deepseek-ai/DeepSeek-V3",
-    "model_type": "deepseek_v3",
-    "num_hidden_layers": 61,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "num_attention_heads": 128,
-    "num_key_value_heads": 128,
-    "vocab_size": 129280,
-    "qk_layernorm": True,
-    "max_position_embeddings": 163840,
-    "num_experts": 256,
-    "num_experts_per_tok": 8,
-    "moe_intermediate_size": 2048,
-    "shared_expert_intermediate_size": 2048,
-    "first_k_dense_replace": 3,
-    "scoring_func": "sigmoid",
-    "router_expert_bias": True,
-    "n_group": 8,
-    "topk_group": 4,
-    "routed_scaling_factor": 2.5,
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "num_nextn_predict_layers": 1,
-    "mtp_loss_scaling_factor": 0.3,
-}
+QWEN3_8B: Tree = {**models.QWEN3_8B, "hub_id": "Qwen/Qwen3-8B"}
+QWEN3_30B_A3B: Tree = {**models.QWEN3_30B_A3B, "hub_id": "Qwen/Qwen3-30B-A3B"}
+DEEPSEEK_V3: Tree = {**models.DEEPSEEK_V3, "hub_id": "deepseek-ai/DeepSeek-V3"}
 _STEPS: Tree = {
     "batch": {"micro_batch_size": 1, "global_batch_size": 16, "seq_length": 8192},
     "schedule": {"train_iters": 2000, "lr_warmup_iters": 100},
@@ -204,6 +153,7 @@ def effective(native: Mapping[str, Value], version: str, subcommand: str) -> dic
         values["truncation_strategy"] = "delete"  # template_args.py:167 @4.6.0
     if values.get("calculate_per_token_loss") is None:
         values["calculate_per_token_loss"] = subcommand != "rlhf"  # megatron_args.py:758 @4.6.0
+    values["use_flash_attn"] = None  # no model of Megatron-core reads it
     return {name: _plain(value) for name, value in values.items()}
 
 

@@ -158,7 +158,6 @@ _MOE_SEED = Example(
         },
         "evaluation": {"iters": 50, "interval": 200},
         "logging": {"interval": 5},
-        "backend": {"args": {"use_flash_attn": True}},
     },
     added={
         **_ALWAYS,

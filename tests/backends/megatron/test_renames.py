@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from launcher.importing.read_argv import read_argv
-from launcher.importing.versions import elsewhere
 from launcher.translate.backend import get_backend
 from launcher.translate.catalogue import Catalogue, load
+from launcher.translate.elsewhere import elsewhere
 
 ROOT = Path(__file__).resolve().parents[3]
 FACTS = Path(os.environ.get("LAUNCH_FACTS", ROOT.parent / "shared" / "facts"))

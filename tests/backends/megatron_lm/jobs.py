@@ -269,6 +269,44 @@ JOBS: Mapping[str, Job] = {
             "fault_tolerance": {"timeout_minutes": 30},
         },
     ),
+    "weights sharded by Megatron": job_of(
+        DENSE,
+        parallel(zero_stage=3, fsdp={"communication_unit_size": 1000, "init_model_with_meta_device": True}),
+        {"kernels": {"gradient_accumulation_fusion": False}},
+    ),
+    "weights sharded by torch": job_of(
+        DENSE,
+        parallel(zero_stage=3, fsdp={"implementation": "torch"}),
+        {"model": {"tie_word_embeddings": False}, "kernels": {"gradient_accumulation_fusion": False}},
+    ),
+    "captured kernels": job_of(
+        DENSE, {"kernels": {"cuda_graph": {"impl": "local", "warmup_steps": 2}, "te_rng_tracker": True}}
+    ),
+    "communication in detail": job_of(
+        DENSE,
+        parallel(tp=2, sequence_parallel=True, distributed_optimizer=True, communication={"backend": "gloo"}),
+        {
+            "overlap": {
+                "tp_comm": True,
+                "tp": {"bulk_dgrad": False, "split_ag": False, "bootstrap_backend": "gloo"},
+                "grad_reduce": True,
+                "pad_buckets": True,
+                "align_grad_reduce": False,
+                "align_param_gather": False,
+            }
+        },
+    ),
+    "checkpoints between checkpoints": job_of(
+        DENSE,
+        {
+            "checkpoint": {
+                "save": "ckpt",
+                "save_interval": 10,
+                "non_persistent": {"type": "global", "save_interval": 2, "global_dir": "/fast"},
+            },
+            "profiler": {"memory_history": True},
+        },
+    ),
     "mixed data, own validation": job_of(
         DENSE, {"data": {"paths": ["0.3", "a", "0.7", "b"], "validation_paths": ["v"]}, "evaluation": {"iters": 1}}
     ),

@@ -73,7 +73,9 @@ def main() -> None:
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"
     os.environ["NVTE_CPU_OFFLOAD_V1"] = "1"
     modules = prepare(sys.argv[1])
-    answers = [verdict(*modules, line["argv"], line["world_size"]) for line in map(json.loads, sys.stdin)]
+    answers = [
+        verdict(*modules, line["argv"], line["world_size"], line.get("env")) for line in map(json.loads, sys.stdin)
+    ]
     print(json.dumps(answers))
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import derive
+from launcher.job.finding import Finding
 from launcher.rules.engine import load, run
-from launcher.rules.finding import Finding
 from launcher.rules.native import facts_of
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.engine import read_back

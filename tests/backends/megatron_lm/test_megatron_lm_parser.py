@@ -12,6 +12,7 @@ import pytest
 
 from backends.megatron_lm import BACKEND
 from launcher.translate.engine import translate
+from launcher.translate.variables import environment
 from launcher.translate.versions import in_range
 from tests.backends.megatron_lm.jobs import JOBS, NEWER
 
@@ -40,7 +41,11 @@ def test_megatron_accepts_every_job() -> None:
     assert version is not None
     jobs = {**JOBS, **(NEWER if in_range(version, "0.16", None) else {})}
     lines = [
-        {"argv": BACKEND.argv(translate(job, BACKEND, version).native), "world_size": job.cluster.world_size}
+        {
+            "argv": BACKEND.argv(native := translate(job, BACKEND, version).native),
+            "world_size": job.cluster.world_size,
+            "env": environment(BACKEND.environment, job, native),
+        }
         for job in jobs.values()
     ]
     child = subprocess.run(

@@ -28,6 +28,7 @@ ARGUED = {
         ("MLM-RAMPUP-NUMBERS", "MLM-RAMPUP-RANKS", "MLM-RAMPUP-STEPS"),
         "the calculator of micro-batches refuses it after its checks: test_rampup_real.py",
     ),
+    "MLM-VARIANT-TE": "asserted where the layers are built, after its checks",
     "MLM-SAVE-INTERVAL-POSITIVE": "an interval of 0 passes the checks of 0.12 and never saves",
 }
 

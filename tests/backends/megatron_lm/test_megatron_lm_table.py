@@ -216,7 +216,12 @@ REFUSED: list[tuple[str, str, Tree, str]] = [
     (NEWEST, "empty layers", {"parallel": {"noop_layers": [3]}}, "parallel.noop_layers"),
     (NEWEST, "chats for pre-training", {"data": {"format": "messages"}}, "data.format"),
     (NEWEST, "ReLU", {"model": {"hidden_act": "relu"}}, "model.hidden_act"),
-    (NEWEST, "ZeRO 3", {"parallel": {"zero_stage": 3}}, "parallel.zero_stage"),
+    (
+        NEWEST,
+        "torch's FSDP with whole weights",
+        {"parallel": {"zero_stage": 2, "fsdp": {"implementation": "torch"}}},
+        "parallel.zero_stage",
+    ),
     (
         NEWEST,
         "sigmoid without sum",

@@ -5,7 +5,7 @@ import pytest
 from backends.mindformers import BACKEND
 from launcher.importing.assemble import assemble
 from launcher.importing.judge import judge_existing
-from launcher.rules.finding import Finding
+from launcher.job.finding import Finding
 from tests.backends.mindformers.jobs import NEWEST, examples
 
 # Examples that are wrong upstream, and the rule that tells it.

@@ -11,6 +11,7 @@ from backends.mindspeed import BACKEND
 from backends.mindspeed.rehearse import NATIVE_CPU
 from launcher.job import Job
 from launcher.translate.engine import translate
+from launcher.translate.variables import environment
 from tests.backends.megatron_lm.jobs import JOBS as SMALL
 from tests.backends.mindspeed.examples import JOBS as EXAMPLES
 from tests.rehearse.native.environments import python_with, torch_pin
@@ -29,6 +30,9 @@ KINDS = (
     "deepseek v3 tp sp pp ep",
     "recompute selective",
     "checkpoints, logs, evaluation",
+    "weights sharded by Megatron",
+    "weights sharded by torch",
+    "communication in detail",
 )
 
 
@@ -43,7 +47,10 @@ def test_mindspeed_accepts_every_kind_of_job(tmp_path: Path) -> None:
     jobs = {name: SMALL[name] for name in KINDS} | dict(EXAMPLES)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "model.safetensors").touch()
-    lines = [{"argv": _with_folders(job, tmp_path), "world_size": job.cluster.world_size} for job in jobs.values()]
+    lines = [
+        {"argv": _with_folders(job, tmp_path), "world_size": job.cluster.world_size, "env": _connections(job)}
+        for job in jobs.values()
+    ]
     child = subprocess.run(
         [str(python), str(Path(__file__).with_name("parser_child.py"))],
         input="\n".join(json.dumps(line) for line in lines),
@@ -56,6 +63,12 @@ def test_mindspeed_accepts_every_kind_of_job(tmp_path: Path) -> None:
     assert child.returncode == 0, child.stderr[-2000:]
     answers = json.loads(child.stdout.splitlines()[-1])
     assert {name: answer for name, answer in zip(jobs, answers, strict=True) if answer} == {}
+
+
+def _connections(job: Job) -> dict[str, str]:
+    """Return the variable that validators look at, as a plan of the job has it."""
+    name = "CUDA_DEVICE_MAX_CONNECTIONS"
+    return {name: environment(BACKEND.environment, job, translate(job, BACKEND, "26.1.0").native)[name]}
 
 
 def _with_folders(job: Job, folder: Path) -> list[str]:

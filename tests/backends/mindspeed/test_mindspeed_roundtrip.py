@@ -28,7 +28,7 @@ def test_jobs_survive(version: str, tree: Tree) -> None:
 
 
 # Read and dropped because they change nothing, or said by another argument of the same meaning.
-_NOTHING = {"deprecated_use_mcore_models", "distributed_backend", "use_rotary_position_embeddings"}
+_NOTHING = {"deprecated_use_mcore_models", "use_rotary_position_embeddings"}
 _SAME = {
     "first_k_dense_replace": "-1 or nothing: no dense layer",
     "moe_layer_freq": "-1 or 1: every layer",

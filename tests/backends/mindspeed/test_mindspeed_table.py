@@ -11,7 +11,13 @@ from tests.backends.megatron_lm.jobs import DENSE, EXPERTS, JOBS, LATENT, NEWER,
 NEWEST = "26.1.0"
 OLD = "2.1.0"
 # Jobs that no version, or not 2.1.0, can express; the tests of refusals name the fields.
-_NOWHERE = {"precision-aware optimizer on the host", "global balance", "sft"}
+_NOWHERE = {
+    "precision-aware optimizer on the host",
+    "global balance",
+    "sft",
+    "captured kernels",
+    "checkpoints between checkpoints",
+}
 _NOT_OLD = {
     "embedding and loss count",
     "cp allgather",
@@ -22,6 +28,9 @@ _NOT_OLD = {
     "checkpoints, logs, evaluation",
     "pipeline layout",
     "muon",
+    "weights sharded by Megatron",
+    "weights sharded by torch",
+    "communication in detail",
 }
 CASES = [
     (version, name, job)

@@ -11,7 +11,8 @@ from launcher.rehearse.core.errors import RehearsalError, UsageError
 from launcher.rehearse.core.fake_world import telling_micro_batches
 from launcher.rehearse.core.honoured import honoured, judge, unhonoured
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
-from launcher.rehearse.core.settings import layout_stages, padded_vocabulary, resolve
+from launcher.rehearse.core.settings import padded_vocabulary, resolve
+from launcher.rehearse.core.stages import layout_stages
 
 SMALL = words(
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "

@@ -1,20 +1,22 @@
 """An argument that another backend does not have: what it does, why, what comes nearest, and what is lost without."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from launcher.importing.roundtrip import canonical
 from launcher.job import Job, Value, build, fields, value_at
 from launcher.job.derive import with_values
+from launcher.translate.alike import canonical
 from launcher.translate.backend import Backend, get_backend
 from launcher.translate.catalogue import Argument
 from launcher.translate.engine import active_rows, nest, write_row
-from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING, Own, Owns
+from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING, USUAL, Own, Owns, plain
+from launcher.translate.unread import OF_FILES, model_folder
 
 DEFAULT = "it is its own default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
+MODEL_FILES = "model.path=DIR"
 # The launcher does these on every backend.
 _BY_LAUNCHER = ("cluster.", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes")
 
@@ -29,6 +31,8 @@ class Missing:
         effect: what leaving it out changes; one of `launcher.translate.own.EFFECTS`.
         why: why the target does not have it, or why that changes nothing.
         works: nearest substitutes on the target, the best first.
+        has: nearest substitutes that the job has already.
+        later: nearest substitutes that the target takes, but not beside the job's other values.
         without: what follows where there is none.
         fields: canonical fields, where the mapping refuses the value.
         told: a finding of the mapping says it, too.
@@ -40,6 +44,8 @@ class Missing:
     effect: str = NOTHING
     why: str
     works: tuple[str, ...] = ()
+    has: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
     without: str = ""
     fields: tuple[str, ...] = ()
     told: bool = False
@@ -50,9 +56,21 @@ class Missing:
         return self.effect in (MODEL, TRAINING)
 
     @property
+    def is_grave(self) -> bool:
+        """Whether the model or its loss is another one without it, and nothing takes its place."""
+        return self.effect == MODEL and not (self.works or self.has or self.later)
+
+    @property
     def instead(self) -> str:
         """The nearest substitute in words, or "none" and what follows."""
-        return " · ".join(self.works) if self.works else f"none: {self.without}"
+        if self.works:
+            return " · ".join(self.works)
+        if self.has:
+            return f"{' · '.join(self.has)}, which the job has"
+        if self.later:
+            return f"{' · '.join(self.later)}, where the job's other values allow it"
+        # That the model is another one is said once, by the effect.
+        return "none" if self.without == USUAL[MODEL] else f"none: {self.without}"
 
     def as_tree(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
@@ -64,6 +82,8 @@ class Missing:
             "changes_training": self.changes_training,
             "why": self.why,
             "works": list(self.works),
+            "has": list(self.has),
+            "later": list(self.later),
             "instead": self.instead,
             "fields": list(self.fields),
         }
@@ -102,7 +122,8 @@ class Way:
 @cache
 def owns_of(backend: str) -> Owns:
     """Return a backend's table of its own arguments."""
-    return Owns(get_backend(backend).entry.own())
+    entry = get_backend(backend).entry
+    return Owns(entry.own(), entry.phrases())
 
 
 def is_default(way: Way, flag: str, value: Value) -> bool:
@@ -156,16 +177,62 @@ def _harmless(said: Missing, why: str) -> Missing:
 
 def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
     works: list[str] = []
-    for template in row.instead:
-        override = template.replace("{value}", text_of(said.value))
+    has: list[str] = []
+    for template in _templates(way, row):
+        override = _filled(way, template).replace("{value}", text_of(said.value))
         path, _, value = override.partition("=")
-        # A word of the user's in capitals is a value; one of the table's stands for the user's.
-        blank = template.partition("=")[2].strip("[]").replace("/", "").isupper()
+        blank = _is_blank(template)
         if "{value}" in template and path in fields() and text_of(value_at(way.job, path)) == value:
             return _harmless(said, f"{override} says it already")
-        if expressible(way, override, blank=blank):
-            works.append(override)
-    return replace(said, effect=row.effect, works=tuple(works[:2]), without=row.consequence)
+        parts = override.split(" ")
+        if all(expressible(way, part, blank=blank) for part in parts):
+            held = [_held(way, part, blank=blank) for part in parts]
+            if template == MODEL_FILES and held[0] is not None and way.target.reads_hub:
+                return _harmless(said, f"{way.there} reads that from the model's own files ({way.job.model.path})")
+            known = " ".join(part for part in held if part is not None)
+            (has if None not in held else works).append(known if None not in held else override)
+    nearest = tuple(dict.fromkeys(works))[:2]
+    return replace(said, effect=row.effect, works=nearest, has=tuple(has[:2]), without=row.consequence)
+
+
+def _templates(way: Way, row: Own) -> tuple[str, ...]:
+    """Return a row's templates; what describes a model is said by its files where the target reads them."""
+    describes = any(each.startswith(OF_FILES) for each in row.instead)
+    add = describes and way.target.reads_hub and MODEL_FILES not in row.instead
+    return (MODEL_FILES, *row.instead) if add else row.instead
+
+
+def _filled(way: Way, template: str) -> str:
+    """Return a template with the directory of the model where the job names it: that of its tokenizer."""
+    folder = model_folder(way.job)
+    return f"model.path={folder}" if folder and template == MODEL_FILES else template
+
+
+def _is_blank(template: str) -> bool:
+    """Tell whether a template's word stands for one of the user's: it is in capitals; {value} may be so, too."""
+    return template.partition("=")[2].strip("[]").replace("/", "").isupper()
+
+
+def values_of(overrides: str) -> dict[str, Value] | None:
+    """Return the canonical values of overrides; None where one is a blank, or no field."""
+    found: dict[str, Value] = {}
+    for override in overrides.split(" "):
+        path, _, text = override.partition("=")
+        if path not in fields() or _is_blank(override):
+            return None
+        found[path] = _value(path, text)
+    return found
+
+
+def _held(way: Way, override: str, *, blank: bool) -> str | None:
+    """Return an override as the job has it already; of one whose value the user fills in, any value of the user's."""
+    path, _, value = override.partition("=")
+    if path not in fields():
+        return None
+    own = value_at(way.job, path)
+    if blank:
+        return None if own == fields()[path].default else f"{path}={text_of(own)}"
+    return f"{path}={value}" if own is not None and text_of(own) == value else None
 
 
 def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
@@ -173,25 +240,51 @@ def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
     if is_default(way, flag, value):
         return harmless(way, flag, value, DEFAULT)
     paths = _ties(way, flag)
-    near = tuple(name for name in way.target.catalogue(way.version).suggest(flag) if name != flag)
     trains = not paths or any(fields()[path].meta.trains for path in paths)
+    works = list(_near_values(way, paths[0], value) if paths else _namesakes(way, flag, value))
     return Missing(
         flag=flag,
         value=value,
         does=_doc(paths),
         effect=TRAINING if trains else SPEED,
         why=reason,
-        works=near or tuple(f"{path}=VALUE" for path in paths[:1] if expressible(way, f"{path}=VALUE", blank=True)),
+        works=tuple(works[:2]),
         without="training goes on without it" if trains else "steps may take longer",
         fields=paths,
     )
 
 
+def _near_values(way: Way, path: str, value: Value) -> Iterator[str]:
+    """Yield values of a field that the target takes: the argument's own, else those of a switch or a choice."""
+    info = fields()[path]
+    switch = ("true", "false") if "bool" in str(info.type) else ()
+    for text in dict.fromkeys((text_of(value), *info.meta.choices, *switch)):
+        own = value_at(way.job, path)
+        if (own is None or text_of(own) != text) and expressible(way, f"{path}={text}"):
+            yield f"{path}={text}"
+
+
+def _namesakes(way: Way, flag: str, value: Value) -> Iterator[str]:
+    """Yield what the target's arguments of the same last name say (`trainer.strategy.micro_batch_size`)."""
+    from launcher.translate.engine import fields_of_flags
+
+    if way.argument(flag) is not None or "." not in flag:
+        return
+    last = plain(flag.rpartition(".")[2])
+    ties = fields_of_flags(way.target.name, way.version)
+    for argument in way.target.catalogue(way.version).arguments:
+        if plain(argument.name.rpartition(".")[2]) == last:
+            override = f"{next(iter(ties.get(argument.name, ())), f'backend.args.{argument.name}')}={text_of(value)}"
+            if expressible(way, override):
+                yield override
+                return
+
+
 def _ties(way: Way, flag: str) -> tuple[str, ...]:
     """Return the canonical fields of an argument of the source."""
-    from launcher.importing.assemble import fields_by_flag
+    from launcher.translate.engine import fields_of_flags
 
-    ties, argument = fields_by_flag(way.source.name, way.own_version), way.argument(flag)
+    ties, argument = fields_of_flags(way.source.name, way.own_version), way.argument(flag)
     return tuple(ties.get(flag) or ties.get(argument.name if argument is not None else "", ()))
 
 
@@ -214,6 +307,8 @@ def expressible(way: Way, override: str, *, blank: bool = False) -> bool:
         return way.target.reads_hub
     if path.startswith(_BY_LAUNCHER):
         return True
+    if path.startswith(OF_FILES) and way.target.reads_hub and way.job.model.pretrained is not False:
+        return False  # it follows from the model's files
     table = way.target.table(way.version)
     if path in table.irrelevant:
         return False

@@ -1,0 +1,21 @@
+"""Names of backends in examples of help texts: those that are installed, so that no text names one that is not."""
+
+from collections.abc import Mapping
+
+
+def filled(text: str) -> str:
+    """Return an example with names for `{cuda}` and `{npu}` (backends for these), `{new}` and `{old}` (versions).
+
+    Backends are loaded: only for a text that is shown.
+    """
+    return text.format_map(_names()) if "{" in text else text
+
+
+def _names() -> Mapping[str, str]:
+    from launcher.translate.backend import backend_names, get_backend
+
+    known = [get_backend(name) for name in backend_names()]
+    cuda = next((backend for backend in known if "cuda" in backend.devices), known[0])
+    npu = next((backend for backend in known if "npu" in backend.devices and backend is not cuda), known[-1])
+    versions = [version for version in cuda.versions if version.replace(".", "").isdigit()] or cuda.versions
+    return {"cuda": cuda.name, "npu": npu.name, "new": versions[0], "old": versions[-1]}

@@ -1,0 +1,44 @@
+"""How remarks about a file that is read look on a terminal."""
+
+import sys
+from typing import TextIO
+
+from launcher.importing.notes import ImportRefused, Note
+
+MOST_NOTES = 20
+_LONGEST = 400  # characters of a remark
+
+
+def print_note(kind: str, note: Note, stream: TextIO | None = None) -> None:
+    """Print a remark with its place and what would work (default: to standard error)."""
+    print("\n".join(_note_lines(kind, note)), file=stream or sys.stderr)
+
+
+def _note_lines(kind: str, note: Note) -> list[str]:
+    place = f"  ({note.where})" if note.where else ""
+    lines = [printable(f"{kind}  {shortened(note.message, _LONGEST)}{place}")]
+    return [*lines, printable(f"  works: {' · '.join(note.works)}")] if note.works else lines
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, without the control characters that a file may smuggle into a terminal."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def shortened(text: str, longest: int) -> str:
+    """Return a text without its middle where it is longer; `…` says so."""
+    return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+
+
+def refusal_lines(error: ImportRefused, *, with_partial: bool) -> tuple[str, ...]:
+    """Return every reason of a refusal as text.
+
+    Args:
+        with_partial: the verb can take what can be read all the same.
+    """
+    lines = [line for note in error.notes[:MOST_NOTES] for line in _note_lines("error", note)]
+    if len(error.notes) > MOST_NOTES:
+        lines.append(f"error  and {len(error.notes) - MOST_NOTES} more; --json lists all")
+    if error.partial:
+        lines.append(f"nothing is imported{'; --partial imports the rest' if with_partial else ''}")
+    return tuple(lines)

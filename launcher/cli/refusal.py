@@ -1,0 +1,237 @@
+"""The one place where what a verb refuses becomes a screen or one JSON document, and an exit code."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from launcher.compose.errors import Mistake
+    from launcher.job import Job
+    from launcher.job.finding import Finding
+
+# Exit codes: the job is refused or failed; the command line is wrong (a word that no job, file or option could be).
+REFUSED, WRONG = 1, 2
+# So many overrides are written out; of more than that, the values alone.
+_FEW = 3
+# Verbs whose 1 says that something differs: whatever keeps them from an answer is 2, as of diff(1).
+_ONE_IS_AN_ANSWER = ("diff",)
+# Verbs that judge sizes and hardware themselves: impossible ones are a refused job, not a wrong command line.
+_JUDGES_SIZES = ("estimate",)
+
+
+class NotDone(Exception):
+    """What was asked for is refused or failed: exit code 1.
+
+    Attributes:
+        message: one sentence for the user, without the name of the verb; empty: the findings say it all.
+        works: what would work.
+        findings: what the rules say besides, or instead.
+        job: the job that they are about.
+    """
+
+    code = REFUSED
+    rule = "CMD-REFUSED"
+
+    def __init__(
+        self,
+        message: str = "",
+        *works: str,
+        findings: Sequence["Finding"] = (),
+        job: "Job | None" = None,
+        rule: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message, self.works, self.findings, self.job = message, works, tuple(findings), job
+        self.rule = rule or self.rule
+
+
+class WrongUse(NotDone):
+    """The command line is wrong, whatever the job: exit code 2."""
+
+    code = WRONG
+    rule = "CMD-USAGE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What a refusal says: its exit code, its findings, and how people read it.
+
+    Attributes:
+        lines: text for standard error; empty: the findings as they are always shown.
+        more: what the JSON document has besides `ok` and `findings`.
+    """
+
+    code: int
+    findings: tuple["Finding", ...]
+    lines: tuple[str, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """Return the JSON document of the refusal."""
+        return {"ok": False, **self.more, "findings": [finding.as_tree() for finding in self.findings]}
+
+    def show(self) -> None:
+        """Print the refusal for people, to standard error."""
+        from launcher.report.findings import print_findings
+
+        if self.lines:
+            print("\n".join(self.lines), file=sys.stderr)
+        else:
+            print_findings(self.findings)
+
+
+def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:
+    """Run a verb; whatever it refuses becomes one screen, or with --json one document, and the exit code."""
+    try:
+        return body()
+    except Exception as error:
+        refusal = refusal_of(error, verb)
+        if refusal is None:
+            raise
+        code = WRONG if verb in _ONE_IS_AN_ANSWER else refusal.code
+        own = list(words[: words.index("--")] if "--" in words else words)
+        if not wants_json(own):
+            sys.stdout.flush()
+            refusal.show()
+        else:
+            many = "-m" in own or "--multirun" in own
+            print(json.dumps([refusal.tree] if many else refusal.tree, indent=2, ensure_ascii=False))
+        return code
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Tell whether the words ask for JSON; they may be too wrong to be parsed."""
+    return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
+
+
+def refusal_of(error: BaseException, verb: str = "") -> Refusal | None:
+    """Return what an exception says to the user; None: it is no refusal but a fault of this program."""
+    for kind in type(error).__mro__:
+        told = _KINDS.get(f"{kind.__module__}.{kind.__qualname__}")
+        if told is not None:
+            return told(error, f"launch {verb}".strip())
+    return None
+
+
+def _verb(name: str) -> str:
+    return name.partition(" ")[2]
+
+
+def _own(error: NotDone, name: str) -> Refusal:
+    lines = [*_formatted(error.findings, error.job), *([f"{name}: {error.message}"] if error.message else [])]
+    if error.works:
+        lines.append(f"works: {' · '.join(error.works)}")
+    found = error.findings
+    if error.message and all(finding.severity != "error" for finding in found):
+        found = (_finding(error.rule, error.message, works=error.works), *found)
+    more = {"message": error.message} if error.message else {}
+    return Refusal(code=error.code, findings=found, lines=tuple(lines), more=more)
+
+
+def _formatted(findings: Sequence["Finding"], job: "Job | None") -> Iterator[str]:
+    from launcher.report.findings import format_finding
+
+    yield from (format_finding(finding, job, colour=sys.stderr.isatty()) for finding in findings)
+
+
+def _composing(error: Any, name: str) -> Refusal:
+    lines: list[str] = []
+    for mistake in error.mistakes:
+        where = f"  ({mistake.where})" if mistake.where and mistake.where not in mistake.what else ""
+        lines.append(f"error {mistake.rule}  {mistake.what}{where}")
+        if mistake.works:
+            told = mistake.fixes if len(mistake.fixes) <= _FEW else mistake.works
+            lines.append(f"  works: {' · '.join(told)}")
+    mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in error.mistakes]
+    findings = tuple(_of_mistake(mistake) for mistake in error.mistakes)
+    code = REFUSED if error.impossible and _verb(name) in _JUDGES_SIZES else WRONG
+    return Refusal(code=code, findings=findings, lines=tuple(lines), more={"mistakes": mistakes})
+
+
+def _of_mistake(mistake: "Mistake") -> "Finding":
+    where = f" ({mistake.where})" if mistake.where and mistake.where not in mistake.what else ""
+    fields = (mistake.field,) if mistake.field else ()
+    return _finding(mistake.rule, f"{mistake.what}{where}", works=mistake.fixes, fields=fields)
+
+
+def _importing(error: Any, name: str) -> Refusal:
+    from launcher.cli.notes import refusal_lines
+
+    mistakes = [{"what": note.message, "where": note.where, "works": list(note.works)} for note in error.notes]
+    findings = tuple(
+        _finding("IMPORT", f"{note.where}: {note.message}" if note.where else note.message, works=note.works)
+        for note in error.notes
+    )
+    lines = refusal_lines(error, with_partial=_verb(name) != "check")
+    return Refusal(code=REFUSED, findings=findings, lines=lines, more={"mistakes": mistakes})
+
+
+def _converting(code: int) -> Callable[[Any, str], Refusal]:
+    def told(error: Any, name: str) -> Refusal:
+        findings = tuple(_finding("CONVERT", problem) for problem in error.problems)
+        lines = tuple(f"error  {problem}" for problem in error.problems)
+        return Refusal(code=code, findings=findings, lines=lines, more={"problems": list(error.problems)})
+
+    return told
+
+
+def _about_run(error: Any, name: str) -> Refusal:
+    return _own(NotDone(str(error), rule="RUN-STATE"), name)
+
+
+def _start(error: Any, name: str) -> Refusal:
+    return _own(NotDone(str(error), rule="RUN-START"), name)
+
+
+def _no_backend(error: Any, name: str) -> Refusal:
+    from launcher.translate.backend import backend_names
+
+    return _own(WrongUse(f"no backend {str(error)!r}", *backend_names()), name)
+
+
+def _no_version(error: Any, name: str) -> Refusal:
+    return _own(WrongUse(str(error)), name)
+
+
+def _file(error: OSError, name: str) -> Refusal | None:
+    if error.filename is None:
+        return None
+    return _own(NotDone(f"{error.filename}: {error.strerror}", rule="CMD-FILE"), name)
+
+
+def _finding(rule: str, message: str, *, works: Sequence[str] = (), fields: Sequence[str] = ()) -> "Finding":
+    from launcher.job.finding import Finding, Fix
+
+    fixes = tuple(Fix(overrides=(each,)) for each in works)
+    return Finding(rule=rule, severity="error", message=message, fields=tuple(fields), fixes=fixes, source="launch")
+
+
+def _judged(code: int) -> Callable[[Any, str], Refusal]:
+    def told(error: Any, name: str) -> Refusal:
+        findings = (error.finding,) if hasattr(error, "finding") else tuple(error.findings)
+        return Refusal(code=code, findings=findings)
+
+    return told
+
+
+# By name, so that no verb pays for the rooms of the others; tests/cli/test_refusals.py holds the names.
+_KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
+    "launcher.cli.refusal.NotDone": _own,
+    "launcher.compose.errors.ComposeError": _composing,
+    "launcher.translate.backend.UnknownBackend": _no_backend,
+    "launcher.translate.backend.UnknownVersion": _no_version,
+    "launcher.pipeline.Refused": _judged(WRONG),
+    "launcher.rehearse.refusal.RehearsalRefused": _judged(REFUSED),
+    "launcher.importing.notes.ImportRefused": _importing,
+    "launcher.convert.errors.WrongWord": _converting(WRONG),
+    "launcher.convert.errors.ConvertError": _converting(REFUSED),
+    "launcher.observe.find.UnknownRun": _about_run,
+    "launcher.observe.logs.NoSuchRank": _about_run,
+    "launcher.observe.stop.CannotStop": _about_run,
+    "launcher.executors.failure.CannotStart": _start,
+    "builtins.OSError": _file,
+}

@@ -1,0 +1,100 @@
+"""What one conversion is asked for, and what is known of it before a byte is written."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launcher.convert.containers.dtypes import itemsize, nbytes
+from launcher.convert.containers.transfer import allocated
+from launcher.convert.formats.format import Draft, Format, Layout
+from launcher.convert.layouts.content import Content, Stored
+from launcher.convert.logical import Logical
+from launcher.convert.plan import Plan
+from launcher.job.model import Model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What is asked for.
+
+    Attributes:
+        source: folder of the checkpoint to convert.
+        source_format, target_format: formats.
+        out: folder to write; it appears when everything in it is complete.
+        model: architecture.
+        layout: layout to write for; `source_layout` is what the source was written for, where names do not tell.
+        donor: folder with config.json and tokenizer to write along.
+        dtype: number format to cast floating point tensors to; None: nothing is cast.
+        verify: compare every byte afterwards.
+        overwrite: replace what is at `out`.
+        durable: have the disk confirm everything before the name appears.
+        workers: threads; None: one for each processor, at most 8.
+        fp8: store linear layers in FP8 with blockwise scales.
+    """
+
+    source: Path
+    source_format: Format
+    out: Path
+    target_format: Format
+    model: Model
+    layout: Layout
+    source_layout: Layout
+    donor: Path | None = None
+    dtype: str | None = None
+    verify: bool = True
+    overwrite: bool = False
+    durable: bool = False
+    workers: int | None = None
+    fp8: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Number of threads to use."""
+        return self.workers or min(8, os.cpu_count() or 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A conversion that is planned: nothing has been written, and no tensor has been read."""
+
+    asked: Conversion
+    logical: Logical
+    stored: Stored
+    draft: Draft
+    plan: Plan
+    originals: Mapping[str, Content] = field(default_factory=dict)
+
+    def original(self, number: int) -> Content | None:
+        """Return the weight in FP8 that a tensor of the target was made of before it was trained, if it is known."""
+        boxes = self.draft.wanted[number].boxes
+        return self.originals.get(boxes[0].logical) if boxes else None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the source's tensors."""
+        return sum(nbytes(content.slot) for content in self.stored.contents)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the target's tensors, padding included."""
+        sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
+        return sum(math.prod(wanted.shape) * itemsize(dtype) for wanted, dtype in sizes)
+
+    @property
+    def bytes_needed(self) -> int:
+        """Room that the target takes: holes of the source stay holes where nothing is cast."""
+        if self.asked.dtype is not None:
+            return self.bytes_written
+        files = {content.slot.path for content in self.stored.contents}
+        holes = sum(file.stat().st_size for file in files) - allocated(files)
+        return self.bytes_written - max(0, holes)
+
+    @property
+    def bytes_padding(self) -> int:
+        """Bytes of the target that are padding."""
+        sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
+        return sum(wanted.fill * itemsize(dtype) for wanted, dtype in sizes if wanted.boxes)

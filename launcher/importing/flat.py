@@ -1,0 +1,91 @@
+"""Flat settings of a backend that reads a file as its command line, and the `args.json` that a run leaves behind."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from launcher.importing.config import words_of
+from launcher.importing.notes import Note, refuse
+from launcher.importing.stored import OF_DUMP, as_typed, fits
+from launcher.translate.backend import Backend
+from launcher.translate.catalogue import Argument, Catalogue
+
+_NOTHING: tuple[Any, ...] = (None, [], {}, "{}", "")
+# Read by the trainer of transformers, which the same project starts with files of the same form.
+_OF_TRANSFORMERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "learning_rate", "deepspeed")
+# Of the process that wrote the file.
+_OF_PROCESS = ("rank", "local_rank", "local_world_size", "global_world_size", "world_size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flat:
+    """The words of a command line that settings stand for; a dump is of one version, and knows the devices."""
+
+    words: tuple[str, ...]
+    version: str | None = None
+    world_size: int | None = None
+    notes: list[Note] = field(default_factory=list)
+
+
+def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat:
+    """Return settings as words; values that say nothing are left out, as are the defaults of a dump."""
+    catalogues = {version: backend.catalogue(version) for version in backend.versions}
+    _refuse_others(tree, catalogues.values(), backend, where)
+    known = {version: sum(name in catalogue for name in tree) for version, catalogue in catalogues.items()}
+    version = max(known, key=lambda each: known[each] / (len(tree) + len(catalogues[each]) - known[each]))
+    if known[version] > OF_DUMP * len(catalogues[version]):
+        return _of_dump(tree, catalogues[version], backend, where)
+    empty = [name for name, value in tree.items() if value is None]
+    said = {name: value for name, value in tree.items() if value is not None}
+    notes = [Note(message=f"no value is given: left out: {', '.join(empty)}", where=where)] if empty else []
+    return Flat(words=words_of(said), notes=notes)
+
+
+def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], backend: Backend, where: str) -> None:
+    """Refuse files of other programs of the same project, whose arguments have names of this one's, too."""
+    known = {name for catalogue in catalogues for name in catalogue.names()}
+    roles = [name for name, value in tree.items() if name not in known and isinstance(value, Mapping) and value]
+    if any(key in known for name in roles for key in tree[name]):
+        said = f"{', '.join(roles)} hold arguments of their own: a file of several programs, this reads one training"
+        raise refuse(said, where)
+    foreign = [name for name in _OF_TRANSFORMERS if name in tree and name not in known]
+    if foreign:
+        said = f"{', '.join(foreign)}: arguments of transformers' trainer, not of {backend.title}"
+        raise refuse(said, where, f"--backend {backend.name} --partial")
+
+
+def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, where: str) -> Flat:
+    words: list[str] = []
+    without: list[str] = []
+    for name, value in tree.items():
+        argument = catalogue.get(name) if name in catalogue else None
+        if any(value is nothing or value == nothing for nothing in _NOTHING):
+            continue
+        if argument is None or name in _OF_PROCESS:
+            without += [name] if name not in _OF_PROCESS else []
+            continue
+        if _is_default(argument, value):
+            continue
+        items = [as_typed(argument, item) for item in value] if isinstance(value, list) else [value]
+        said = words_of({name: items if isinstance(value, list) else _typed(argument, items[0])})
+        if fits(list(said), argument):
+            words += said
+        else:
+            without.append(name)
+    message = f"arguments as {backend.title} {catalogue.version} stored them: defaults are left out"
+    notes = [Note(message=message, where=where)]
+    if without:
+        message = f"{len(without)} values that it computed, or takes otherwise, are left out: {', '.join(without)}"
+        notes.append(Note(message=message, where=where))
+    sizes = (tree.get(name) for name in ("global_world_size", "world_size"))
+    world_size = next((size for size in sizes if isinstance(size, int) and size > 0), None)
+    return Flat(words=tuple(words), version=catalogue.version, world_size=world_size, notes=notes)
+
+
+def _typed(argument: Argument, value: Any) -> Any:
+    return value if isinstance(value, (bool, dict)) else as_typed(argument, value)
+
+
+def _is_default(argument: Argument, value: Any) -> bool:
+    default = argument.absent if argument.default is None else argument.default
+    return type(default) in (type(value), tuple) and (list(default) if isinstance(default, tuple) else default) == value

@@ -1,0 +1,180 @@
+"""Programs of a pipeline that only change text (`cut`, `sed s/a/b/`, `grep -o`, `wc -l` …), where they are simple."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from launcher.importing.shell import patterns
+
+# Text is that of a variable, patterns are those of a script: more is no setting of a training.
+_LONGEST_TEXT, _LONGEST_PATTERN = 20_000, 200
+_SUBSTITUTION = re.compile(r"s(?P<sign>[/|#,:@!])(.*?)(?<!\\)(?P=sign)(.*?)(?<!\\)(?P=sign)([g0-9p]*)", re.DOTALL)
+_IS_QUIET = re.compile(r"-[a-zA-Z]*q[a-zA-Z]*").fullmatch
+_AWK = re.compile(r"\{\s*print\s+(?P<field>\$\d+|\$?NF|\$\(NF-\d+\))\s*;?\s*\}")
+
+
+def searching(pattern: str, *, extended: bool) -> "re.Pattern[str] | None":
+    """Return a basic or extended regular expression of POSIX as one of Python; None where it is not simple."""
+    if len(pattern) > _LONGEST_PATTERN or re.search(r"\)[+*{]|\\[1-9]", pattern):
+        return None
+    if not extended:  # there, \+ \? \| \( \) \{ \} are the operators, and the plain signs are text
+        pattern = re.sub(
+            r"\\?[+?|(){}]",
+            lambda found: found.group()[-1:] if len(found.group()) > 1 else "\\" + found.group(),
+            pattern,
+        )
+    pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: _CLASSES.get(found.group(1), "(?!)"), pattern)
+    try:
+        return re.compile(pattern, re.MULTILINE)
+    except re.error:
+        return None
+
+
+_COUNTS: dict[str, Callable[[str], int]] = {
+    "-l": lambda text: text.count("\n"),
+    "-w": lambda text: len(text.split()),
+    "-c": lambda text: len(text.encode()),
+}
+_CHARACTERS = {"[:space:]": " \t\n\r\v\f", "[:blank:]": " \t", "[:digit:]": "0123456789"}
+_CLASSES = {"space": r"\s", "digit": r"\d", "alpha": "[A-Za-z]", "alnum": "[A-Za-z0-9]", "blank": "[ \t]"}
+
+
+def grep(arguments: Sequence[str], given: str | None) -> str | None:
+    """Return the lines that `grep` prints; None where it is not known, empty where nothing fits."""
+    letters, patterns_given, rest = "", [], list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        word = rest.pop(0)
+        if word.startswith("--") or set(word[1:]) - set("qiEFwxovePsh"):
+            return None
+        letters += word[1:]
+        if word.endswith("e") and rest:
+            patterns_given.append(rest.pop(0))
+    rest = rest[1:] if rest[:1] == ["--"] else rest
+    patterns_given = patterns_given or rest[:1]
+    if given is None or len(patterns_given) != 1 or len(given) > _LONGEST_TEXT or len(rest) > 1:
+        return None
+    pattern = re.escape(patterns_given[0]) if "F" in letters else patterns_given[0]
+    found = searching(pattern, extended="E" in letters or "P" in letters or "F" in letters)
+    if found is None:
+        return None
+    pattern = rf"\b(?:{found.pattern})\b" if "w" in letters else found.pattern
+    found = re.compile(rf"^(?:{pattern})$" if "x" in letters else pattern, re.IGNORECASE if "i" in letters else 0)
+    lines = [line for line in given.splitlines() if (found.search(line) is None) == ("v" in letters)]
+    if "o" in letters:
+        lines = [match.group() for line in lines for match in found.finditer(line) if match.group()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _sed(arguments: Sequence[str], given: str | None) -> str | None:
+    rest = [word for word in arguments if word not in ("-e", "-E", "-r")]
+    if given is None or len(rest) != 1 or len(given) > _LONGEST_TEXT:
+        return None
+    for part in re.split(r";\s*(?=s[/|#,:@!])", rest[0].strip().rstrip(";")):
+        match = _SUBSTITUTION.fullmatch(part)
+        found = None if match is None else searching(match.group(2), extended=bool({"-E", "-r"} & set(arguments)))
+        if match is None or found is None or "p" in match.group(4) or match.group(4).strip("g"):
+            return None
+        if re.search(r"\\[A-Za-mo-su-z]", match.group(3)):  # GNU's \U, \L … change case
+            return None
+        new = re.sub(r"\\(\D)|&", _in_replacement, match.group(3))
+        try:
+            lines = [found.sub(new, line, count=0 if "g" in match.group(4) else 1) for line in _lines(given)]
+        except (re.error, IndexError):
+            return None
+        given = "\n".join(lines) + "\n" * given.endswith("\n")
+    return given
+
+
+def _in_replacement(found: "re.Match[str]") -> str:
+    return {None: r"\g<0>", "n": "\n", "t": "\t"}.get(found.group(1), found.group(1))
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text; the end of the last one begins no other."""
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _cut(arguments: Sequence[str], given: str | None) -> str | None:
+    options = re.fullmatch(
+        r"(?=.*-f ?\d)(?:-d ?(?P<by>.) ?|-f ?(?P<first>\d+)(?P<to>-)?(?P<last>\d*) ?)+", " ".join(arguments)
+    )
+    if given is None or options is None:
+        return None
+    by, first = options.group("by") or "\t", int(options.group("first"))
+    last = int(options.group("last")) if options.group("last") else None if options.group("to") else first
+    lines = [line.split(by) for line in given.splitlines()]
+    return "".join(f"{by.join(line[max(first - 1, 0) : last]) if len(line) > 1 else line[0]}\n" for line in lines)
+
+
+def _tr(arguments: Sequence[str], given: str | None) -> str | None:
+    if given is None or len(arguments) != 2:
+        return None
+    first, second = (patterns.ansi(word) for word in arguments)
+    if first in ("-d", "-s"):
+        second = _CHARACTERS.get(second, second)
+        if "-" in second[1:-1] or "[:" in second:
+            return None
+    if first == "-d":
+        return "".join(char for char in given if char not in second)
+    if first == "-s":
+        return re.sub(f"([{re.escape(second)}])\\1+", r"\1", given)
+    ranges = {("A-Z", "a-z"): str.lower, ("a-z", "A-Z"): str.upper, ("[:upper:]", "[:lower:]"): str.lower}
+    change = {**ranges, ("[:lower:]", "[:upper:]"): str.upper}.get((first, second))
+    if change is not None:
+        return change(given)
+    if not second or any(char in first + second for char in "[]") or "-" in first[1:-1] + second[1:-1]:
+        return None
+    second = second.ljust(len(first), second[-1])
+    return given.translate(str.maketrans(first, second[: len(first)]))
+
+
+def _wc(arguments: Sequence[str], given: str | None) -> str | None:
+    count = _COUNTS.get(" ".join(arguments))
+    return None if given is None or count is None else f"{count(given)}\n"
+
+
+def _head(arguments: Sequence[str], given: str | None) -> str | None:
+    count = _line_count(arguments)
+    return None if given is None or count is None else "".join(given.splitlines(keepends=True)[:count])
+
+
+def _tail(arguments: Sequence[str], given: str | None) -> str | None:
+    count = _line_count(arguments)
+    return None if given is None or not count else "".join(given.splitlines(keepends=True)[-count:])
+
+
+def _line_count(arguments: Sequence[str]) -> int | None:
+    found = re.fullmatch(r"-(?:n ?)?(\d+)", " ".join(arguments))
+    return int(found.group(1)) if found else None if arguments else 10
+
+
+def _awk(arguments: Sequence[str], given: str | None) -> str | None:
+    """`awk -F, '{print $2}'` and `{print NF}`: fields of lines."""
+    options = re.fullmatch(r"(?:-F ?(?P<by>\S|\[ ]))? ?(?P<program>\{.*\})", " ".join(arguments).strip())
+    program = None if options is None else _AWK.fullmatch(options.group("program"))
+    if given is None or options is None or program is None:
+        return None
+    by, field = options.group("by"), program.group("field")
+    by = " " if by == "[ ]" else by
+    lines = [line.split(by) if by else line.split() for line in given.splitlines()]
+    if field == "NF":
+        return "".join(f"{len(line)}\n" for line in lines)
+    minus = re.search(r"-(\d+)", field)
+    at = -1 - int(minus.group(1)) if minus else -1 if field == "$NF" else int(field[1:]) - 1
+    if at == -1 and field == "$0":
+        return given
+    if minus and any(len(line) < -at for line in lines):
+        return None  # $(NF-1) of a single field is the whole line, and before that an error
+    return "".join(f"{line[at] if -len(line) <= at < len(line) else ''}\n" for line in lines)
+
+
+FILTERS: dict[str, Callable[[Sequence[str], str | None], str | None]] = {
+    "grep": lambda arguments, given: None if any(map(_IS_QUIET, arguments)) else grep(arguments, given),
+    "egrep": lambda arguments, given: grep(["-E", *arguments], given),
+    "sed": _sed,
+    "cut": _cut,
+    "tr": _tr,
+    "wc": _wc,
+    "head": _head,
+    "tail": _tail,
+    "awk": _awk,
+}

@@ -1,0 +1,92 @@
+"""`${NAME…}` taken apart: the grammar gives a flat row of nodes, with gaps where white space was."""
+
+import re
+from dataclasses import dataclass
+
+from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.placeholders import placeholder
+
+
+def between(source: bytes, offset: int, start: int, end: int) -> str:
+    """Return the text between two bytes of a source that begins at `offset`."""
+    return source[start - offset : end - offset].decode("utf-8", "replace")
+
+
+def _with_gaps(node: Node) -> "list[str | Node]":
+    """Return a node, or the parts of a concatenation with the white space between them, which the grammar drops."""
+    if node.type != "concatenation":
+        return [node]
+    parts: list[str | Node] = []
+    at = node.start_byte
+    for child in node.children:
+        if child.start_byte > at:
+            parts.append(between(node.text, node.start_byte, at, child.start_byte))
+        parts.append(child)
+        at = child.end_byte
+    return parts
+
+
+@dataclass(slots=True)
+class Parts:
+    """`${prefix name [index] operator arguments…}` taken apart."""
+
+    name: str
+    prefix: str = ""
+    index: str | None = None
+    index_node: Node = None
+    operator: str | None = None
+    arguments: "list[list[str | Node]]" = None  # type: ignore[assignment]
+
+    @classmethod
+    def of(cls, node: Node) -> "Parts":
+        """Return the parts of an `expansion` node."""
+        parts = cls(name="", arguments=[])
+        source, offset = node.text, node.start_byte
+        at = node.start_byte + node.text.index(b"{") + 1
+        for child in node.children:
+            if child.type in ("${", "}") and not parts.name:
+                continue
+            if not parts.name:
+                parts._head(child)
+                at = child.end_byte
+                continue
+            is_end = child.type == "}" and child.end_byte == node.end_byte
+            wants_more = not parts.arguments or parts.operator in ("/", "//", "/#", "/%", ":")
+            if parts.operator is None and not is_end:
+                parts.operator, at = text_of(child).strip(), child.end_byte
+                parts.arguments.append([])
+                continue
+            if child.end_byte <= at:
+                continue
+            if child.start_byte > at and parts.arguments:
+                parts.arguments[-1].append(between(source, offset, at, child.start_byte))
+            if is_end:
+                break
+            if wants_more and child.type == "/" and source[: child.start_byte - offset].endswith(b"\\"):
+                parts._escaped_slash(child, node)
+                break
+            if wants_more and child.type in ("/", ":") and len(parts.arguments) < 2:
+                parts.arguments.append([])
+            elif child.type in ("/", "//", "#", "%") and parts.operator == "/" and not parts.arguments[-1]:
+                parts.operator += child.type
+            else:
+                parts.arguments[-1] += _with_gaps(child)
+            at = child.end_byte
+        return parts
+
+    def _escaped_slash(self, slash: Node, node: Node) -> None:
+        """Take the rest of `${A//\\//_}`, whose pattern the grammar ends too early; not with expansions."""
+        rest = between(node.text, node.start_byte, slash.start_byte, node.end_byte - 1)
+        pattern, *new = re.split(r"(?<!\\)/", rest[1:], maxsplit=1)
+        self.arguments[-1].append(placeholder(rest) if "$" in rest else "/" + pattern)
+        self.arguments += [[text] for text in new]
+
+    def _head(self, child: Node) -> None:
+        if child.type in ("variable_name", "special_variable_name", "word", "number"):
+            self.name = text_of(child)
+        elif child.type == "subscript":
+            self.name = text_of(child.children[0])
+            self.index_node = child.child_by_field_name("index")
+            self.index = text_of(self.index_node) if self.index_node is not None else ""
+        elif child.type in ("#", "!"):
+            self.prefix = child.type

@@ -1,0 +1,208 @@
+"""What is loaded at the start of training and saved on the way."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+_MEGATRON = "Megatron-LM arguments.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonPersistent:
+    """Checkpoints between those of save_interval, of which only the last is kept: for restarts after a fault."""
+
+    save_interval: int | None = option(
+        None,
+        "Steps between non-persistent checkpoints.",
+        unit="iterations",
+        source=f"{_MEGATRON} --non-persistent-save-interval",
+        minimum=1,
+    )
+    type: str | None = option(
+        None,
+        "Where they are kept: in one folder for all ranks, or on each node.",
+        source=f"{_MEGATRON} --non-persistent-ckpt-type",
+        choices=("global", "local", "in_memory"),
+    )
+    global_dir: str | None = option(
+        None,
+        "global: their folder; none: `non_persistent` in checkpoint.save.",
+        source=f"{_MEGATRON} --non-persistent-global-ckpt-dir",
+    )
+    local_dir: str | None = option(
+        None, "local: their folder on every node.", source=f"{_MEGATRON} --non-persistent-local-ckpt-dir"
+    )
+    local_algo: str | None = option(
+        None,
+        "local: all ranks share the work, or each writes what it holds.",
+        source=f"{_MEGATRON} --non-persistent-local-ckpt-algo",
+        choices=("fully_parallel", "atomic"),
+    )
+    replication: bool | None = option(None, "local: other nodes keep copies.", source=f"{_MEGATRON} --replication")
+    replication_jump: int | None = option(
+        None,
+        "Ranks between a rank and those that keep its copies.",
+        unit="ranks",
+        source=f"{_MEGATRON} --replication-jump",
+        minimum=1,
+    )
+    replication_factor: int | None = option(
+        None, "Nodes that keep each rank's part.", source=f"{_MEGATRON} --replication-factor", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """A start that writes `load` in another format and ends, without a step of training."""
+
+    format: str | None = option(
+        None,
+        "Format written; none: training goes on as usual.",
+        source=f"{_MEGATRON} --ckpt-convert-format",
+        choices=("torch", "torch_dist", "zarr"),
+    )
+    save: str | None = option(None, "Folder below which it is written.", source=f"{_MEGATRON} --ckpt-convert-save")
+    update_legacy_optimizer: bool | None = option(
+        None,
+        "Bring a distributed optimizer's layout of before February 2024 up to date.",
+        source=f"{_MEGATRON} --ckpt-convert-update-legacy-dist-opt-format",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What is loaded at the start and saved on the way."""
+
+    save: str | None = option(None, "Directory of checkpoints; none: nothing is saved.", source=f"{_MEGATRON} --save")
+    save_interval: int | None = option(
+        None, "Steps between checkpoints.", unit="iterations", source=f"{_MEGATRON} --save-interval", minimum=1
+    )
+    load: str | None = option(
+        None,
+        "Checkpoint in the backend's own format to start or resume from.",
+        source=f"{_MEGATRON} --load",
+        trains=True,
+    )
+    load_step: int | None = option(
+        None,
+        "Step of `load` that is loaded; none: the latest.",
+        unit="iterations",
+        source=f"{_MEGATRON} --ckpt-step",
+        minimum=0,
+        trains=True,
+    )
+    fallback: str | None = option(
+        None,
+        "Checkpoint whose weights are taken where `load` holds none.",
+        source=f"{_MEGATRON} --pretrained-checkpoint",
+        trains=True,
+    )
+    load_arguments: bool | None = option(
+        None, "Sizes of the model come from `load`.", source=f"{_MEGATRON} --use-checkpoint-args", trains=True
+    )
+    load_parallel_arguments: bool | None = option(
+        None,
+        "load_arguments: the parallel layout comes from `load` too.",
+        source=f"{_MEGATRON} --use-mp-args-from-checkpoint-args",
+    )
+    load_tokenizer: bool | None = option(
+        None,
+        "load_arguments: the tokenizer comes from `load` too; none: yes.",
+        source=f"{_MEGATRON} --no-use-tokenizer-model-from-checkpoint-args",
+    )
+    load_schedule: bool | None = option(
+        None,
+        "The schedule comes from `load` (true) or from the job (false); none: they must agree.",
+        source=f"{_MEGATRON} --use-checkpoint-opt_param-scheduler, --override-opt_param-scheduler",
+        trains=True,
+    )
+    detect_format: bool | None = option(
+        None, "Recognise the format of `load`.", source=f"{_MEGATRON} --auto-detect-ckpt-format"
+    )
+    finetune: bool | None = option(
+        None,
+        "Load weights only: iteration, optimizer and random state start anew.",
+        source=f"{_MEGATRON} --finetune",
+        trains=True,
+    )
+    format: str | None = option(
+        None,
+        "Format written.",
+        source=f"{_MEGATRON} --ckpt-format",
+        choices=("torch_dist", "torch", "torch_dcp", "fsdp_dtensor", "zarr", "safetensors", "ckpt"),
+    )
+    load_format: str | None = option(
+        None,
+        "Format of `load`; none: recognised.",
+        source="MindFormers load_ckpt_format",
+        choices=("safetensors", "ckpt"),
+    )
+    reshard: bool | None = option(None, "Convert `load` to this job's layout.", source="MindFormers auto_trans_ckpt")
+    load_strategy: str | None = option(
+        None, "Layout files of `load`; none: beside it.", source="MindFormers src_strategy_path_or_dir"
+    )
+    prefix: str | None = option(None, "Beginning of file names.", source="MindSpore CheckpointConfig")
+    merge_shards: bool | None = option(
+        None, "Gather a weight's parts before it is written.", source="MindSpore CheckpointConfig.integrated_save"
+    )
+    remove_redundancy: bool | None = option(
+        None, "Write each weight once, not on every data-parallel rank.", source="MindSpore CheckpointConfig"
+    )
+    remote: str | None = option(None, "Storage that outputs are copied to.", source="MindFormers remote_save_url")
+    save_safetensors: bool | None = option(None, "Also write Hugging Face safetensors.")
+    save_total_limit: int | None = option(None, "Checkpoints kept.", minimum=1)
+    save_retain_interval: int | None = option(
+        None,
+        "Checkpoints of other steps than each such one are removed when the next is written.",
+        unit="iterations",
+        source=f"{_MEGATRON} --save-retain-interval",
+        minimum=1,
+    )
+    non_persistent: NonPersistent = NonPersistent()
+    convert: Conversion = Conversion()
+    async_save: bool | None = option(None, "Write while training goes on.", source=f"{_MEGATRON} --async-save")
+    persistent_worker: bool | None = option(
+        None, "async_save: one process writes all checkpoints.", source=f"{_MEGATRON} --use-persistent-ckpt-worker"
+    )
+    parallel_save: bool | None = option(
+        None, "Data-parallel ranks share the writing.", source=f"{_MEGATRON} --no-ckpt-fully-parallel-save"
+    )
+    parallel_load: bool | None = option(
+        None, "Data-parallel ranks share the reading.", source=f"{_MEGATRON} --ckpt-fully-parallel-load"
+    )
+    constant_structure: bool | None = option(
+        None,
+        "The layout of checkpoints does not change within a run: it is computed once.",
+        source=f"{_MEGATRON} --ckpt-assume-constant-structure",
+    )
+    no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{_MEGATRON} --no-save-optim")
+    no_save_rng: bool | None = option(None, "Do not save random states.", source=f"{_MEGATRON} --no-save-rng")
+    no_load_optim: bool | None = option(
+        None, "Do not load the optimizer.", source=f"{_MEGATRON} --no-load-optim", trains=True
+    )
+    no_load_rng: bool | None = option(
+        None, "Do not load random states.", source=f"{_MEGATRON} --no-load-rng", trains=True
+    )
+    optimizer_fully_reshardable: bool | None = option(
+        None,
+        "Save the optimizer so that it resumes at any layout.",
+        source=f"{_MEGATRON} --dist-ckpt-optim-fully-reshardable",
+    )
+    optimizer_reshardable_mem_efficient: bool | None = option(
+        None,
+        "optimizer_fully_reshardable: less memory for more time, through gloo.",
+        source=f"{_MEGATRON} --distrib-optim-fully-reshardable-mem-efficient",
+    )
+    save_pre_mcore_014: bool | None = option(
+        None,
+        "Lay weights out as Megatron-core did before 0.14.",
+        source=f"{_MEGATRON} --dist-ckpt-save-pre-mcore-014",
+    )
+    strictness: str | None = option(
+        None,
+        "What happens where the weights of `load` and of the model differ.",
+        source=f"{_MEGATRON} --dist-ckpt-strictness",
+    )
+    exit_on_missing: bool | None = option(
+        None, "Stop if load names no checkpoint.", source=f"{_MEGATRON} --exit-on-missing-checkpoint"
+    )

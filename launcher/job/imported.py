@@ -1,0 +1,28 @@
+"""Where a job file comes from: what it keeps of a script that no field says, so that nothing is lost a week later."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launcher.job.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFrom:
+    """The script or configuration that a job file was made of, for going to another backend than its own."""
+
+    backend: str | None = option(None, "Backend that the imported script was written for.")
+    version: str | None = option(None, "Version of that backend; none: the newest known.")
+    program: str | None = option(None, "Command that the script starts.")
+    args: Mapping[str, Any] | None = option(
+        None, "Arguments of the script without a field, in its own spelling; none: they are those of backend.args."
+    )
+    env: Mapping[str, str] = option({}, "Environment variables of the script, where they are not those of backend.env.")
+    exact: tuple[str, ...] = option(
+        (), "Arguments among these that say what fields say, and only make the script's own command exact."
+    )
+    accept: tuple[str, ...] = option(
+        (),
+        "Arguments of the script that it may go without on another backend, although the model or its loss is another "
+        "one then (all: every one).",
+    )

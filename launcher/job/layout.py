@@ -1,0 +1,95 @@
+"""Finer settings of how ranks talk, of sharded weights and of captured kernels: sections inside other sections."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+_CORE = "Megatron-core ModelParallelConfig"
+_TRANSFORMER = "Megatron-core TransformerConfig"
+_MEGATRON = "Megatron-LM arguments.py"
+_DDP = "Megatron-core DistributedDataParallelConfig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Communication:
+    """The library through which ranks talk."""
+
+    backend: str | None = option(
+        None,
+        "Library of collectives: that of the devices (nccl; on Ascend HCCL takes its place), or gloo.",
+        source=f"{_MEGATRON} --distributed-backend",
+        choices=("nccl", "gloo"),
+    )
+    pipeline_backend: str | None = option(
+        None,
+        "Library of transfers between pipeline stages.",
+        source=f"{_CORE}.pipeline_model_parallel_comm_backend",
+        choices=("nccl", "ucc"),
+    )
+    nccl_config: str | None = option(
+        None,
+        "YAML file of NCCL's settings, group by group.",
+        source=f"{_MEGATRON} --nccl-communicator-config-path",
+    )
+    ring_exchange_p2p: bool | None = option(
+        None,
+        "Transfers between pipeline stages by torch's ring exchange, which only NVIDIA's builds of torch have.",
+        source=f"{_CORE}.use_ring_exchange_p2p",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fsdp:
+    """Sharded weights and gradients (parallel.zero_stage 2 and 3), unit by unit."""
+
+    implementation: str | None = option(
+        None,
+        "Whose FSDP: Megatron-core's, or torch's FSDP2, which is stage 3; none: Megatron-core's.",
+        source=f"{_MEGATRON} --use-megatron-fsdp, --use-torch-fsdp2",
+        choices=("megatron", "torch"),
+    )
+    communication_unit_size: int | None = option(
+        None,
+        "Weights whose gathering or reduction is in flight at once.",
+        source=f"{_DDP}.suggested_communication_unit_size",
+        minimum=1,
+    )
+    keep_fp8_transpose_cache: bool | None = option(
+        None, "Keep the transposed FP8 weights between uses.", source=f"{_DDP}.keep_fp8_transpose_cache"
+    )
+    init_model_with_meta_device: bool | None = option(
+        None,
+        "Build the model without memory; each rank fills its own shard.",
+        source=f"{_TRANSFORMER}.init_model_with_meta_device",
+    )
+    strict_load: bool | None = option(
+        None,
+        "Refuse a checkpoint of sharded weights that lacks some of the model's.",
+        source=f"{_MEGATRON} --no-strict-fsdp-dtensor-load",
+        trains=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaGraph:
+    """Kernels captured once and replayed each step."""
+
+    impl: str | None = option(
+        None,
+        "Who captures: Megatron-core itself, or Transformer Engine.",
+        source=f"{_TRANSFORMER}.cuda_graph_impl",
+        choices=("none", "local", "transformer_engine"),
+    )
+    scope: tuple[str, ...] = option(
+        (),
+        "Parts of a layer that are captured; none: whole layers.",
+        source=f"{_TRANSFORMER}.cuda_graph_scope",
+        choices=("attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba", "full_iteration"),
+    )
+    warmup_steps: int | None = option(
+        None,
+        "Steps before the first capture.",
+        unit="iterations",
+        source=f"{_TRANSFORMER}.cuda_graph_warmup_steps",
+        minimum=0,
+    )

@@ -1,0 +1,54 @@
+"""Services that watch a run from outside: NVIDIA's One Logger and the search for devices that fall behind."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+_MEGATRON = "Megatron-LM arguments.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneLogger:
+    """One Logger, NVIDIA's record of runs; it reports only where its package is installed."""
+
+    enabled: bool | None = option(None, "Report to One Logger.", source=f"{_MEGATRON} --no-one-logger")
+    project: str | None = option(None, "Project of its records.", source=f"{_MEGATRON} --one-logger-project")
+    name: str | None = option(None, "Run of its records.", source=f"{_MEGATRON} --one-logger-run-name")
+    asynchronous: bool | None = option(None, "Report while training goes on.", source=f"{_MEGATRON} --one-logger-async")
+    app_tag: str | None = option(
+        None, "Tag under which runs of one training are found again.", source=f"{_MEGATRON} --app-tag-run-name"
+    )
+    app_version: str | None = option(None, "Version of that tag.", source=f"{_MEGATRON} --app-tag-run-version")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Straggler:
+    """The search for devices that compute more slowly than the others."""
+
+    enabled: bool | None = option(
+        None, "Measure every rank and log the slowest and fastest.", source=f"{_MEGATRON} --log-straggler"
+    )
+    at_start: bool | None = option(
+        None, "Measure from the first step, not only when asked.", source=f"{_MEGATRON} --disable-straggler-on-startup"
+    )
+    port: int | None = option(
+        None, "Port at which the measurement is switched.", source=f"{_MEGATRON} --straggler-ctrlr-port", minimum=0
+    )
+    count: int | None = option(
+        None, "Ranks named at either end.", source=f"{_MEGATRON} --straggler-minmax-count", minimum=1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInjection:
+    """Wrong results made on purpose, to try whether fault_tolerance.rerun finds them."""
+
+    rate: int | None = option(
+        None, "One wrong result in so many; 0: none.", source=f"{_MEGATRON} --error-injection-rate", minimum=0
+    )
+    type: str | None = option(
+        None,
+        "Kind of the wrong result.",
+        source=f"{_MEGATRON} --error-injection-type",
+        choices=("correct_result", "transient_error", "persistent_error"),
+    )

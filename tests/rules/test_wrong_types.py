@@ -1,0 +1,43 @@
+"""Passed-through values of the wrong type are told as such, and trip no rule."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from launcher.compose import compose
+from launcher.job import Job, with_values
+from launcher.pipeline import judge
+from launcher.translate.backend import backend_names, get_backend
+
+JUNK: tuple[Any, ...] = ("abc", -7, 0.5, [1, 2], ["a"], {"a": 1}, True, "", 10**30)
+
+
+@functools.cache
+def job_of(backend: str) -> Job:
+    return compose([f"backend={backend}", "+recipe=tiny_qwen3_moe"])
+
+
+def arguments(backend: str) -> list[str]:
+    found = get_backend(backend)
+    return sorted(argument.name for argument in found.catalogue(found.versions[0]).arguments)
+
+
+def passed(backend: str) -> st.SearchStrategy[Mapping[str, Any]]:
+    return st.dictionaries(st.sampled_from(arguments(backend)), st.sampled_from(JUNK), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("backend", backend_names())
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_junk_is_judged(backend: str, data: st.DataObject) -> None:
+    args = data.draw(passed(backend))
+    catalogue = get_backend(backend).catalogue(get_backend(backend).versions[0])
+    findings = judge(with_values(job_of(backend), {"backend.args": args})).findings
+    told = {flag for finding in findings if finding.rule == "ARG-VALUE" for flag in finding.flags}
+    # In a YAML file a mapping is a section, whose keys are arguments of their own.
+    single = {name: value for name, value in args.items() if not isinstance(value, Mapping)}
+    assert told >= {name for name, value in single.items() if catalogue.check(name, value) is not None}
