@@ -1,13 +1,16 @@
 """Facts with the backend's side: what a passed-through argument sets is judged like what a field sets."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
-from launcher.job import Job, Value, value_at, with_values
+from launcher.job import Job, Value, field_at, value_at, with_values
+from launcher.job.build import WrongValue, convert
 from launcher.rules.registry import Facts
 from launcher.translate.backend import Backend, get_backend
-from launcher.translate.engine import active_rows
-from launcher.translate.native import NativeArgs
+from launcher.translate.catalogue import Catalogue, as_parsed, check_value
+from launcher.translate.engine import active_rows, fields_by_flag
+from launcher.translate.native import NativeArg, NativeArgs
 from launcher.translate.rows import NativeView, Row
 
 
@@ -20,8 +23,11 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
     Args:
         as_written: the arguments are a command line that somebody already has, and `job` is what it was read as.
     """
+    catalogue = backend.catalogue(version)
+    native = native.with_args(_parsed(native, catalogue, as_written=as_written))
     values = {arg.flag: arg.value for arg in native}
     passed = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
+    said: dict[str, str] = {}
     if passed:
         view = NativeView(values)
         for row in _renaming(backend.name, version):
@@ -30,8 +36,11 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         values = view.values
         # Reading takes arguments, so that each row gets a view of its own.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
-        found = {path: value for row in rows for path, value in _read(row, NativeView(values)).items()}
-        job = _changed(job, found)
+        read = [(row, _read(row, NativeView(values))) for row in rows]
+        changes = _changes(job, {path: value for _, found in read for path, value in found.items()})
+        job = with_values(job, changes) if changes else job
+        said = {} if as_written else {path: _by(row, passed, values) for row, found in read for path in found}
+        said = {path: flag for path, flag in said.items() if flag and path in changes}
     return Facts(
         job=job,
         backend=backend.name,
@@ -39,10 +48,25 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         native=native,
         values=values,
         written={arg.flag: arg for arg in native},
-        catalogue=backend.catalogue(version),
+        catalogue=catalogue,
         fields_by_flag=_fields_by_flag(backend.name, version),
         as_written=as_written,
+        passed=said,
     )
+
+
+def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
+    """Yield arguments with passed-through values as the backend's parser would hold them, without those it refuses.
+
+    No rule meets a value of another type than its argument has; ARG-VALUE tells of what is left out.
+    """
+    for arg in native:
+        argument = catalogue.get(arg.flag)
+        if argument is None or not (as_written or arg.origin == "pass-through"):
+            yield arg
+        elif check_value(argument, arg.value, negated=catalogue.is_negation(arg.flag)) is None:
+            value = arg.value if catalogue.style == "yaml" else as_parsed(argument, arg.value)
+            yield arg if value is arg.value else replace(arg, value=value)
 
 
 def _read(row: Row, view: NativeView) -> Mapping[str, Value]:
@@ -54,9 +78,25 @@ def _read(row: Row, view: NativeView) -> Mapping[str, Value]:
         return {}
 
 
-def _changed(job: Job, found: Mapping[str, Value]) -> Job:
-    changes = {path: value for path, value in found.items() if value is not None and value_at(job, path) != value}
-    return with_values(job, changes) if changes else job
+def _changes(job: Job, found: Mapping[str, Value]) -> dict[str, Value]:
+    read = {path: _of_type(path, value) for path, value in found.items() if value is not None}
+    return {path: value for path, value in read.items() if value is not None and value_at(job, path) != value}
+
+
+def _of_type(path: str, value: Value) -> Value:
+    """Return a value as its field holds it; None where it could not: ARG-VALUE tells of that."""
+    info = field_at(path)
+    try:
+        return convert(value, info.type, info.meta)
+    except WrongValue as error:
+        return None if error.kind == "type" else value
+
+
+def _by(row: Row, passed: set[str], values: Mapping[str, Value]) -> str:
+    """Return the passed-through argument that a row reads; one given under its old name under that."""
+    own = [flag for flag in row.flags if flag in passed]
+    old = sorted(passed - values.keys())
+    return own[0] if own else old[0] if len(old) == 1 else ""
 
 
 @cache
@@ -74,9 +114,5 @@ def _reading(backend: str, version: str) -> tuple[Row, ...]:
 
 @cache
 def _fields_by_flag(backend: str, version: str) -> Mapping[str, str]:
-    found: dict[str, str] = {}
-    for row in active_rows(get_backend(backend).table(version), version):
-        for flag in row.flags:
-            if row.fields:
-                found.setdefault(flag, row.fields[0])
-    return found
+    found = fields_by_flag(get_backend(backend).table(version), version, first=True)
+    return {flag: paths[0] for flag, paths in found.items() if paths}

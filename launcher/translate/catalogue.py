@@ -242,6 +242,34 @@ def check_value(argument: Argument, value: Value, *, name: str = "", negated: bo
     return next((found for item in items if (found := _check_item(argument, item, name))), None)
 
 
+def as_parsed(argument: Argument, value: Value) -> Value:
+    """Return a value that `check_value` passes as a parser of words makes it: numbers from text, text from numbers.
+
+    A list argument given one value holds a list of one, as after `--name value`.
+    """
+    if argument.is_flag or value is None:
+        return value
+    if not argument.is_list:
+        return _item_as_parsed(argument, value)
+    items = value if isinstance(value, (list, tuple)) else (value,)
+    return tuple(_item_as_parsed(argument, item) for item in items)
+
+
+def _item_as_parsed(argument: Argument, value: Value) -> Value:
+    kinds = argument.type.split("|")
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, (int, float)):
+        return str(value) if kinds == ["str"] else value
+    if not isinstance(value, str):
+        return value
+    for kind, read in (("int", int), ("float", float)):
+        if kind in kinds and _parses(read, value):
+            number: Value = read(value)
+            return number
+    return value.lower() in TRUE_WORDS if "bool" in kinds and _is_bool(value) else value
+
+
 def _takes(kind: str, kinds: set[str]) -> bool:
     return not kinds.isdisjoint(kind.split("|"))
 

@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 from launcher.importing.assemble import assemble
 from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import compare, written
+from launcher.importing.roundtrip import written
 from launcher.job import Job, value_at
+from launcher.translate.alike import compare
 from launcher.translate.backend import backend_names, get_backend
 from tests.conftest import make_job
 
-_FEW = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+_FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 
 
 @st.composite
@@ -120,7 +119,7 @@ def test_what_every_backend_says_comes_back(backend: str, version: str, tree: Ma
         st.text(alphabet=st.characters(blacklist_categories=("Cs", "Cc", "Co")), min_size=1, max_size=12), max_size=6
     )
 )
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, database=None)
 def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
     import shlex
 
@@ -136,7 +135,7 @@ def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
 
 
 @given(text=st.text(max_size=200))
-@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@settings(max_examples=200, deadline=None, database=None)
 def test_any_text_is_read_or_refused(text: str) -> None:
     from launcher.importing.notes import ImportRefused
     from launcher.importing.shell.evaluate import run_script

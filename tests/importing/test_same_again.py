@@ -173,6 +173,6 @@ def command_lines(draw: st.DrawFn) -> dict[str, Any]:
     "backend,version", [("megatron_lm", "0.16.1"), ("megatron_lm", "0.12.1"), ("mindspeed", "26.1.0")]
 )
 @given(values=command_lines())
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 def test_command_lines_say_the_same_again(backend: str, version: str, values: dict[str, Any]) -> None:
     assert differences(imported(backend, version, values)) == []
