@@ -56,17 +56,18 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
 
 
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
-    """Yield arguments with passed-through values as the backend's parser would hold them, without those it refuses.
+    """Yield arguments with passed-through values as a parser of words would hold them, without those it could not read.
 
-    No rule meets a value of another type than its argument has; ARG-VALUE tells of what is left out.
+    No rule meets a value of another type than its argument has; ARG-VALUE tells of what is left out. A word that is
+    none of the choices stays: rules say more of it. A YAML file has no such parser: its values are what it says.
     """
     for arg in native:
         argument = catalogue.get(arg.flag)
-        if argument is None or not (as_written or arg.origin == "pass-through"):
+        typed = argument is not None and catalogue.style != "yaml" and (as_written or arg.origin == "pass-through")
+        if argument is None or not typed:
             yield arg
-        elif check_value(argument, arg.value, negated=catalogue.is_negation(arg.flag)) is None:
-            value = arg.value if catalogue.style == "yaml" else as_parsed(argument, arg.value)
-            yield arg if value is arg.value else replace(arg, value=value)
+        elif not check_value(replace(argument, choices=None), arg.value, negated=catalogue.is_negation(arg.flag)):
+            yield replace(arg, value=as_parsed(argument, arg.value))
 
 
 def _read(row: Row, view: NativeView) -> Mapping[str, Value]:
