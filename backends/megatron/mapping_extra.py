@@ -7,7 +7,7 @@ from backends.megatron.mapping_model import is_random, overridden
 from backends.megatron.mapping_rows import THREE, mapping_of, may_be_moe
 from backends.megatron.mapping_shape import SHAPES, as_keys, as_megatron, expert_places, layer_pattern, take_keys
 from backends.megatron.mapping_variants import KEYS as VARIANTS
-from backends.megatron.mapping_variants import LIST_KEYS, PROBS, TEXT_KEYS
+from backends.megatron.mapping_variants import LIST_KEYS, PROBS, TEXT_KEYS, in_config
 from backends.megatron.mapping_variants import as_keys as variant_keys
 from backends.megatron.mapping_variants import take_keys as take_variants
 from launcher.job import Job, Value, value_at
@@ -247,7 +247,7 @@ def _vocabulary(job: Job, version: str) -> dict[str, Value]:
 def _window(job: Job) -> dict[str, Value]:
     """Return the attention window; mcore-bridge reads `sliding_window` for gemma4 and gpt-oss only (parser.py:205)."""
     window = job.model.sliding_window
-    return {} if window is None else {"window_size": f"{window - 1},0"}
+    return {} if window is None or in_config(job, "window_attn_skip_freq") else {"window_size": f"{window - 1},0"}
 
 
 def _paths(entries: Iterable[Extra]) -> tuple[str, ...]:

@@ -10,15 +10,14 @@ from launcher.translate.versions import in_range
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 # swift's own ids, the newest of a family first: swift/model/constant.py @4.6.0; swift/llm/model/constant.py @3.x.
-_IDS_4 = {
-    "llama": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "qwen2_moe": "qwen2_moe",
-    "qwen3_moe": "qwen3_moe",
-    "deepseek_v2": "deepseek_v2",
-    "deepseek_v3": "deepseek_v3",
+_IDS_46 = {
+    name: name
+    for name in (
+        *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3"),
+        *("deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss"),
+    )
 }
+_IDS_4 = {**_IDS_46, "deepseek_v32": "deepseek_v3_2"}  # swift/model/constant.py @4.0.0
 _IDS_36 = {
     "llama": "llama3_2",
     "qwen2": "qwen2_5",
@@ -28,10 +27,11 @@ _IDS_36 = {
     "deepseek_v2": "deepseek_v2",
     "deepseek_v3": "deepseek_v2_5",
 }
+_IDS_312 = {**_IDS_36, "qwen3_next": "qwen3_next", "gpt_oss": "gpt_oss", "glm4_moe": "glm4_5"}
 _IDS_35 = {name: id_ for name, id_ in _IDS_36.items() if not name.startswith("deepseek")}
 # Since then weights come from safetensors, through mcore-bridge.
 BRIDGED = "3.10"
-# Chat template that most models of a family use: swift/model/models/{qwen,llama,deepseek}.py @4.6.0.
+# Chat template that most models of a family use: swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
 _TEMPLATES = {
     "llama": "llama3_2",
     "qwen2": "qwen2_5",
@@ -40,6 +40,12 @@ _TEMPLATES = {
     "qwen3_moe": "qwen3",
     "deepseek_v2": "deepseek_v2_5",
     "deepseek_v3": "deepseek_v2_5",
+    "qwen3_next": "qwen3_nothinking",
+    "deepseek_v32": "deepseek_v3_1",
+    "glm4_moe": "glm4_5",
+    "glm4_moe_lite": "glm4_7",
+    "glm_moe_dsa": "glm4_7",
+    "gpt_oss": "gpt_oss",
 }
 # swift takes model type and template from a folder's name that is a model's name on a hub (model_meta.py:165 @4.6.0).
 _HUB_NAME = re.compile(r"(Qwen[\d.]*|Llama|Meta-Llama|DeepSeek|Mixtral)-[\w.\-]+")
@@ -215,7 +221,9 @@ def _is_path(named: str) -> bool:
 
 def _ids(version: str) -> Mapping[str, str]:
     if in_range(version, FOUR, None):
-        return _IDS_4
+        return _IDS_46 if in_range(version, "4.6", None) else _IDS_4
+    if in_range(version, "3.12", None):
+        return _IDS_312
     return _IDS_36 if in_range(version, "3.6", None) else _IDS_35
 
 

@@ -1,10 +1,12 @@
 """Rows and gaps for families that Megatron-SWIFT reads from config.json: options up to 3.12, ModelConfig keys since."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from backends.megatron.mapping_rows import FOUR, THREE, one_of, words
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
+from launcher.models.families import FAMILIES
 from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, same
 from launcher.translate.versions import in_range
 
@@ -55,9 +57,9 @@ LIST_KEYS = {"mrope_section": "mrope_section", "compress_ratios": "csa_compress_
 def rows() -> tuple[Row, ...]:
     """Return the rows of options."""
     return (
-        *(same(f"model.{name}", option, since=_OLD, until=THREE) for name, option in _OPTIONS.items()),
-        one_of("model.softmax_type", "softmax_type", ("vanilla", "off-by-one", "learnable"), since=_OLD, until=THREE),
-        _windowed_layers(),
+        *(_beside_config(same(f"model.{name}", option, since=_OLD, until=THREE)) for name, option in _OPTIONS.items()),
+        _beside_config(one_of("model.softmax_type", "softmax_type", _SINKS, since=_OLD, until=THREE)),
+        _beside_config(_windowed_layers()),
         _sections(),
         same(PROBS, _PROBS, since=_OLD, until=THREE),
         _beside_indexer("dsa_indexer_loss_coeff", INDEXER["dsa_indexer_loss_coeff"]),
@@ -71,6 +73,15 @@ def rows() -> tuple[Row, ...]:
         _old_initialization(),
         recompute_experts(),
     )
+
+
+_SINKS = ("vanilla", "off-by-one", "learnable")
+
+
+def _beside_config(row: Row) -> Row:
+    """Return the row of a field, which writes nothing where the model's config.json says it already."""
+    name = row.fields[0].removeprefix("model.")
+    return replace(row, emit=lambda job: () if in_config(job, name) else row.emit(job))
 
 
 def _beside_indexer(name: str, usual: Value) -> Row:
@@ -95,6 +106,8 @@ def activation() -> Row:
     path, flags = "model.hidden_act", ("swiglu", "quick_geglu")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.model.hidden_act == "quick_geglu" and in_config(job, "hidden_act"):
+            return
         if job.model.hidden_act == "quick_geglu":
             yield from zip(flags, (False, True), strict=True)
         elif job.model.hidden_act != "silu":
@@ -250,7 +263,10 @@ def _below_model(names: Iterable[str]) -> tuple[str, ...]:
 
 def _gap(path: str, why: str, works: tuple[str, ...] = ()) -> Gap:
     is_switch = field_at(path).type == bool | None
-    return Gap(why=why, neutral=(False,) if is_switch else (), works=works)
+    name = path.removeprefix("model.")
+    return Gap(
+        why=why, neutral=(False,) if is_switch else (), works=works, matters=lambda job: not in_config(job, name)
+    )
 
 
 _SINCE_4_6 = (
@@ -273,13 +289,22 @@ _STATE_SPACE = (
 _SHAPES = ("heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json")
 
 
+def in_config(job: Job, name: str) -> bool:
+    """Tell whether the config.json of a known model says a field below `model`, so that swift needs no option."""
+    model, family = job.model, FAMILIES.get(job.model.model_type or "")
+    known = family is not None and model.hidden_size is not None and name not in model.overridden
+    return known and family is not None and family.decides(name)
+
+
 def as_keys(job: Job) -> dict[str, Value]:
     """Return what goes into ModelConfig."""
-    given = {name: value_at(job, f"model.{name}") for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS)}
-    found: dict[str, Value] = dict(_QUICK) if job.model.hidden_act == "quick_geglu" else {}
-    found |= {key: given[name] for name, key in KEYS.items() if given[name] is not None}
-    found |= {key: str(given[name]) for name, key in TEXT_KEYS.items() if given[name] is not None}
-    found |= {key: list(given[name]) for name, key in LIST_KEYS.items() if given[name]}
+    names = [name for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS) if not in_config(job, name)]
+    given = {name: value_at(job, f"model.{name}") for name in names}
+    quick = job.model.hidden_act == "quick_geglu" and not in_config(job, "hidden_act")
+    found: dict[str, Value] = dict(_QUICK) if quick else {}
+    found |= {key: given[name] for name, key in KEYS.items() if given.get(name) is not None}
+    found |= {key: str(given[name]) for name, key in TEXT_KEYS.items() if given.get(name) is not None}
+    found |= {key: list(given[name]) for name, key in LIST_KEYS.items() if given.get(name)}
     if job.moe.apply_probs_on_input is not None:
         found[_PROBS] = job.moe.apply_probs_on_input
     if "linear_attention_freq" in found:

@@ -12,6 +12,7 @@ from launcher.balance.schedule import schedule
 from launcher.estimate import network
 from launcher.estimate.check import resolved
 from launcher.estimate.estimate import CannotEstimate, estimate
+from launcher.estimate.kinds import Kind as LayerKind
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import Machine, read_machine
 from launcher.estimate.memory import static
@@ -176,9 +177,9 @@ def layer_times(
         experts=sizes.experts > 0,
         nodes=start.cluster.nodes,
     )
-    flags = [moe for stage in _in_order(split.stages) for moe in stage.kinds]
+    layers = [layer for chunk in _in_order(split.stages) for layer in chunk.kinds]
     more = _modes(start, choose=choose, part=part)
-    kinds = tuple(_kind(sizes, machine, moe, len(list(run)), more) for moe, run in groupby(flags))
+    kinds = tuple(_kind(sizes, machine, layer, len(list(run)), more) for layer, run in groupby(layers))
     parts = sizes.pp * sizes.vpp
     first = _fixed(sizes, machine, Chunk(kinds=(), embedding=True))
     last = _fixed(sizes, machine, Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
@@ -229,8 +230,8 @@ def _modes(start: Job, *, choose: bool, part: Mapping[str, Value] | None) -> dic
     return {**modes, "full": ()} if choose else modes
 
 
-def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, more: Mapping[str, tuple[str, ...]]) -> Kind:
-    one = Chunk(kinds=(moe,))
+def _kind(sizes: Sizes, machine: Machine, layer: LayerKind, count: int, more: Mapping[str, tuple[str, ...]]) -> Kind:
+    one = Chunk(kinds=(layer,))
     plain = _cost(sizes, machine, one)
     own = "full" if sizes.recompute in ("full", "block") else "none"
     modes = [Mode(name=own, backward=plain.backward_total, keeps=plain.keeps)]
@@ -238,7 +239,7 @@ def _kind(sizes: Sizes, machine: Machine, moe: bool, count: int, more: Mapping[s
         again = _cost(replace(sizes, recompute=name, recompute_modules=modules), machine, one)
         modes.append(Mode(name=name, backward=again.backward_total, keeps=again.keeps))
     return Kind(
-        name="moe" if moe else "dense",
+        name=layer.name,
         count=count,
         forward=plain.forward_total,
         memory=sum(static(sizes, chunk_parameters(sizes, one), 0)),

@@ -161,12 +161,26 @@ def sequence_divides(facts: Facts) -> Iterator[Fault]:
         )
 
 
+@_rule("EST-VOCAB", source="launch estimate")
+def vocabulary_is_known(facts: Facts) -> Iterator[Fault]:
+    """The rows of the embedding must be known: a backend counts them when it loads the tokenizer, which is not here."""
+    job = facts.job
+    if job.model.vocab_size is None and job.tokenizer.padded_vocab_size is None:
+        named = f" ({job.tokenizer.path})" if job.tokenizer.path else ""
+        yield Fault(
+            message=f"model.vocab_size is not set: it is the tokenizer's{named}, which is not read here",
+            fields=("model.vocab_size", "tokenizer.padded_vocab_size"),
+        )
+
+
 @_rule("EST-RECOMPUTE", source="megatron-core 0.16.1 transformer_block.py _checkpointed_forward")
 def recompute_fits_chunk(facts: Facts) -> Iterator[Fault]:
     """recompute.num_layers counts layers of one chunk (or stage): it cannot be more than there are."""
     job = facts.job
     number = job.recompute.num_layers
-    if number is None or job.recompute.granularity != "full" or job.model.num_hidden_layers is None:
+    if number is None or job.recompute.granularity != "full" or job.recompute.method == "block":
+        return  # method block recomputes as many as there are
+    if job.model.num_hidden_layers is None:
         return
     split = resolved(job)
     if isinstance(split, CannotSplit):

@@ -4,9 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from launcher.estimate.as_run import as_run
 from launcher.estimate.changes import cheapest
 from launcher.estimate.check import problems, resolved
 from launcher.estimate.effect import without_effect
+from launcher.estimate.kinds import PLAIN
 from launcher.estimate.layers import operations_of
 from launcher.estimate.layout import CannotSplit
 from launcher.estimate.machine import ASSUMED, Machine, read_machine
@@ -42,18 +44,22 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
     Raises:
         CannotEstimate: the job is contradictory or incomplete; holds a finding for each mistake.
     """
+    job, assumed = as_run(job)
     found = problems(job)
     if found:
         raise CannotEstimate(found)
     answer = quick(job, exact=True, timeline=timeline)
-    answer = replace(answer, missing=(*answer.missing, *without_effect(job, quick, answer.missing)))
+    answer = replace(answer, missing=(*assumed, *answer.missing, *without_effect(job, quick, answer.missing)))
     if answer.fits is False and changes:
         return replace(answer, changes=cheapest(job, quick))
     return answer
 
 
 def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
-    """Estimate many jobs, for searches: a job that cannot run gives its `CannotEstimate` instead of raising it."""
+    """Estimate many jobs, for searches: a job that cannot run gives its `CannotEstimate` instead of raising it.
+
+    Jobs are taken as their fields say, without what `as_run` reads out of `backend.args`, which takes milliseconds.
+    """
     answers: list[Estimate | CannotEstimate] = []
     for job in jobs:
         found = problems(job)
@@ -101,7 +107,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     whole = exact and steps <= _MOST_EVENTS
     time = _time(sizes, machine, stages, events, whole=whole) if machine.known else None
     counts = sum((stage.counts for stage in stages), Counts())
-    missing = [*assumed, *unmeasured, *_simplified(job), *_idle(job, stages), *unread(job)]
+    missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
 
 
@@ -140,8 +146,8 @@ def _adapters(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> int:
     """Count LoRA parameters on a rank: a pair of thin matrices beside each product of the dense path."""
     total = 0
     for chunk in chunks:
-        for moe in chunk.kinds:
-            for op in operations_of(sizes, machine, moe):
+        for kind in chunk.kinds:
+            for op in operations_of(sizes, machine, kind):
                 if op.weight is not None and op.name != "router" and not op.name.startswith("expert"):
                     total += sizes.lora * sum(op.weight)
     return total
@@ -149,8 +155,8 @@ def _adapters(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> int:
 
 def _operations(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> list[Operation]:
     found: list[Operation] = []
-    for moe in {kind for chunk in chunks for kind in chunk.kinds}:
-        found += operations_of(sizes, machine, moe)
+    for each in {kind for chunk in chunks for kind in chunk.kinds}:
+        found += operations_of(sizes, machine, each)
     return found
 
 
@@ -175,6 +181,26 @@ def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Eve
         hidden_by = sum(chunk.backward for chunk in stage.costs)
         tails.append(tail(sizes, machine, stage.counts, stage.adapters, hidden_by))
     return step_time(sizes, machine, costs, tails, events, whole=whole)
+
+
+# What is counted by formulas alone, by what a model has of it.
+_BY_FORMULA = {
+    "linear": "model.experimental_attention_variant: gated delta net",
+    "sparse": "model.experimental_attention_variant: sparse attention, as kernels that compute chosen keys only",
+    "mamba": "model.mamba: Mamba-2",
+}
+
+
+def _by_formula(sizes: Sizes) -> list[str]:
+    """Return a note for each kind of layer whose memory and time nobody has compared with a run."""
+    if sizes.variants is PLAIN:
+        return []
+    mixers = {sizes.kind(index).mixer for index in range(sizes.layers)}
+    return [
+        f"{what}; parameters as built, memory and time by formula, not measured against a run"
+        for mixer, what in _BY_FORMULA.items()
+        if mixer in mixers
+    ]
 
 
 def _simplified(job: Job) -> list[str]:
@@ -272,6 +298,7 @@ def one_line(job: Job) -> str | None:
     """
     if job.hardware.memory_gib is None and job.hardware.bf16_tflops is None:
         return None
+    job, _ = as_run(job)
     if problems(job):
         return None
     answer = quick(job)
@@ -297,7 +324,10 @@ def refusal(job: Job) -> Finding | None:
 
     None where it may fit, where nothing is known, or with `estimate.enforce=false`.
     """
-    if not job.estimate.enforce or job.hardware.memory_gib is None or problems(job):
+    if not job.estimate.enforce or job.hardware.memory_gib is None:
+        return None
+    job, _ = as_run(job)
+    if problems(job):
         return None
     answer = quick(job)
     fullest, capacity = answer.fullest, answer.capacity or 0

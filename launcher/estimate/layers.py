@@ -6,7 +6,9 @@ from functools import lru_cache
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
 from launcher.estimate.experts import experts
+from launcher.estimate.kinds import Kind
 from launcher.estimate.machine import Machine
+from launcher.estimate.mixers import indexer, linear_attention, mamba
 from launcher.estimate.operation import (
     Layer,
     Operation,
@@ -23,25 +25,42 @@ from launcher.estimate.sizes import Sizes, plain_sizes
 class LayerBuilder(Builder):
     """Makes the operations of one job's layers."""
 
+    def __init__(self, sizes: Sizes, machine: Machine) -> None:
+        super().__init__(sizes, machine)
+        # Keys that a query reaches, and those that an indexer chooses; None: all.
+        self.window = sizes.window
+        self.chosen: int | None = None
+
     # -- attention
-    def attention(self) -> list[Operation]:
-        """Return normalisation, projections, core attention, output and the residual addition."""
+    def attention(self, mixer: str) -> list[Operation]:
+        """Return normalisation, projections, what mixes tokens, output and the residual addition."""
         s = self.sizes
         size = self.local * s.hidden * self.act
         separate = s.mla or s.separate_norm
         operations = [self.norm("separate input norm" if separate else "input norm", self.local, s.hidden, "norm")]
-        operations += self._latent() if s.mla else self._grouped_query()
+        operations += self._mixed(mixer)
         operations.append(self.elementwise("residual", "residual", 3 * size))
         if s.dropout:
             operations.append(Operation(name="dropout", module="residual", keeps=self.local * s.hidden))
         return operations
+
+    def _mixed(self, mixer: str) -> list[Operation]:
+        if mixer == "linear":
+            return linear_attention(self)
+        if mixer == "mamba":
+            return mamba(self)
+        self.window = None if mixer == "unwindowed" else self.sizes.window
+        self.chosen = self.sizes.variants.topk if mixer in ("sparse", "shared") else None
+        own = indexer(self) if mixer == "sparse" else []
+        return own + (self._latent() if self.sizes.mla else self._grouped_query())
 
     def _grouped_query(self) -> list[Operation]:
         s, act = self.sizes, self.act
         query = s.heads * s.head_dim // s.tp
         key = max(1, s.kv_heads // s.tp) * s.head_dim if s.kv_heads >= s.tp else s.kv_heads * s.head_dim // s.tp
         rotated = self.tokens * (query + key) * act
-        operations = [self.linear("qkv", "attention", self.tokens, s.hidden, query + 2 * key, split="column")]
+        gate = query if s.variants.gate else 0
+        operations = [self.linear("qkv", "attention", self.tokens, s.hidden, query + gate + 2 * key, split="column")]
         if s.qk_norm:
             moved = self.machine.moved
             operations.append(
@@ -56,6 +75,10 @@ class LayerBuilder(Builder):
             )
         operations.append(self.elementwise("rope", "attention", 2 * rotated, needs=rotated))
         operations += self._core(query, key, key, s.heads // s.tp, s.head_dim, s.head_dim)
+        if gate:
+            made = self.tokens * query * act
+            gated = self.elementwise("output gate", "attention", 3 * made, needs=made)
+            operations.append(replace(gated, keeps=2.0 * made))
         operations.append(self.linear("out", "attention", self.tokens, query, s.hidden, split="row"))
         return operations
 
@@ -98,8 +121,9 @@ class LayerBuilder(Builder):
         out = self.tokens * heads * v_dim * act
         length = float(s.seq)
         share = 1.0 - s.sparsity
-        if s.window:
-            share *= min(1.0, 2.0 * s.window / length)
+        reach = min(self.window or s.seq, self.chosen or s.seq)
+        if reach < s.seq:
+            share *= min(1.0, 2.0 * reach / length)
         flops = 2.0 * s.mbs * heads * (qk_dim + v_dim) * length * length / s.cp * share
         mla = qk_dim != v_dim
         forward = machine.core(flops, latent=mla, backward=False)
@@ -194,20 +218,21 @@ class LayerBuilder(Builder):
 
 
 @lru_cache(maxsize=512)
-def operations_of(sizes: Sizes, machine: Machine, moe: bool) -> tuple[Operation, ...]:
+def operations_of(sizes: Sizes, machine: Machine, kind: Kind) -> tuple[Operation, ...]:
     """Return the kernels of one layer, without recomputation."""
     builder = LayerBuilder(sizes, machine)
-    return tuple(builder.attention() + builder.feed_forward(moe))
+    mixer = [] if kind.mixer == "none" else builder.attention(kind.mixer)
+    return tuple(mixer + ([] if kind.feed == "none" else builder.feed_forward(kind.moe)))
 
 
 @lru_cache(maxsize=512)
-def layer(sizes: Sizes, machine: Machine, moe: bool, recompute: str) -> Layer:
+def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str) -> Layer:
     """Return what one layer costs.
 
     Args:
         recompute: `none`, `selective`, or `full` (the job's own group size for method uniform).
     """
-    operations = list(operations_of(plain_sizes(sizes), machine, moe))
+    operations = list(operations_of(plain_sizes(sizes), machine, kind))
     if sizes.offload_modules:
         operations = offloaded(operations, sizes.offload_modules)
     residual = float(sizes.local_tokens * sizes.hidden * sizes.act)

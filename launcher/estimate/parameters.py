@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from launcher.estimate.kinds import Kind
 from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import Sizes
 
@@ -62,13 +63,47 @@ def norm_parameters(sizes: Sizes, width: int) -> int:
     return width * (2 if sizes.layer_norm else 1)
 
 
+def _mixer(s: Sizes, mixer: str) -> Counts:
+    if mixer == "linear":
+        return _linear_attention(s)
+    if mixer == "mamba":
+        return _mamba(s)
+    counts = _latent_attention(s) if s.mla else _attention(s)
+    if s.variants.sinks:
+        counts += Counts(dense=s.heads // s.tp, total=s.heads, active=s.heads)
+    return counts + _indexer(s) if mixer == "sparse" else counts
+
+
+def _linear_attention(s: Sizes) -> Counts:
+    """Count a gated delta net: GatedDeltaNet.__init__, megatron-core 0.16.1 ssm/gated_delta_net.py:124."""
+    v = s.variants
+    key, value = v.linear_widths
+    counts = _split(s.hidden * (2 * key + 2 * value + 2 * v.value_heads), s.tp) + _split(value * s.hidden, s.tp)
+    convolution = _split((2 * key + value) * v.conv, s.tp)
+    return counts + convolution + _split(2 * v.value_heads, s.tp) + _whole(norm_parameters(s, v.value_dim))
+
+
+def _indexer(s: Sizes) -> Counts:
+    """Count an indexer, which no parallelism splits: DSAIndexer.__init__, megatron-core 0.16.1 dsa.py:410."""
+    v = s.variants
+    query = (s.q_rank or s.hidden) * v.index_heads * v.index_dim
+    return _whole(query + s.hidden * (v.index_dim + v.index_heads) + 2 * v.index_dim)
+
+
+def _mamba(s: Sizes) -> Counts:
+    """Count a Mamba-2 mixer: MambaMixer.__init__, megatron-core 0.16.1 ssm/mamba_mixer.py:125."""
+    v = s.variants
+    mixed = v.inner + 2 * v.groups * v.state
+    counts = _split(s.hidden * (v.inner + mixed + v.mamba_heads), s.tp) + _split(v.inner * s.hidden, s.tp)
+    return counts + _split(mixed * (v.mamba_conv + 1) + 3 * v.mamba_heads + v.inner, s.tp)
+
+
 def _attention(s: Sizes) -> Counts:
-    if s.mla:
-        return _latent_attention(s)
     query, key_value = s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim
-    counts = _split(s.hidden * (query + key_value), s.tp) + _split(query * s.hidden, s.tp)
+    gated = query if s.variants.gate else 0
+    counts = _split(s.hidden * (query + gated + key_value), s.tp) + _split(query * s.hidden, s.tp)
     if s.qkv_bias:
-        counts += _split(query + key_value, s.tp)
+        counts += _split(query + gated + key_value, s.tp)
     if s.linear_bias:
         counts += _whole(s.hidden)
     if s.qk_norm:
@@ -114,7 +149,8 @@ def _moe(s: Sizes) -> Counts:
         share += local * (bias // s.etp + s.hidden)
         total += s.experts * (bias + s.hidden)
         active += s.topk * (bias + s.hidden)
-    counts = Counts(expert=share, total=total, active=active, matmul=share) + _whole(s.experts * s.hidden)
+    router = s.experts * (s.hidden + int(s.linear_bias))
+    counts = Counts(expert=share, total=total, active=active, matmul=share) + _whole(router)
     if s.shared_ffn:
         counts += _mlp(s, s.shared_ffn)
         if s.shared_gate:
@@ -123,10 +159,15 @@ def _moe(s: Sizes) -> Counts:
 
 
 @lru_cache(maxsize=512)
-def layer_parameters(sizes: Sizes, moe: bool) -> Counts:
-    """Return the parameters of one transformer layer, with or without experts."""
-    norms = _whole(2 * norm_parameters(sizes, sizes.hidden))
-    return _attention(sizes) + (_moe(sizes) if moe else _mlp(sizes, sizes.ffn)) + norms
+def layer_parameters(sizes: Sizes, kind: Kind) -> Counts:
+    """Return the parameters of one layer: what mixes tokens, what follows it, and a normalisation before each."""
+    counts = Counts()
+    norm = _whole(norm_parameters(sizes, sizes.hidden))
+    if kind.mixer != "none":
+        counts += _mixer(sizes, kind.mixer) + norm
+    if kind.feed != "none":
+        counts += (_moe(sizes) if kind.moe else _mlp(sizes, sizes.ffn)) + norm
+    return counts
 
 
 def embedding_parameters(sizes: Sizes) -> Counts:
@@ -142,9 +183,9 @@ def embedding_parameters(sizes: Sizes) -> Counts:
 @lru_cache(maxsize=512)
 def mtp_parameters(sizes: Sizes) -> Counts:
     """Return the parameters of one multi-token-prediction layer: two norms, a projection, a layer, a norm."""
-    moe = sizes.is_moe_layer(sizes.layers - 1)
+    kind = sizes.kind(sizes.layers - 1)
     projection = _split(2 * sizes.hidden * sizes.hidden, sizes.tp)
-    return layer_parameters(sizes, moe) + projection + _whole(3 * norm_parameters(sizes, sizes.hidden))
+    return layer_parameters(sizes, kind) + projection + _whole(3 * norm_parameters(sizes, sizes.hidden))
 
 
 def chunk_parameters(sizes: Sizes, chunk: Chunk) -> Counts:
@@ -153,10 +194,9 @@ def chunk_parameters(sizes: Sizes, chunk: Chunk) -> Counts:
     The last stage holds a copy of the embedding where it is tied to the output layer or where MTP layers need it;
     the copy counts on the rank, not in the total.
     """
-    experts = sum(chunk.kinds)
-    counts = layer_parameters(sizes, False) * (len(chunk.kinds) - experts) if len(chunk.kinds) > experts else Counts()
-    if experts:
-        counts += layer_parameters(sizes, True) * experts
+    counts = Counts()
+    for kind in dict.fromkeys(chunk.kinds):
+        counts += layer_parameters(sizes, kind) * chunk.kinds.count(kind)
     embedding = embedding_parameters(sizes)
     if chunk.embedding:
         counts += embedding

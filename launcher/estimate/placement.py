@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from launcher.estimate.kinds import Kind
 from launcher.estimate.layout import CannotSplit, parse_layout
 from launcher.estimate.sizes import Sizes
 from launcher.job import Job
@@ -15,7 +16,7 @@ class Chunk:
     Two that are the same are one object (`_chunk`): the caches of costs look them up often, by identity.
 
     Attributes:
-        kinds: per layer, whether it has experts.
+        kinds: per layer, what it is made of.
         embedding: the token embedding is at its start.
         mtp: multi-token-prediction layers at its end.
         norm: the final normalisation is at its end.
@@ -24,7 +25,7 @@ class Chunk:
         in_part: layers after those of which modules are recomputed; none: all that are left.
     """
 
-    kinds: tuple[bool, ...]
+    kinds: tuple[Kind, ...]
     embedding: bool = False
     mtp: int = 0
     norm: bool = False
@@ -35,7 +36,7 @@ class Chunk:
 
 @lru_cache(maxsize=4096)
 def _chunk(
-    kinds: tuple[bool, ...],
+    kinds: tuple[Kind, ...],
     embedding: bool,
     mtp: int,
     norm: bool,
@@ -61,6 +62,7 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     parallel, recompute = job.parallel, job.recompute
     key = (
         (sizes.layers, sizes.experts > 0, sizes.dense_first, sizes.moe_every, sizes.mtp, sizes.pp, sizes.vpp),
+        sizes.variants,
         (parallel.layout, parallel.noop_layers, parallel.first_stage_layers, parallel.last_stage_layers),
         (parallel.account_for_embedding, parallel.account_for_loss),
         (recompute.layers_per_chunk, recompute.selective_layers_per_chunk),
@@ -115,7 +117,7 @@ def _place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
             kinds = []
             for _ in range(counts[stage][virtual]):
                 if position not in noop:
-                    kinds.append(sizes.is_moe_layer(real))
+                    kinds.append(sizes.kind(real))
                     real += 1
                 position += 1
             last = stage == sizes.pp - 1 and virtual == sizes.vpp - 1
@@ -193,7 +195,7 @@ def _from_layout(text: str, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
     real = 0
     for index, part in enumerate(parts):
         count = part.count("t")
-        kinds = tuple(sizes.is_moe_layer(real + offset) for offset in range(count))
+        kinds = tuple(sizes.kind(real + offset) for offset in range(count))
         real += count
         head = "L" in part
         norm = (count > 0 and real == sizes.layers) if sizes.mtp else head

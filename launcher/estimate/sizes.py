@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from operator import attrgetter
 
+from launcher.estimate.kinds import Kind, Variants, kind_at, read_variants
 from launcher.estimate.layout import parse_layout
 from launcher.job import Job
 
@@ -52,6 +53,7 @@ class Sizes:
     dense_first: int
     moe_every: int
     mtp: int
+    variants: Variants
     # -- layout
     world: int
     node: int
@@ -142,6 +144,10 @@ class Sizes:
     def is_moe_layer(self, index: int) -> bool:
         """Tell whether layer `index` (from 0) has experts: Hugging Face's rule for first_k_dense and frequency."""
         return self.experts > 0 and index >= self.dense_first and index % self.moe_every == 0
+
+    def kind(self, index: int) -> Kind:
+        """Return the kind of layer `index` (from 0)."""
+        return kind_at(self.variants, index, self.is_moe_layer(index))
 
 
 # What no kernel depends on: depth of the pipeline, replicas and micro-batches, optimizer, overlap beyond a layer.
@@ -239,6 +245,8 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     if kernels.cross_entropy_fusion is None:
         assumed.append("kernels.cross_entropy_fusion: false (Megatron-core's default)")
     fp8 = precision.fp8_format is not None
+    variants, missing = read_variants(model)
+    assumed += missing
     if is_moe and not (moe.capacity_factor and moe.pad_to_capacity) and not moe.force_load_balancing:
         assumed.append("routing: every expert gets the same number of tokens")
     sizes = Sizes(
@@ -274,6 +282,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         dense_first=model.first_k_dense_replace,
         moe_every=model.moe_layer_freq,
         mtp=model.num_nextn_predict_layers,
+        variants=variants,
         world=world,
         node=job.cluster.devices_per_node,
         tp=tp,

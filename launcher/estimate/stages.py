@@ -6,6 +6,7 @@ from itertools import groupby
 
 from launcher.estimate import network
 from launcher.estimate.builder import Builder
+from launcher.estimate.kinds import Kind
 from launcher.estimate.layers import layer
 from launcher.estimate.machine import Machine
 from launcher.estimate.operation import Layer, Operation, walk
@@ -56,17 +57,17 @@ def _layers(sizes: Sizes, machine: Machine, chunk: Chunk, covered: int | None) -
         full = full if chunk.recomputed is None else chunk.recomputed
         kind = "selective" if sizes.recompute_modules else "none"
     until = len(chunk.kinds) if chunk.in_part is None or kind != "selective" else full + chunk.in_part
-    runs: list[tuple[bool, str, int]] = []
+    runs: list[tuple[Kind, str, int]] = []
     for how, kinds in (("full", chunk.kinds[:full]), (kind, chunk.kinds[full:until]), ("none", chunk.kinds[until:])):
-        for moe, group in groupby(kinds):
-            runs.append((moe, how, len(list(group))))
+        for each, group in groupby(kinds):
+            runs.append((each, how, len(list(group))))
     return [
         Part(
-            name=f"{'moe' if moe else 'dense'} layer" + (" (recomputed)" if how == "full" else ""),
-            layer=layer(sizes, machine, moe, how),
+            name=f"{each.name} layer" + (" (recomputed)" if how == "full" else ""),
+            layer=layer(sizes, machine, each, how),
             count=count,
         )
-        for moe, how, count in runs
+        for each, how, count in runs
     ]
 
 
@@ -146,9 +147,8 @@ def _mtp(sizes: Sizes, machine: Machine, *, head: bool) -> Layer:
     builder = Builder(sizes, machine)
     local, width = sizes.local_tokens, sizes.hidden
     residual = float(local * width * sizes.act)
-    moe = sizes.is_moe_layer(sizes.layers - 1)
     kind = "full" if sizes.recompute in ("full", "block") else sizes.recompute
-    inner = layer(sizes, machine, moe, kind)
+    inner = layer(sizes, machine, sizes.kind(sizes.layers - 1), kind)
     before = [
         builder.norm("embedding norm", local, width, "mtp"),
         builder.norm("hidden norm", local, width, "mtp"),

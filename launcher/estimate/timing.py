@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launcher.estimate import network
+from launcher.estimate.kinds import PLAIN
 from launcher.estimate.machine import Machine
+from launcher.estimate.mixers import delta_flops, index_flops, state_flops
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StepTime
 from launcher.estimate.schedule import Event, Pipeline, finish, warm_up
@@ -115,13 +117,33 @@ def step_time(
 def model_flops(sizes: Sizes, active_matmul: float) -> float:
     """Return the floating-point operations that one token costs in training, without recomputation.
 
-    Forward and backward are three times the forward; attention counts the causal half (or the window), routed experts
-    count as often as a token visits them, the embedding look-up counts nothing, the output layer counts in full.
+    Forward and backward are three times the forward; attention counts the causal half (or the window, or the keys that
+    an indexer chooses), routed experts count as often as a token visits them, the embedding look-up counts nothing, the
+    output layer counts in full.
     """
-    head = (sizes.nope_dim + sizes.rope_dim + sizes.v_dim) if sizes.mla else 2 * sizes.head_dim
-    length = min(sizes.seq / 2, sizes.window) if sizes.window else sizes.seq / 2
-    attention = 2.0 * sizes.heads * head * length * (sizes.layers + sizes.mtp)
+    if sizes.variants is PLAIN:
+        attention = _mixing(sizes, "softmax") * (sizes.layers + sizes.mtp)
+    else:
+        mixers = [sizes.kind(index).mixer for index in range(sizes.layers)]
+        attention = sum(_mixing(sizes, mixer) for mixer in mixers + mixers[-1:] * sizes.mtp)
     return 3 * (2 * active_matmul + attention)
+
+
+def _mixing(sizes: Sizes, mixer: str) -> float:
+    """Return the operations with which one layer mixes one token with others, beyond products with weights."""
+    v, half = sizes.variants, sizes.seq / 2
+    if mixer == "none":
+        return 0.0
+    if mixer == "linear":
+        return delta_flops(v.value_heads, v.key_dim, v.value_dim)
+    if mixer == "mamba":
+        return state_flops(v.mamba_heads, v.mamba_dim, v.groups, v.state)
+    head = (sizes.nope_dim + sizes.rope_dim + sizes.v_dim) if sizes.mla else 2 * sizes.head_dim
+    length = min(half, sizes.window) if sizes.window and mixer != "unwindowed" else half
+    if mixer in ("sparse", "shared"):
+        length = min(length, v.topk)
+    own = index_flops(v.index_heads, v.index_dim, half) if mixer == "sparse" else 0.0
+    return 2.0 * sizes.heads * head * length + own
 
 
 __all__ = ["Tail", "model_flops", "pipeline_of", "step_time", "tail", "warm_up"]

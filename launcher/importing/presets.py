@@ -1,6 +1,7 @@
 """Models that a script only names (`--model Qwen/Qwen3-8B`): the preset of that name knows their architecture."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -36,18 +37,38 @@ def preset_of(job: Job) -> Preset | None:
     path = _presets().get(job.model.hub_id or "")
     if path is None or job.model.path is not None:
         return None
+    preset, known = _read(path), job.model.hidden_size
+    return None if known is not None and known != preset.fields.get("hidden_size") else preset
+
+
+# What a name adds for weights of the same sizes: trained further, stored otherwise.
+_SUFFIXES = re.compile(r"^meta-|(-(base|instruct|thinking|chat|hf|fp8|bf16|\d{4}|mcore))+$")
+
+
+def named_like(name: str) -> Preset | None:
+    """Return the preset of the same name but for what was trained or stored otherwise; None: there is none.
+
+    >>> named_like("Qwen/Qwen3-30B-A3B-Instruct-2507").name
+    'qwen3_30b_a3b'
+    """
+    wanted = _stem(name)
+    found = [path for hub_id, path in _presets().items() if _stem(hub_id) == wanted]
+    return _read(found[0]) if wanted and found else None
+
+
+def _stem(name: str) -> str:
+    return _SUFFIXES.sub("", name.rstrip("/").rsplit("/", 1)[-1].lower())
+
+
+def _read(path: Path) -> Preset:
     import yaml
 
-    fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    known = job.model.hidden_size
-    if known is not None and known != fields.get("hidden_size"):
-        return None
-    return Preset(name=path.stem, fields=fields)
+    return Preset(name=path.stem, fields=yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-def with_preset(job: Job) -> Job:
-    """Return the job with the architecture of the preset that it names, where there is one."""
-    preset = preset_of(job)
+def with_preset(job: Job, preset: Preset | None = None) -> Job:
+    """Return the job with the architecture of a preset, by default of the one that it names, where there is one."""
+    preset = preset or preset_of(job)
     if preset is None or job.model.hidden_size is not None:
         return job
     filled, _ = build({"model": dict(preset.fields)})

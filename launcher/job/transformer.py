@@ -49,7 +49,10 @@ class Transformer:
         None,
         "Architecture family.",
         source=f"{_HF}.model_type",
-        choices=("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3"),
+        choices=(
+            *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "mixtral", "gpt_oss"),
+            *("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
+        ),
         trains=True,
     )
     label: str | None = option(None, "Name in logs and file names; none: the family.", source="MindFormers model_name")

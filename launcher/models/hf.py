@@ -10,7 +10,7 @@ from launcher.models.families import FAMILIES, Family
 from launcher.models.ignored import IGNORABLE
 from launcher.models.parts import quotient_of
 from launcher.models.rope import scaling_value
-from launcher.models.source import ModelConfigError, Source
+from launcher.models.source import NEEDED, ModelConfigError, Source
 
 # Not in config.json: where the model comes from, what a backend calls it, and what only training knows.
 _NOT_DETERMINED: Final = frozenset(
@@ -18,6 +18,8 @@ _NOT_DETERMINED: Final = frozenset(
     | {"cpu_initialization", "init_per_replica", "init_method_xavier_uniform", "perform_initialization"}
     | {"dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss", "is_hybrid_model", "mamba_chunk_size"}
 )
+# Families without dense layers, whose files name the width of an expert intermediate_size.
+_ONE_WIDTH: Final = frozenset({"mixtral", "gpt_oss"})
 # Class names of one family that share its body.
 _SUFFIXES: Final = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification")
 
@@ -130,15 +132,18 @@ def _effective(model: Model, name: str) -> Value:
     if name == "num_key_value_heads":
         return value if value is not None else model.num_attention_heads
     if name == "head_dim" and not model.is_mla:
-        explicit = family.startswith("qwen3")
+        explicit = family.startswith("qwen3") or family == "gpt_oss"
         return model.head_size if explicit or model.head_size != quotient_of(model) else None
     if name in ("n_group", "topk_group") and model.n_group == 1:
         return None
-    if name == "routed_scaling_factor" and value is None and family.startswith("deepseek"):
-        return next(key.default for key in FAMILIES[family].keys if key.field == name)
-    if name == "intermediate_size" and family == "mixtral":
+    if value is None:
+        defaults = {key.field: key.default for key in FAMILIES[family].keys if key.default is not NEEDED}
+        value = defaults.get(name)
+    if name == "full_attention_interval" and value is None and family == "qwen3_next":
+        return 4
+    if name == "intermediate_size" and family in _ONE_WIDTH:
         return model.moe_intermediate_size or value
-    if name == "moe_intermediate_size" and family == "mixtral":
+    if name == "moe_intermediate_size" and family in _ONE_WIDTH:
         return value or model.intermediate_size
     if name.startswith("rope_scaling."):
         return scaling_value(model.rope_scaling, name.removeprefix("rope_scaling."))
@@ -165,10 +170,11 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     by_class = {family.stem + suffix: family for family in FAMILIES.values() for suffix in _SUFFIXES}
     if architecture is not None and architecture not in by_class:
         raise ModelConfigError(where, (_unknown("architectures", architecture, list(by_class)),))
-    if model_type is not None and model_type not in FAMILIES:
-        raise ModelConfigError(where, (_unknown("model_type", model_type, list(FAMILIES)),))
-    family = by_class[architecture] if architecture is not None else FAMILIES[str(model_type)]
-    if model_type is not None and model_type != family.model_type:
+    by_type = {name: family for family in FAMILIES.values() for name in (family.model_type, *family.aliases)}
+    if model_type is not None and model_type not in by_type:
+        raise ModelConfigError(where, (_unknown("model_type", model_type, list(by_type)),))
+    family = by_class[architecture] if architecture is not None else by_type[str(model_type)]
+    if model_type is not None and by_type[model_type] is not family:
         raise ModelConfigError(
             where, (f"architectures={architecture} and model_type={model_type} contradict each other",)
         )

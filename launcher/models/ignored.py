@@ -81,8 +81,10 @@ _REASONS: Final[dict[str, tuple[str, ...]]] = {
         "aux_loss_alpha",
         "seq_aux",
         "router_jitter_noise",
+        "moe_router_dtype",
         "ep_size",
     ),
+    "rope_scaling.original_max_position_embeddings again": ("initial_context_length",),
     "derived from qk_nope_head_dim and qk_rope_head_dim": ("qk_head_dim",),
 }
 

@@ -13,15 +13,23 @@ from launcher.models.source import NEEDED, Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A pair of functions: keys of config.json to canonical fields, and back (transformers-4 spelling)."""
+    """A pair of functions: keys of config.json to canonical fields, and back (transformers-4 spelling).
+
+    Attributes:
+        variants: fields below `model` that it decides and that most families do not have.
+    """
 
     read: Callable[[Source], dict[str, Value]]
     write: Callable[[Model], Mapping[str, Any]]
+    variants: tuple[str, ...] = ()
 
 
-def rope(theta_default: Any = NEEDED) -> Part:
+def rope(theta_default: Any = NEEDED, *, partial: float | None = None, truncate: bool = True) -> Part:
     """Rotary positions; see `launcher.models.rope`."""
-    return Part(read=lambda source: read_rope(source, theta_default), write=write_rope)
+    return Part(
+        read=lambda source: read_rope(source, theta_default, partial=partial, truncate=truncate),
+        write=lambda model: write_rope(model, partial=partial is not None, truncate=truncate),
+    )
 
 
 def heads(*, explicit: bool = False, default: int | None = None) -> Part:
@@ -147,8 +155,8 @@ SPARSE_LAYERS = Part(
     },
 )
 
-# Mixtral names the width of an expert intermediate_size; there is no dense layer that another width could belong to.
-MIXTRAL_EXPERT_WIDTH = Part(
+# Mixtral and GPT-OSS name the width of an expert intermediate_size: no dense layer could have another width.
+ONE_WIDTH = Part(
     read=lambda source: {"moe_intermediate_size": source.field("moe_intermediate_size", ("intermediate_size",))},
     write=lambda model: {"intermediate_size": model.moe_intermediate_size or model.intermediate_size},
 )

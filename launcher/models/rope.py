@@ -27,16 +27,21 @@ _METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 _ALL_KEYS: Final = tuple(dict.fromkeys(key for keys in _METHODS.values() for key in keys))
+_APART: Final = ("rope_theta", "partial_rotary_factor")  # read beside the scaling
 # Settings without a canonical field: only these values, which change nothing, can be read.
-_NEUTRAL: Final[Mapping[str, Any]] = {"attention_factor": None, "truncate": True, "partial_rotary_factor": 1.0}
+_NEUTRAL: Final[Mapping[str, Any]] = {"attention_factor": None, "truncate": True}
 
 
-def read_rope(source: Source, theta_default: Any) -> dict[str, Value]:
+def read_rope(
+    source: Source, theta_default: Any, *, partial: float | None = None, truncate: bool = True
+) -> dict[str, Value]:
     """Return `rope_theta`, `partial_rotary_factor` and `rope_scaling.*`.
 
     Args:
         source: the config.json being read.
         theta_default: base that the family's class takes when none is given; NEEDED: it must be given.
+        partial: share of the head that the family's class rotates when none is given; None: it rotates whole heads.
+        truncate: whether the family's YaRN rounds the bounds of its ramp to whole dimensions.
     """
     new = _mapping(source, "rope_parameters")
     old = _mapping(source, "rope_scaling")
@@ -44,9 +49,9 @@ def read_rope(source: Source, theta_default: Any) -> dict[str, Value]:
         source.problem("rope_parameters and rope_scaling contradict each other")
     block = {**old, **new}
     name = "rope_parameters" if new else "rope_scaling"
-    fields: dict[str, Value] = {"partial_rotary_factor": _partial(source, block)}
+    fields: dict[str, Value] = {"partial_rotary_factor": _partial(source, block, partial)}
     fields["rope_theta"] = _theta(source, block, theta_default)
-    fields.update(_scaling(source, name, block))
+    fields.update(_scaling(source, name, block, truncate))
     return fields
 
 
@@ -68,18 +73,20 @@ def _theta(source: Source, block: Mapping[str, Any], default: Any) -> Value:
     return source.typed("rope_parameters.rope_theta", inside, "rope_theta")
 
 
-def _partial(source: Source, block: Mapping[str, Any]) -> Value:
-    raw = source.get("partial_rotary_factor", block.get("partial_rotary_factor", 1.0))
+def _partial(source: Source, block: Mapping[str, Any], default: float | None) -> Value:
+    raw = source.get("partial_rotary_factor", block.get("partial_rotary_factor", default or 1.0))
+    if default is not None:
+        return source.typed("partial_rotary_factor", raw, "partial_rotary_factor")
     if raw != 1.0:
         source.problem(f"partial_rotary_factor={raw!r}: model_type {source.model_type} rotates whole heads (1.0)")
     return 1.0
 
 
-def _scaling(source: Source, name: str, block: Mapping[str, Any]) -> dict[str, Value]:
+def _scaling(source: Source, name: str, block: Mapping[str, Any], truncate: bool) -> dict[str, Value]:
     fields: dict[str, Value] = {"rope_scaling.type": None} | {f"rope_scaling.{key}": None for key in _ALL_KEYS}
     method = block.get("rope_type", block.get("type"))
     if method in (None, "default"):
-        if method is None and set(block) - {"rope_theta", *_NEUTRAL}:
+        if method is None and set(block) - {*_APART, *_NEUTRAL}:
             source.problem(f"{name}: the key rope_type is needed and is missing")
         return fields
     if method not in _METHODS:
@@ -97,13 +104,17 @@ def _scaling(source: Source, name: str, block: Mapping[str, Any]) -> dict[str, V
             fields[f"rope_scaling.{key}"] = source.typed(f"{name}.{key}", raw, f"rope_scaling.{key}")
         else:
             fields[f"rope_scaling.{key}"] = default
-    _refuse_rest(source, name, block, {"rope_type", "type", "rope_theta", *known})
+    _refuse_rest(source, name, block, {"rope_type", "type", *_APART, *known}, {**_NEUTRAL, "truncate": truncate})
+    if method == "yarn" and not truncate and block.get("truncate", True):
+        source.problem(f"{name}.truncate=true cannot be expressed, only false: it is what the family's code does")
     return fields
 
 
-def _refuse_rest(source: Source, name: str, block: Mapping[str, Any], known: set[str]) -> None:
+def _refuse_rest(
+    source: Source, name: str, block: Mapping[str, Any], known: set[str], neutral: Mapping[str, Any]
+) -> None:
     for key, value in block.items():
-        if key in known or value is None or (key in _NEUTRAL and value == _NEUTRAL[key]):
+        if key in known or value is None or (key in neutral and value == neutral[key]):
             continue
         source.problem(f"{name}.{key}={value!r} has no canonical field and would change the model")
 
@@ -115,14 +126,17 @@ def scaling_value(scaling: RopeScaling, key: str) -> Value:
     return default if value is None and default is not NEEDED else value
 
 
-def write_rope(model: Model) -> dict[str, Any]:
-    """Return `rope_theta` and `rope_scaling` in the form of transformers 4."""
+def write_rope(model: Model, *, partial: bool = False, truncate: bool = True) -> dict[str, Any]:
+    """Return `rope_theta` and `rope_scaling` in the form of transformers 4; `partial` and `truncate` as read."""
     scaling = model.rope_scaling
+    share = {"partial_rotary_factor": model.partial_rotary_factor} if partial else {}
     if scaling.type is None:
-        return {"rope_theta": model.rope_theta, "rope_scaling": None}
+        return {"rope_theta": model.rope_theta, "rope_scaling": None, **share}
     block: dict[str, Any] = {"rope_type": scaling.type, "type": scaling.type}
     for key in _METHODS.get(scaling.type, {}):
         value = scaling_value(scaling, key)
         if value is not None:
             block[key] = value
-    return {"rope_theta": model.rope_theta, "rope_scaling": block}
+    if scaling.type == "yarn" and not truncate:
+        block["truncate"] = False
+    return {"rope_theta": model.rope_theta, "rope_scaling": block, **share}

@@ -66,17 +66,17 @@ class Floor:
             experts=sizes.experts > 0,
             nodes=job.cluster.nodes,
         )
-        kinds = tuple(moe for virtual in zip(*split.stages, strict=True) for chunk in virtual for moe in chunk.kinds)
+        kinds = tuple(kind for virtual in zip(*split.stages, strict=True) for chunk in virtual for kind in chunk.kinds)
         kernels = kernel_sizes(sizes)
 
         def seconds(chunk: Chunk) -> float:
             made = cost(parts_of(kernels, machine, chunk))
             return made.forward_total + made.backward_total
 
-        each = {moe: seconds(Chunk(kinds=(moe,))) for moe in set(kinds)}
+        each = {kind: seconds(Chunk(kinds=(kind,))) for kind in set(kinds)}
         first = seconds(Chunk(kinds=(), embedding=True))
         last = seconds(Chunk(kinds=(), mtp=sizes.mtp, norm=True, head=True))
-        return Work(layers=tuple(each[moe] for moe in kinds), first=first, last=last), sizes.micro_batches / sizes.pp
+        return Work(layers=tuple(each[kind] for kind in kinds), first=first, last=last), sizes.micro_batches / sizes.pp
 
 
 def _chosen(point: Mapping[str, Value]) -> bool:

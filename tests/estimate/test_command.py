@@ -59,7 +59,7 @@ BAD = {
     "memory of 0": (["hardware.memory_gib=0"], "EST-HARDWARE", "hardware.memory_gib"),
     "layers that do not divide": (["parallel.pp=7", "cluster.nodes=7"], "PAR-PP-LAYERS", "parallel.pp"),
     "recompute beyond the chunk": (
-        ["recompute.method=block", "recompute.num_layers=40"],
+        ["recompute.granularity=full", "recompute.method=uniform", "recompute.num_layers=40"],
         "EST-RECOMPUTE",
         "recompute.num_layers",
     ),

@@ -52,20 +52,66 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "rope_theta": draw(st.sampled_from([1e4, 1e6])),
         "rope_scaling": draw(_SCALINGS),
     }
-    latent = family.startswith("deepseek")
+    latent = family.startswith("deepseek") or family in ("glm_moe_dsa", "glm4_moe_lite")
     if not latent:
         values["num_key_value_heads"] = draw(st.sampled_from([heads, heads // 2, None]))
         values["head_dim"] = draw(st.sampled_from([None, head, 2 * head]))
-    if family.startswith("qwen") or family == "mixtral":
+    if (family.startswith("qwen") and family != "qwen3_next") or family == "mixtral":
         values["sliding_window"] = draw(st.sampled_from([None, 1024]))
-    values["qk_layernorm"] = latent or family.startswith("qwen3")
-    values["attention_bias"] = family == "qwen2" or (family in ("llama", "qwen2_moe") and draw(st.booleans()))
-    values["linear_bias"] = family == "llama" and values["attention_bias"]
+    values["qk_layernorm"] = latent or family.startswith("qwen3") or (family == "glm4_moe" and draw(st.booleans()))
+    values["attention_bias"] = family in ("qwen2", "gpt_oss") or (
+        family in ("llama", "qwen2_moe", "glm4_moe") and draw(st.booleans())
+    )
+    values["linear_bias"] = family in ("llama", "gpt_oss") and values["attention_bias"]
     if FAMILIES[family].model_type not in ("llama", "qwen2", "qwen3"):
         values.update(draw(_experts(family)))
     if latent:
         values.update(draw(_latent()))
+    if family in _VARIANTS:
+        values.update(draw(_VARIANTS[family]))
     return values
+
+
+_PARTIAL = st.sampled_from([0.25, 0.5, 1.0])
+_INDEXED = {
+    "experimental_attention_variant": st.just("dsa"),
+    "index_n_heads": st.integers(1, 64),
+    "index_head_dim": st.integers(1, 128),
+    "index_topk": st.integers(1, 4096),
+    "index_topk_freq": st.sampled_from([None, 1, 4]),
+    "index_skip_topk_offset": st.sampled_from([None, 3]),
+    "indexer_types": st.sampled_from([(), ("shared",) * 3 + ("full",)]),
+}
+# What families have besides heads, experts and latent attention.
+_VARIANTS = {
+    "deepseek_v32": st.fixed_dictionaries(_INDEXED),
+    "glm_moe_dsa": st.fixed_dictionaries(_INDEXED),
+    "glm4_moe": st.fixed_dictionaries({"partial_rotary_factor": _PARTIAL}),
+    "qwen3_next": st.fixed_dictionaries(
+        {
+            "experimental_attention_variant": st.just("gated_delta_net"),
+            "attention_output_gate": st.just(True),
+            "norm_zero_centered": st.just(True),
+            "partial_rotary_factor": _PARTIAL,
+            "full_attention_interval": st.integers(1, 8),
+            "linear_num_key_heads": st.sampled_from([1, 16]),
+            "linear_num_value_heads": st.sampled_from([16, 32]),
+            "linear_key_head_dim": st.integers(1, 128),
+            "linear_value_head_dim": st.integers(1, 128),
+            "linear_conv_kernel_dim": st.integers(1, 8),
+        }
+    ),
+    "gpt_oss": st.fixed_dictionaries(
+        {
+            "hidden_act": st.just("quick_geglu"),
+            "glu_linear_offset": st.just(1.0),
+            "softmax_type": st.just("learnable"),
+            "swiglu_limit": st.sampled_from([7.0, 10.0]),
+            "sliding_window": st.integers(1, 4096),
+            "window_attn_skip_freq": st.just(2),
+        }
+    ),
+}
 
 
 @st.composite
@@ -75,14 +121,14 @@ def _experts(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "num_experts": draw(st.sampled_from([8, 64])),
         "num_experts_per_tok": draw(st.integers(1, 8)),
         "moe_intermediate_size": width,
-        "norm_topk_prob": family == "mixtral" or draw(st.booleans()),
+        "norm_topk_prob": family in ("mixtral", "gpt_oss") or draw(st.booleans()),
     }
-    if family != "mixtral":
+    if family not in ("mixtral", "gpt_oss"):
         values["first_k_dense_replace"] = draw(st.integers(0, 3))
-    if family == "qwen2_moe":
+    if family in ("qwen2_moe", "qwen3_next"):
         values.update(shared_expert_intermediate_size=draw(st.integers(1, 999)), shared_expert_gate=True)
-    if family.startswith("deepseek"):
-        v3 = family == "deepseek_v3"
+    if family.startswith(("deepseek", "glm")):
+        v3 = family != "deepseek_v2"
         groups = draw(st.sampled_from([None, 4]))
         values.update(
             shared_expert_intermediate_size=draw(st.sampled_from([None, width, 2 * width])),
@@ -92,7 +138,7 @@ def _experts(draw: st.DrawFn, family: str) -> dict[str, Any]:
             topk_group=None if groups is None else 2,
             routed_scaling_factor=draw(st.sampled_from([1.0, 2.5])),
             num_nextn_predict_layers=draw(st.integers(0, 2)),
-            moe_layer_freq=draw(st.integers(1, 2)),
+            moe_layer_freq=draw(st.integers(1, 2)) if family.startswith("deepseek") else 1,
         )
     return values
 
@@ -126,7 +172,7 @@ def test_reading_what_was_written_gives_the_model(family: str, data: st.DataObje
             )
         elif name == "num_key_value_heads":
             assert read[name] == (value or values["num_attention_heads"])
-        elif name == "intermediate_size" and family == "mixtral":
+        elif name == "intermediate_size" and family in ("mixtral", "gpt_oss"):
             assert read[name] == values["moe_intermediate_size"]  # one key for both: there is no dense layer
         else:
             assert read[name] == value, name

@@ -39,7 +39,11 @@ Exactly, or not at all. Both spellings are known: `rope_theta` and `rope_scaling
 Where a key is missing, the default of transformers' own class of the family is taken, but never for what must not be
 guessed: sizes, the rotary base of Qwen and Mixtral, and the ranks of latent attention must be in the file. DeepSeek-V3
 files saved by transformers leave out `scoring_func` and `topk_method`; the family's `sigmoid` and `noaux_tc` are then
-meant. A window counts only with `use_sliding_window: true`.
+meant. A window counts only with `use_sliding_window: true`. Qwen's layers of linear attention, GLM's indexers and
+GPT-OSS's windows may be given as a number or as a list of layers (transformers 5), if a rule describes the list.
+
+Models stay out where the canonical `model` section has no words for them: vision and audio (Qwen3-VL, Qwen3.5, Gemma 4,
+Llama 4), normalised queries of all heads together (MiniMax-M2), GLM-5.2's choice shared with prediction layers.
 
 Everything else is refused, with the file, the key and what would work: an unknown architecture, a missing key, two
 spellings that contradict each other, a window in some layers only, dense layers in between, a key that nobody knows.

@@ -1,0 +1,177 @@
+"""Kinds of layers: what mixes tokens in each (attention of all sorts, state spaces), and what follows it."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from launcher.job.model import INDEXER, LINEAR_HEADS, MAMBA, Model
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of layer.
+
+    Attributes:
+        mixer: softmax (latent or not), unwindowed (the same where other layers have a window), linear (gated delta
+            net), sparse (with an indexer of its own), shared (sparse with another layer's choice), mamba, or none.
+        feed: dense, moe, or none.
+    """
+
+    mixer: str = "softmax"
+    feed: str = "dense"
+
+    @property
+    def moe(self) -> bool:
+        """Whether the layer has experts."""
+        return self.feed == "moe"
+
+    @property
+    def name(self) -> str:
+        """What the layer is called on a screen."""
+        words = [] if self.mixer in ("softmax", "none") else [self.mixer]
+        return " ".join([*words, *([] if self.feed == "none" else [self.feed])]) or "attention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variants:
+    """What a model has besides softmax attention over all keys; nothing of it: a plain transformer.
+
+    Attributes:
+        full_every: every n-th layer attends by softmax, the others linearly; 0: no linear attention.
+        window_every: every n-th layer attends without the window; 0: the window, if any, is in all layers.
+        gate: what softmax attention returns is gated.
+        sinks: softmax has a learned sink for each head.
+        indexed: for every layer whether it has an indexer of its own; empty: attention is not sparse.
+        pattern: for every layer M (Mamba), * (attention), - (dense) or E (experts); empty: no state spaces.
+    """
+
+    full_every: int = 0
+    key_heads: int = 0
+    value_heads: int = 0
+    key_dim: int = 0
+    value_dim: int = 0
+    conv: int = 0
+    window_every: int = 0
+    gate: bool = False
+    sinks: bool = False
+    index_heads: int = 0
+    index_dim: int = 0
+    topk: int = 0
+    indexed: tuple[bool, ...] = ()
+    pattern: str = ""
+    state: int = 0
+    mamba_heads: int = 0
+    mamba_dim: int = 0
+    groups: int = 0
+    mamba_conv: int = 0
+
+    @property
+    def linear_widths(self) -> tuple[int, int]:
+        """Widths of query (or key) and value of linear attention, all heads."""
+        return self.key_heads * self.key_dim, self.value_heads * self.value_dim
+
+    @property
+    def inner(self) -> int:
+        """Inner width of a Mamba layer."""
+        return self.mamba_heads * self.mamba_dim
+
+
+PLAIN = Variants()
+# Megatron-core has no default for the layers between (transformer_config.py); Qwen3NextConfig has this one.
+_FULL_EVERY = 4
+
+
+def read_variants(model: Model) -> tuple[Variants, list[str]]:
+    """Return what a model has besides softmax attention, and what was assumed for it."""
+    kind, gate, window_every = model.experimental_attention_variant, model.attention_output_gate, 0
+    if model.sliding_window is not None:
+        window_every = model.window_attn_skip_freq or 0
+    plain = not gate and not window_every and model.softmax_type != "learnable"
+    if plain and kind not in ("gated_delta_net", "dsa") and not model.mamba and not model.full_attention_interval:
+        return PLAIN, []
+    values: dict[str, object] = {"window_every": window_every, "sinks": model.softmax_type == "learnable"}
+    assumed: list[str] = []
+    if kind == "gated_delta_net" or (kind is None and model.full_attention_interval):
+        values |= _linear(model)
+        gate = True if gate is None else gate
+        if model.full_attention_interval is None:
+            assumed.append(f"model.full_attention_interval: {_FULL_EVERY} (Qwen3-Next's)")
+    elif kind == "dsa":
+        values |= _indexer(model)
+    if model.mamba:
+        values |= _mamba(model)
+    return Variants(**values, gate=bool(gate)), assumed  # type: ignore[arg-type]
+
+
+def _linear(model: Model) -> dict[str, object]:
+    heads = {name: getattr(model, name) or usual for name, usual in LINEAR_HEADS.items()}
+    return {
+        "full_every": model.full_attention_interval or _FULL_EVERY,
+        "key_heads": heads["linear_num_key_heads"],
+        "value_heads": heads["linear_num_value_heads"],
+        "key_dim": heads["linear_key_head_dim"],
+        "value_dim": heads["linear_value_head_dim"],
+        "conv": heads["linear_conv_kernel_dim"],
+    }
+
+
+def _indexer(model: Model) -> dict[str, object]:
+    """Return the sizes of the indexer, and which layers have one (GlmMoeDsaConfig.__post_init__, transformers 5)."""
+    every = model.index_topk_freq or 1
+    offset = 2 if model.index_skip_topk_offset is None else model.index_skip_topk_offset
+    layers = model.num_hidden_layers or 0
+    indexed = tuple(max(index - offset + 1, 0) % every == 0 for index in range(layers))
+    if len(model.indexer_types) == layers:
+        indexed = tuple(name == "full" for name in model.indexer_types)
+    return {
+        "index_heads": model.index_n_heads or INDEXER["index_n_heads"],
+        "index_dim": model.index_head_dim or INDEXER["index_head_dim"],
+        "topk": model.index_topk or INDEXER["index_topk"],
+        "indexed": indexed,
+    }
+
+
+def _mamba(model: Model) -> dict[str, object]:
+    sizes = {name: getattr(model, name) or usual for name, usual in MAMBA.items()}
+    dim = sizes["mamba_head_dim"]
+    heads = model.mamba_num_heads or (model.hidden_size or 0) * sizes["mamba_expand"] // dim
+    return {
+        "pattern": model.hybrid_override_pattern or "M" * (model.num_hidden_layers or 0),
+        "state": sizes["mamba_state_dim"],
+        "mamba_heads": heads,
+        "mamba_dim": dim,
+        "groups": sizes["mamba_num_groups"],
+        "mamba_conv": sizes["mamba_d_conv"],
+    }
+
+
+# Source: megatron-core 0.16.1 ssm/mamba_hybrid_layer_allocation.py, Symbols.
+_SYMBOLS = {
+    "M": Kind("mamba", "none"),
+    "*": Kind("softmax", "none"),
+    "-": Kind("none", "dense"),
+    "E": Kind("none", "moe"),
+}
+
+
+@lru_cache(maxsize=64)
+def _kind(mixer: str, feed: str) -> Kind:
+    """Return the one object of a kind, which makes comparing layers cheap."""
+    return Kind(mixer, feed)
+
+
+def kind_at(variants: Variants, index: int, moe: bool) -> Kind:
+    """Return the kind of layer `index` (from 0).
+
+    Args:
+        moe: whether it has experts, by the rule of first_k_dense_replace and moe_layer_freq.
+    """
+    if variants.pattern:
+        return _SYMBOLS.get(variants.pattern[index : index + 1], _SYMBOLS["M"])
+    mixer = "softmax"
+    if variants.full_every and (index + 1) % variants.full_every:
+        mixer = "linear"
+    elif variants.indexed:
+        mixer = "sparse" if variants.indexed[index] else "shared"
+    elif variants.window_every and (index + 1) % variants.window_every == 0:
+        mixer = "unwindowed"
+    return _kind(mixer, "moe" if moe else "dense")

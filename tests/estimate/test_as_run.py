@@ -1,0 +1,113 @@
+"""An imported job is estimated as its backend runs it: by its arguments, its model's name, its backend's defaults."""
+
+from typing import Any
+
+import pytest
+
+from launcher.estimate import Estimate, estimate
+from launcher.estimate.estimate import CannotEstimate
+from launcher.job import Job
+from tests.estimate.estimate_jobs import job_with
+
+_UNKNOWN = dict.fromkeys(
+    (
+        *("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"),
+        *("vocab_size", "max_position_embeddings"),
+    )
+)
+
+
+def of(job: Job) -> Estimate:
+    return estimate(job, changes=False)
+
+
+def test_a_vocabulary_among_passed_arguments_is_read() -> None:
+    """NullTokenizer has one token more than --vocab-size says, for the end of a document."""
+    passed = {"name": "megatron_lm", "args": {"tokenizer-type": "NullTokenizer", "vocab-size": 131071}}
+    seen = of(job_with(model={"vocab_size": None}, backend=passed))
+    assert seen.parameters == of(job_with(model={"vocab_size": 131072})).parameters
+    assert not any("vocab-size" in note for note in seen.missing)
+
+
+def test_an_argument_that_no_row_reads_is_still_named() -> None:
+    seen = of(job_with(backend={"name": "megatron_lm", "args": {"hybrid-x": True}}))
+    assert any("backend.args.hybrid-x" in note for note in seen.missing)
+
+
+def test_a_list_of_layers_per_stage_is_a_layout() -> None:
+    model, parallel = {"num_hidden_layers": 10}, {"pp": 4}
+    listed = job_with(
+        model=model, parallel=parallel, backend={"name": "mindspeed", "args": {"num-layer-list": "2,3,3,2"}}
+    )
+    uneven = job_with(model=model, parallel={**parallel, "layout": "Ett|ttt|ttt|ttL"})
+    assert of(listed).parameters == of(uneven).parameters
+    assert not any("num-layer-list" in note for note in of(listed).missing)
+
+
+def test_a_list_of_more_layers_than_the_model_has_is_refused() -> None:
+    passed = {"name": "mindspeed", "args": {"num-layer-list": "2,3,3,9"}}
+    with pytest.raises(CannotEstimate, match="the layout has 17 × t, the model needs 10"):
+        of(job_with(model={"num_hidden_layers": 10}, parallel={"pp": 4}, backend=passed))
+
+
+NAMES = {
+    "the preset's own": ({"hub_id": "Qwen/Qwen3-8B"}, {}, 8_190_735_360, False),
+    "of the same sizes": ({"hub_id": "Qwen/Qwen3-30B-A3B-Instruct-2507"}, {}, 30_532_122_624, True),
+    "stored in FP8": ({"hub_id": "Qwen/Qwen3-14B-FP8"}, {}, 14_768_307_200, True),
+    "linear attention": ({"hub_id": "Qwen/Qwen3-Next-80B-A3B-Thinking"}, {}, 79_674_391_296, True),
+    "a converted checkpoint": ({}, {"load": "Qwen2.5-14B-mcore"}, 14_770_033_664, True),
+}
+
+
+@pytest.mark.parametrize(("model", "checkpoint", "total", "noted"), NAMES.values(), ids=list(NAMES))
+def test_a_named_model_has_the_sizes_of_its_preset(
+    model: dict[str, Any], checkpoint: dict[str, Any], total: int, noted: bool
+) -> None:
+    job = job_with(model={**_UNKNOWN, **model}, checkpoint=checkpoint, tokenizer={"make_vocab_size_divisible_by": 1})
+    seen = of(job)
+    assert seen.parameters["total"] == total
+    assert any("by its name" in note for note in seen.missing) == noted
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen3-VL-8B-Instruct", "google/gemma-4-12B-it", "Instruct", "zai-org/GLM-4.5"])
+def test_another_model_is_not_taken_for_a_preset(name: str) -> None:
+    with pytest.raises(CannotEstimate, match=r"model\.num_hidden_layers"):
+        of(job_with(model={**_UNKNOWN, "hub_id": name}))
+
+
+def test_a_vocabulary_is_that_of_the_tokenizer_folder_s_model() -> None:
+    job = job_with(model={"vocab_size": None}, tokenizer={"path": "/data/llama-2-7b-hf/tokenizer.model"})
+    seen = of(job)
+    assert seen.parameters == of(job_with(model={"vocab_size": 32000})).parameters
+    assert any(note.startswith("model.vocab_size: 32000, that of model=llama2_7b") for note in seen.missing)
+
+
+def test_a_vocabulary_that_nobody_knows_is_asked_for() -> None:
+    with pytest.raises(CannotEstimate, match="your_tokenizer_path") as caught:
+        of(job_with(model={"vocab_size": None}, tokenizer={"path": "your_tokenizer_path"}))
+    assert [finding.rule for finding in caught.value.findings] == ["EST-VOCAB"]
+
+
+def test_what_the_backend_computes_itself_is_not_asked_for() -> None:
+    """Megatron-LM makes a SwiGLU network 8/3 wide, in multiples of 64; rotary positions have no table."""
+    job = job_with(model={"intermediate_size": None, "max_position_embeddings": None}, backend={"name": "megatron_lm"})
+    assert of(job).parameters == of(job_with(model={"intermediate_size": 5440})).parameters
+    assert any("model.intermediate_size: 5440" in note for note in of(job).missing)
+
+
+def test_experts_are_split_as_the_backend_does_without_a_word() -> None:
+    """ms-swift keeps experts whole where Megatron-core splits them like the rest."""
+    model = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 1024}
+    sections: dict[str, Any] = {"model": model, "parallel": {"tp": 2, "pp": 2, "ep": 4}}
+    with pytest.raises(CannotEstimate, match="etp 2"):
+        of(job_with(**sections))
+    seen = of(job_with(**sections, backend={"name": "megatron"}))
+    assert any(note.startswith("parallel.etp: 1 ") for note in seen.missing)
+
+
+def test_block_recomputation_of_more_layers_than_there_are_recomputes_all() -> None:
+    def blocks(number: int) -> Estimate:
+        recompute = {"granularity": "full", "method": "block", "num_layers": number}
+        return of(job_with(parallel={"pp": 2}, recompute=recompute))
+
+    assert blocks(100).stages == blocks(8).stages
