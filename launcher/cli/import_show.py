@@ -10,6 +10,8 @@ from launcher.cli.options import print_json
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import refuse
+from launcher.job import fields
+from launcher.job.cluster import Cluster
 from launcher.report.strategy import write_text
 from launcher.translate.backend import get_backend
 
@@ -63,6 +65,10 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
         f"# {source}: {imported.program or 'arguments'}, {title} {imported.version}, "
         f"{cluster.nodes} node(s) x {cluster.devices_per_node} device(s)"
     )
+    shown = ("nodes", "devices_per_node")
+    asked = [name for name in cluster.__dataclass_fields__ if name not in shown and _is_set(cluster, name)]
+    if asked:
+        print(printable("# cluster: " + ", ".join(f"{name}={_value(getattr(cluster, name))}" for name in asked)))
     for line in _table([*_arguments(imported), *_variables(imported)]):
         print(printable(line))
     implied = sum(each.implied for each in imported.became)
@@ -80,6 +86,10 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
             print_note(kind, note)
         if len(notes) > MOST_NOTES:
             print(f"{kind}  and {len(notes) - MOST_NOTES} more; --json lists all", file=sys.stderr)
+
+
+def _is_set(cluster: Cluster, name: str) -> bool:
+    return bool(getattr(cluster, name) != fields()[f"cluster.{name}"].default)
 
 
 def _arguments(imported: Imported) -> Iterator[tuple[str, str, str]]:

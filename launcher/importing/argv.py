@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launcher.importing.shell.placeholders import is_open, only, shown
+from launcher.importing.shell.placeholders import has_output, is_open, only, shown
 from launcher.job import Value
 from launcher.translate.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
 
@@ -21,6 +21,8 @@ class Parsed:
         problems: (option, what is wrong with it).
         warnings: (option, remark).
         open: options with values that the script leaves open, with the words as typed.
+        unread: `$(…)` that nobody knows the output of, where arguments stand: any number of them may come of it.
+        loose: options whose value this version's parser refuses as it is written, though it says a value that fits.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -30,6 +32,8 @@ class Parsed:
     problems: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+    loose: set[str] = field(default_factory=set)
 
 
 def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = None) -> Parsed:
@@ -75,9 +79,12 @@ def _following(argv: Sequence[str], at: int) -> tuple[list[str], int]:
 
 
 def _drop_open(word: str, parsed: Parsed) -> bool:
-    """A word that is nothing but an unset variable vanishes, as in bash."""
+    """A word that is nothing but an unset variable vanishes, as in bash; what a command prints does not."""
     if not only(word):
         return False
+    if has_output(word):
+        parsed.unread.append(shown(word))
+        return True
     parsed.warnings.append((shown(word), "is not set: nothing stands in its place"))
     return True
 
@@ -196,6 +203,11 @@ def _value(
 
 def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parsed: Parsed) -> Value:
     value = typed_value(word, argument)
+    whole = _whole(word) if value is None and argument.type == "int" and argument.choices is None else None
+    if whole is not None:
+        parsed.loose.add(name)
+        parsed.warnings.append((name, f"{word} is read as {whole}: its parser takes it in digits only"))
+        return whole
     if value is None:
         if not is_placeholder:
             from launcher.translate.catalogue import check_value
@@ -214,6 +226,12 @@ def typed_value(word: str, argument: Argument) -> Value:
                 return None
             return value
     return None
+
+
+def _whole(word: str) -> int | None:
+    """Return the whole number that `1000000.0` and `1e6` say; an older parser took such a number as a fraction."""
+    value = _as_float(word)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else None
 
 
 def _as_int(word: str) -> Value:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from launcher.importing.notes import Note
@@ -45,10 +45,18 @@ def environment_of(env: Mapping[str, str]) -> dict[str, str]:
     return {name: f"${{{name}}}" if is_secret(name) else _referring(value) for name, value in own.items()}
 
 
-def secrets_of(env: Mapping[str, str], where: str) -> list[Note]:
-    """Return a remark for each secret whose value the input tells, and the job does not."""
+def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note]:
+    """Return a remark for each secret whose value the input tells, and the job does not.
+
+    Args:
+        where: gives the place at which a variable is set.
+    """
     return [
-        Note(message=f"{name} is a secret: the job refers to it, its value is left out", where=where, works=(works,))
+        Note(
+            message=f"{name} is a secret: the job refers to it, its value is left out",
+            where=where(name),
+            works=(works,),
+        )
         for name, value in env.items()
         if is_secret(name) and value and not is_open(value)
         for works in (f"export {name} where the job starts",)

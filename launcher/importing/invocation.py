@@ -1,5 +1,6 @@
 """Finds training commands of any backend among the commands of a script: wrappers and launchers off, entry found."""
 
+import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from launcher.importing.launchers import LAUNCHERS, Started, msrun_script, strip
 from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import Command
+from launcher.importing.slurm import Request, request_of
 from launcher.translate.backend import Backend, Entry, backend_names, get_backend
 
 _PYTHON_VALUES = frozenset({"-X", "-W"})
@@ -29,6 +31,7 @@ class Invocation:
         cluster: what launchers said, as text: nodes, per_node, total, addr, port, restarts.
         launcher: name of the launcher, empty where there is none.
         where: `file:line`.
+        slurm: what Slurm is asked for around it.
     """
 
     program: str
@@ -39,6 +42,7 @@ class Invocation:
     cluster: Mapping[str, str] = field(default_factory=dict)
     launcher: str = ""
     where: str = ""
+    slurm: Request = field(default_factory=Request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +73,11 @@ def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[
         backend: where no entry point is known, scripts that look like training are taken for one of this backend's.
     """
     results = [recognise(command) for command in commands]
+    for index, each in enumerate(results):
+        if isinstance(each, Invocation) and backend is not None and backend not in each.backends:
+            results[index] = recognise(commands[index], assume=backend)  # a fork's script is what the user says
     found = [each for each in results if isinstance(each, Invocation)]
+    found.sort(key=lambda each: backend is not None and backend not in each.backends)
     others = [each for each in results if isinstance(each, Other)]
     if not found and backend is not None:
         taken = [_assumed(command, backend) for command, each in zip(commands, results, strict=True) if _strange(each)]
@@ -105,8 +113,11 @@ def recognise(command: Command, assume: str | None = None) -> Invocation | Other
             continue
         # Words are handed on with their marks: what was taken off stands in front.
         inner = started.words if head == "msrun_launcher.sh" else _tail(command.words, len(started.words))
-        cluster = {**wrapper_cluster(plain[:at]), **started.cluster}
+        slurm = request_of((*command.outer, *plain[:at]))
+        cluster = {**slurm.cluster(), **wrapper_cluster(plain[:at]), **started.cluster}
         result = _entry(inner, started.module, env, cluster, head, command.where, assume)
+        if isinstance(result, Invocation):
+            return dataclasses.replace(result, slurm=slurm)
         if result is not None:
             return result
         if head in LAUNCHERS or head.startswith("python"):

@@ -1,6 +1,5 @@
-"""What stands before a training script on a command line (torchrun, msrun, srun …) and what it says of the cluster."""
+"""What stands before a training script on a command line (torchrun, msrun …) and what it says of the cluster."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -68,14 +67,6 @@ LAUNCHERS: Mapping[str, Launcher] = {
 }
 # Wrappers around launchers: only what they say of the cluster is read.
 _WRAPPERS: Mapping[str, Mapping[str, str]] = {
-    "srun": {
-        "N": "nodes",
-        "nodes": "nodes",
-        "ntasks-per-node": "tasks_per_node",
-        "gpus-per-node": "per_node",
-        "n": "tasks",
-        "ntasks": "tasks",
-    },
     "mpirun": {"np": "tasks", "n": "tasks", "npernode": "tasks_per_node"},
     "mpiexec": {"np": "tasks", "n": "tasks"},
 }
@@ -96,34 +87,6 @@ class Started:
     words: tuple[str, ...]
     cluster: Mapping[str, str] = field(default_factory=dict)
     module: bool = False
-
-
-_BATCH = re.compile(r"^#SBATCH\s+(.+)$", re.MULTILINE)
-_OF_BATCH = {
-    "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-    "per_node": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
-    "tasks_per_node": ("SLURM_NTASKS_PER_NODE",),
-    "tasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-}
-
-
-def batch_header(text: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return what `#SBATCH` lines say of the cluster, and the variables that Slurm sets because of them."""
-    words = " ".join(line.partition(" #")[0] for line in _BATCH.findall(text)).split()
-    names = {**_WRAPPERS["srun"], "gres": "per_node", "gpus-per-task": "", "G": ""}
-    said: dict[str, str] = {}
-    for index, word in enumerate(words):
-        name, equals, value = word.lstrip("-").partition("=")
-        key = names.get(name, "") if word.startswith("-") else ""
-        value = value if equals else words[index + 1] if index + 1 < len(words) else ""
-        number = value.rpartition(":")[2]
-        if key and number.isdigit():
-            said[key] = number
-    variables = {variable: number for key, number in said.items() for variable in _OF_BATCH[key]}
-    cluster = {key: number for key, number in said.items() if key in ("nodes", "per_node")}
-    if "per_node" not in cluster and int(said.get("tasks_per_node", "1")) > 1:
-        cluster["per_node"] = said["tasks_per_node"]
-    return cluster, variables
 
 
 def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
@@ -187,7 +150,7 @@ def msrun_script(words: Sequence[str]) -> Started:
 
 
 def wrapper_cluster(words: Sequence[str]) -> dict[str, str]:
-    """Return what wrappers before a launcher (srun, mpirun) say of the cluster."""
+    """Return what wrappers before a launcher (mpirun; for srun see `slurm`) say of the cluster."""
     cluster: dict[str, str] = {}
     names: Mapping[str, str] = {}
     for index, word in enumerate(words):

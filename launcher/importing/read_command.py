@@ -89,6 +89,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         where=invocation.where,
         world_size=wanted.world_size,
     )
+    said.cluster = invocation.slurm.put(said.cluster)
     command = invocation.command or None
     kept = {flag for flag, value in values.items() if _misfit(value, flag, match)}
 
@@ -101,14 +102,15 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
             kept=kept,
             cluster=cluster,
             env=env,
-            name=wanted.name,
+            name=invocation.slurm.name or wanted.name,
         )
 
     cluster = said if said.is_said else fitting(said, on(said.cluster)(kept).job, invocation.where)
+    slurm = invocation.slurm.notes(invocation.where)
     imported = exact(on(cluster.cluster), kept)
     return dataclasses.replace(
         imported,
-        warnings=(*warnings, *secrets_of(env, invocation.where), *cluster.warnings, *imported.warnings),
+        warnings=(*warnings, *secrets_of(env, places.of_variable), *slurm, *cluster.warnings, *imported.warnings),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
         program=invocation.program,
         where=invocation.where,
@@ -148,6 +150,8 @@ def _misfit(value: Value, flag: str, match: Match) -> bool:
 
 
 def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> Match:
+    if wanted.backend and invocation.program and wanted.backend not in invocation.backends:
+        raise _of_another(invocation, wanted.backend)
     names = (wanted.backend,) if wanted.backend else invocation.backends
     matches = [_match(get_backend(name), invocation, settings, wanted) for name in names]
     # One backend extends the other: the one with the smaller parser is the plain one.
@@ -173,6 +177,13 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
             )
         ]
     )
+
+
+def _of_another(invocation: Invocation, backend: str) -> ImportRefused:
+    titles = " and ".join(get_backend(name).title for name in invocation.backends)
+    message = f"{invocation.program} is a program of {titles}, not of {get_backend(backend).title}"
+    works = (*(f"--backend {name}" for name in invocation.backends), f"--to {backend} to port it")
+    return ImportRefused([Note(message=message, where=invocation.where, works=works)])
 
 
 def _speaks(match: Match, plain: Match, invocation: Invocation, wanted: Wanted) -> bool:
@@ -217,6 +228,15 @@ class Places:
         """Return `file:line` of the last place where the argument is written."""
         spelled = re.escape(flag).replace("_", "[-_]").replace("\\-", "[-_]")
         pattern = re.compile(rf"(?<![\w-])-{{0,2}}{spelled}(?![\w-])")
+        for file, text in self.sources.items():
+            found = [match.start() for match in pattern.finditer(text)]
+            if found:
+                return f"{file}:{text.count(chr(10), 0, found[-1]) + 1}"
+        return self.default
+
+    def of_variable(self, name: str) -> str:
+        """Return `file:line` of the last place where a variable of the environment is set."""
+        pattern = re.compile(rf"(?<![\w-]){re.escape(name)}(?:=|[\"']?:)")
         for file, text in self.sources.items():
             found = [match.start() for match in pattern.finditer(text)]
             if found:
@@ -275,6 +295,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
             continue
         problems.append(Note(message=message, where=where, works=known.works))
         values[option] = value
+    problems += [_unread_note(typed, places) for typed in dict.fromkeys(parsed.unread)]
     problems += _left_over(parsed.positional, places)
     for flag, value in values.items():
         if values[flag] != parsed.values.get(flag, values[flag]):
@@ -287,6 +308,11 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if not _inherited(typed):
             warnings.append(_placeholder_note(flag, typed, places))
     return values, problems, warnings
+
+
+def _unread_note(typed: str, places: Places) -> Note:
+    message = f"{typed} stands where arguments do: which ones it prints is not known without running it"
+    return Note(message=message, where=places.of(typed), works=("the arguments written out in its place",))
 
 
 def _left_over(words: Sequence[str], places: Places) -> list[Note]:

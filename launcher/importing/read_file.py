@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from launcher.importing.config import Configuration, is_known
 from launcher.importing.flat import flat_settings
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation, Other, find
-from launcher.importing.launchers import batch_header
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
 from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
+from launcher.importing.slurm import batch_words, ignored, request_of
 from launcher.importing.stored import dumped, likely_backends, words_of_stored
 from launcher.translate.backend import backend_names, get_backend
 
@@ -109,21 +110,22 @@ def read_words(words: Sequence[str], wanted: Wanted, where: str = "", text: str 
 
 
 def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
-    batch, slurm = batch_header(text)
-    state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables))
+    batch = batch_words(text)
+    slurm = request_of(batch).variables()
+    state = State(script=str(path), variables={**slurm, **variables}, fixed=frozenset(variables), outer=batch)
     try:
         run_script(text, state, path.parent)
     except RecursionError:
         raise refuse("is nested too deeply", str(path)) from None
     found, others = find(state.commands, wanted.backend)
-    warnings = [*state.warnings, *_assumed(state), *_typographic(text, path)]
+    warnings = [*state.warnings, *_assumed(state), *_typographic(text, path), *ignored(text, str(path))]
     if not found:
         nothing = _nothing_found(path, others, len(state.commands), state.stopped)
         raise ImportRefused([*state.problems, nothing] if wanted.partial else state.problems or [nothing])
     if state.problems and not wanted.partial:
         raise ImportRefused(state.problems, partial=True)
     wanted = dataclasses.replace(wanted, sources=state.sources, files=state.heredocs)
-    chosen = [dataclasses.replace(each, cluster={**batch, **each.cluster}) for each in _distinct(found)]
+    chosen = _distinct(found)
     if not all_commands:
         warnings += [
             Note(message=f"{each.program} is left out", where=each.where, works=("--all-commands",))
@@ -145,13 +147,19 @@ def _typographic(text: str, path: Path) -> list[Note]:
     lines = [(number, _TYPOGRAPHIC.search(line)) for number, line in enumerate(text.splitlines(), 1)]
     return [
         Note(
-            message=f"{found.group(found.lastindex or 0)} is no ASCII character: a shell takes it as part of a word",
+            message=f"{_named(found.group(found.lastindex or 0)[0])}: a shell takes it as part of a word",
             where=f"{path}:{number}",
             works=("a hyphen, quote or blank typed anew",),
         )
         for number, found in lines
         if found is not None and not found.string.lstrip().startswith("#")
     ][:3]
+
+
+def _named(char: str) -> str:
+    """Return what is wrong with a character, with its number and name: some cannot be seen."""
+    name = unicodedata.name(char, "no name").lower()
+    return f"{char.strip() or 'a blank'} is no ASCII character (U+{ord(char):04X}, {name})"
 
 
 def _distinct(found: Sequence[Invocation]) -> list[Invocation]:

@@ -116,3 +116,15 @@ def test_duplicates_are_told() -> None:
         ("--tp", "is given twice (2, 4): the last one counts")
     ]
     assert parse_argv(["--tp", "2", "--tp", "2"], ARGPARSE).warnings == []
+
+
+@pytest.mark.parametrize(("word", "value"), [("8.0", 8), ("1e3", 1000), ("-2.0", -2)])
+def test_a_whole_number_that_is_written_as_a_fraction_is_taken_and_told(word: str, value: int) -> None:
+    parsed = parse_argv(["--tp", word], ARGPARSE)
+    assert (parsed.values, parsed.problems, parsed.loose) == ({"tp": value}, [], {"--tp"})
+    assert f"{word} is read as {value}" in parsed.warnings[0][1]
+
+
+@pytest.mark.parametrize("word", ["8.5", "inf", "nan", "1e300", "eight"])
+def test_what_is_no_whole_number_is_refused(word: str) -> None:
+    assert [option for option, _ in parse_argv(["--tp", word], ARGPARSE).problems] == ["--tp"]

@@ -14,6 +14,7 @@ from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted, read_command
+from launcher.importing.read_file import read_file
 from launcher.translate.backend import backend_names, get_backend
 from launcher.translate.catalogue import Catalogue
 
@@ -335,3 +336,9 @@ def test_no_value_makes_it_crash(name: str) -> None:
                 read_argv(wrong_words(catalogue, dice), backend=name, version=version, partial=True)
         except ImportRefused:
             pass
+
+
+def test_a_character_that_cannot_be_seen_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --micro-batch-size\u00a01 --lr 1e-4 --bf16\n")
+    with pytest.raises(ImportRefused, match=r"a blank is no ASCII character \(U\+00A0, no-break space\)"):
+        read_file(tmp_path / "x.sh", Wanted())

@@ -19,19 +19,8 @@ from launcher.importing.read_file import read_file
 from launcher.job import value_at
 from launcher.transfer.left_out import Missing
 from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.catalogue import Argument
 from launcher.translate.own import EFFECTS, MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING
-
-DATA = Path(__file__).parent / "data"
-SWIFT = ("megatron", "megatron sft --model Qwen/Qwen3-30B-A3B --dataset d.jsonl --lr 1e-5")
-_SHAPE = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 "
-    "--micro-batch-size 1 --lr 1e-4 --train-iters 10"
-)
-LM = ("megatron_lm", f"torchrun pretrain_gpt.py {_SHAPE}")
-NPU = ("mindspeed", f"torchrun pretrain_gpt.py {_SHAPE}")
-TP = "--tensor-model-parallel-size 2 --sequence-parallel"
-MOE = " --num-experts 8 --moe-router-topk 2 --moe-aux-loss-coeff 0.001"
+from tests.importing.sources import DATA, LM, MOE, NPU, SWIFT, TP, sample
 
 
 def port(source: tuple[str, str], more: str, target: str, **options: Any) -> Ported:
@@ -330,20 +319,6 @@ def test_accepting_needs_a_port_and_an_argument_that_is_there(
 # -- every argument of every catalogue
 
 
-def sample(argument: Argument, chance: random.Random) -> Any:
-    """Return a value that the parser takes and that is not the default."""
-    if argument.is_flag:
-        return True
-    if argument.choices:
-        return chance.choice([each for each in argument.choices if each is not None] or [None])
-    kinds = argument.type.split("|")
-    values = {"int": 3, "float": 0.25, "bool": True, "str": "text", "json": "{}", "expr": 2, "list": ["a"], "dict": {}}
-    value = next((values[kind] for kind in kinds if kind in values), "text")
-    if argument.nargs in ("+", "*"):
-        return [value]
-    return [value] * argument.nargs if isinstance(argument.nargs, int) else value
-
-
 @pytest.mark.parametrize(("source", "target"), permutations(backend_names(), 2))
 def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) -> None:
     """A hundred arguments at a time, until every one of the newest catalogue has gone."""
@@ -387,7 +362,7 @@ def assert_complete(found: Ported) -> None:
 
 
 @pytest.mark.parametrize("target", backend_names())
-@pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir()))
+@pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir() if each.suffix in (".sh", ".yaml")))
 def test_files_are_accounted_for(file: str, target: str) -> None:
     imported = read_file(DATA / file, Wanted(partial=True))[0]
     found = ported(imported, target)

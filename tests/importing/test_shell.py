@@ -67,7 +67,7 @@ WORDS = {
     "dirname": ('DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)\nrun $DIR/x', ["run scripts/x"]),
     "echo and basename": ("X=$(echo a-b); run $X $(basename /p/q.sh .sh) `echo z`", ["run a-b q z"]),
     "seq and bc": ('run $(seq 1 3) $(echo "2*3" | bc) $(echo "scale=2; 1/4" | bc)', ["run 1 2 3 6 0.25"]),
-    "braces": ("run {1..4} x{a,b}", ["run 1 2 3 4 x{a,b}"]),
+    "braces": ("run {1..4} x{a,b}", ["run 1 2 3 4 xa xb"]),
     "assignment before command": ("A=1 B='x y' run $A", ["run $A"]),
     "redirections": ("run a > log 2>&1 < /dev/null", ["run a"]),
     "pipe": ("run a 2>&1 | tee log.txt", ["run a"]),

@@ -96,7 +96,13 @@ class _Parser:
     def ternary(self) -> int:
         name, operator = self.peek(), self.peek(1)
         if name is not None and (name[0].isalpha() or name[0] == "_") and operator in _ASSIGNING:
-            return self._assignment()
+            return self._assignment(self.next())
+        if operator == "[":
+            at = self.at
+            item = self._item(self.next())
+            if self.peek() in _ASSIGNING:
+                return self._assignment(item)
+            self.at = at
         value = self.binary(1)
         if self.peek() == "?":
             self.next()
@@ -107,8 +113,16 @@ class _Parser:
             return yes if value else no
         return value
 
-    def _assignment(self) -> int:
-        name, operator = self.next(), self.next()
+    def _item(self, name: str) -> str:
+        """Return the name of an item of an array, `A[1]`, whose index is computed."""
+        self.next()
+        index = self.comma()
+        if self.next() != "]":
+            raise NotArithmetic("a bracket is not closed")
+        return f"{name}[{index}]"
+
+    def _assignment(self, name: str) -> int:
+        operator = self.next()
         value = self.ternary()
         if operator != "=":
             value = _BINARY[operator[:-1]](self._value_of(name), value)
@@ -128,6 +142,9 @@ class _Parser:
 
     def unary(self) -> int:
         token = self.next()
+        if token == "~" and self.peek() == "~" and self.peek(1) == "~":  # 10#, see `grammar`
+            self.at += 2
+            return self._in_base(10, self.next())
         if token in ("-", "+", "!", "~"):
             value = self.unary()
             return {"-": -value, "+": value, "!": int(not value), "~": ~value}[token]
@@ -139,6 +156,7 @@ class _Parser:
         if token[0].isdigit():
             return self._number(token)
         if token[0].isalpha() or token[0] == "_":
+            token = self._item(token) if self.peek() == "[" else token
             value = self._value_of(token)
             if self.peek() in ("++", "--"):
                 self._set(token, value + (1 if self.next() == "++" else -1))
@@ -158,10 +176,20 @@ class _Parser:
     def _number(self, token: str) -> int:
         if self.peek() == ".":
             raise NotArithmetic("bash has no fractions")
+        if self.peek() == "#":
+            self.next()
+            return self._in_base(int(token), self.next())
         try:
             return int(token, 16 if token[:2].lower() == "0x" else 8 if token[0] == "0" and len(token) > 1 else 10)
         except ValueError:
             raise NotArithmetic(f"{token} is not a number") from None
+
+    def _in_base(self, base: int, digits: str) -> int:
+        """Return a number such as `16#ff`."""
+        try:
+            return int(digits, base)
+        except ValueError:
+            raise NotArithmetic(f"{digits} is not a number of base {base}") from None
 
     def _value_of(self, name: str) -> int:
         return evaluate(self.look_up(name), self.look_up, None, self.depth + 1)

@@ -1,10 +1,8 @@
 """Assignments of a script: variables, arrays, items of arrays, exports."""
 
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.expand import Expander
+from launcher.importing.shell.expand import LONGEST_ARRAY, Expander
 from launcher.importing.shell.grammar import Node, text_of
-
-_LONGEST_ARRAY = 10_000
 
 
 class Assignments:
@@ -64,32 +62,84 @@ class Assignments:
             at = evaluate(key, self.expander.look_up)
         except NotArithmetic:
             return
-        if 0 <= at < _LONGEST_ARRAY:
+        if 0 <= at < LONGEST_ARRAY:
             items += [""] * (at + 1 - len(items))
             items[at] = (items[at] if adds else "") + text
             self.state.set(name, items)
+
+    def _unset_item(self, name: str, key: str) -> None:
+        """Make `unset 'A[1]'`: the other items keep their places."""
+        old = self.state.variables.get(name)
+        if isinstance(old, list):
+            try:
+                key = str(evaluate(key, self.expander.look_up))
+            except NotArithmetic:
+                return
+            old = {str(index): item for index, item in enumerate(old)}
+            key = str(len(old) + int(key)) if key.startswith("-") else key
+        if isinstance(old, dict):
+            self.state.set(name, {index: item for index, item in old.items() if index != key})
 
     def declare(self, node: Node) -> None:
         """Make `export`, `local`, `declare` and `readonly` with their assignments."""
         word = text_of(node.children[0])
         options = "".join(text_of(child) for child in node.children if text_of(child).startswith("-"))
+        is_own = word in ("local", "declare", "typeset") and "g" not in options
         for child in node.children[1:]:
-            name = None
-            if child.type == "variable_assignment":
-                if "A" in options and word in ("declare", "local", "typeset"):
-                    self.state.variables.setdefault(text_of(child.child_by_field_name("name")), {})
-                name = self.assign(child)
-            elif child.type == "variable_name":
-                name = text_of(child)
-                if "A" in options:
-                    self.state.variables.setdefault(name, {})
-            if name is not None and (word == "export" or "x" in options):
+            if child.type in ("command_substitution", "simple_expansion", "expansion"):
+                self._declare_words(self.expander.words(child), is_export=word == "export")
+                continue
+            name = self._declared(child, is_own=is_own, is_map="A" in options)
+            if name is None:
+                continue
+            if word == "export" or "x" in options:
                 self.state.exported.add(name)
+            value = self.state.variables.get(name)
+            if "n" in options and is_own and isinstance(value, str) and value != name:
+                del self.state.variables[name]
+                self.state.references[name] = value
+            if "i" in options and word != "export" and isinstance(value, str):
+                try:
+                    self.state.set(name, str(evaluate(value, self.expander.look_up)))
+                except NotArithmetic:
+                    continue
+
+    def _declare_words(self, words: list[str], *, is_export: bool) -> None:
+        """Make `export $(echo A=1 B=2)`: words that come of an expansion."""
+        for name, equals, text in (word.partition("=") for word in words):
+            if equals and name.isidentifier():
+                self.state.set(name, text)
+            if is_export and name.isidentifier():
+                self.state.exported.add(name)
+
+    def _declared(self, child: Node, *, is_own: bool, is_map: bool) -> str | None:
+        """Make one declaration; returns the variable's name, None for an option."""
+        is_text = child.type in ("string", "raw_string", "concatenation")
+        name, equals, text = self.expander.text(child).partition("=") if is_text else (text_of(child), "", "")
+        if child.type == "variable_assignment":
+            target = child.child_by_field_name("name")
+            name = text_of(target.children[0] if target.type == "subscript" else target)
+        if not name.isidentifier() or not (is_text or child.type in ("variable_assignment", "variable_name")):
+            return None
+        if is_own:
+            self.state.own(name)
+        if is_map:
+            self.state.variables.setdefault(name, {})
+        if child.type == "variable_assignment":
+            self.assign(child)
+        elif equals:  # export "NAME=value"
+            self.state.set(name, text)
+        elif is_own and self.state.scopes and not is_map and name not in self.state.fixed:
+            self.state.variables.pop(name, None)
+        return name
 
     def unset(self, node: Node) -> None:
         """Make `unset`."""
-        for child in node.children[1:]:
-            name = text_of(child)
+        for name in "".join(f" {text_of(child)}" for child in node.children[1:]).replace(" [", "[").split():
+            name = name.strip("'\"")
+            if "[" in name:
+                self._unset_item(*name.rstrip("]").split("[", 1))
+                continue
             if name not in self.state.fixed:
                 self.state.variables.pop(name, None)
             self.state.exported.discard(name)

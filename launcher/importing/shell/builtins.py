@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.importing.notes import ImportRefused
@@ -10,7 +10,9 @@ from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.conditions import Conditions
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse
-from launcher.importing.shell.placeholders import has_output, is_open, retyped, shown
+from launcher.importing.shell.pieces import Piece, assembled
+from launcher.importing.shell.placeholders import has_output, is_open, placeholder, retyped, shown
+from launcher.importing.shell.programs import formatted
 from launcher.importing.shell.scripts import script_text
 from launcher.importing.shell.state import State
 
@@ -21,11 +23,15 @@ DEEPEST = 30
 
 
 class Stop(Exception):
-    """`exit`, `return`, `break` or `continue`."""
+    """`exit`, `return`, `break` or `continue`.
 
-    def __init__(self, kind: str) -> None:
+    Attributes:
+        levels: loops that `break` and `continue` mean.
+    """
+
+    def __init__(self, kind: str, levels: int = 1) -> None:
         super().__init__(kind)
-        self.kind = kind
+        self.kind, self.levels = kind, levels
 
 
 class Builtins(ABC):
@@ -36,6 +42,7 @@ class Builtins(ABC):
     expander: Expander
     conditions: Conditions
     depth: int
+    loops: int
     _letter = 0
 
     @abstractmethod
@@ -46,19 +53,42 @@ class Builtins(ABC):
         return f"{self.state.script}:{line_of(node)}"
 
     @abstractmethod
+    def printed_by(self, run: Callable[[], object]) -> str | None:
+        """Return what a part of the script prints; None where that is not known without running it."""
+
+    @abstractmethod
+    def _function(self, words: list[str]) -> bool | None:
+        """Evaluate a call of a function."""
+
+    @abstractmethod
     def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
         """Evaluate a text as a script of its own."""
 
     def _do_nothing(self, words: list[str], node: Node) -> bool:
         return True
 
+    def _do_printf(self, words: list[str], node: Node) -> bool:
+        if words[1:2] == ["-v"] and len(words) > 3:
+            text = formatted(words[3], words[4:])
+            self.state.set(words[2], placeholder(f"${words[2]}") if text is None else text)
+        return True
+
     def _do_false(self, words: list[str], node: Node) -> bool:
         return False
 
     def _do_stop(self, words: list[str], node: Node) -> bool:
+        number = words[1] if len(words) > 1 else ""
         if words[0] == "exit":
             self.state.stopped = self._place(node)
-        raise Stop(words[0])
+        if words[0] in ("exit", "return"):
+            if number:  # without one, the status stays that of the command before
+                self.state.status = int(number) % 256 if number.isdigit() else None
+            raise Stop(words[0])
+        if is_open(number):
+            self.state.fail(f"{words[0]} {shown(number)}: how many loops it means is not known", self._place(node))
+        if not self.loops:
+            return True
+        raise Stop(words[0], int(number) if number.isdigit() else 1)
 
     def _do_eval(self, words: list[str], node: Node) -> bool | None:
         text = " ".join(words[1:]).strip()
@@ -124,6 +154,47 @@ class Builtins(ABC):
         finally:
             self.state.script, self.state.positional = outer, positional
 
+    def _do_read(self, words: list[str], node: Node) -> bool | None:
+        """`read [-ra] NAMES`: the next line of what is read, split as words are."""
+        options, names = _options_of(words[1:], "dinNptu")
+        names = names or ["REPLY"]
+        lines = self._input(node)
+        text, ended = (None, False) if lines is None else _record(lines, options)
+        if text is None or ("a" not in options and len(names) > 1 and is_open(text)):
+            for name in names if names != ["REPLY"] else []:
+                self.state.variables.pop(name, None)
+                if "a" in options:
+                    self.state.set(name, placeholder(f"${name}"))
+            return None
+        separators = self.expander.ifs()
+        if "a" in options:
+            self.state.set(names[0], assembled([Piece(text, splits=True)], quoted=False, ifs=separators))
+            return ended
+        blanks = "".join(sign for sign in " \t\n" if separators is None or sign in separators)
+        for index, name in enumerate(names):
+            text = text.strip(blanks)
+            part, text = _first(text, separators) if index < len(names) - 1 else (text, "")
+            self.state.set(name, part)
+        return ended
+
+    def _do_mapfile(self, words: list[str], node: Node) -> bool | None:
+        """`mapfile -t NAME`: all lines of what is read."""
+        options, names = _options_of(words[1:], "dnOsuCc")
+        name, lines = names[0] if names else "MAPFILE", self._input(node)
+        if lines is None or set(options) - {"t"} or any(map(is_open, lines)):
+            self.state.set(name, placeholder(f"${{{name}[@]}}"))
+            return None
+        self.state.set(name, [line.removesuffix("\n") for line in lines] if "t" in options else list(lines))
+        lines.clear()
+        return True
+
+    def _input(self, node: Node) -> list[str] | None:
+        """Return the lines that a command reads, with their ends; None where they are not known."""
+        given = next((child for child in node.children if child.type == "herestring_redirect"), None)
+        if given is not None:
+            return lines_of(self.expander.text(given.children[-1]) + "\n")
+        return self.state.inputs[-1] if self.state.inputs else None
+
     def _do_getopts(self, words: list[str], node: Node) -> bool:
         """`getopts LETTERS NAME [WORDS]`: the next option of a script's or function's arguments."""
         if len(words) < 3:
@@ -149,11 +220,63 @@ class Builtins(ABC):
         return True
 
 
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text, each with its end; the last one may lack it."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def _record(lines: list[str], options: Mapping[str, str]) -> tuple[str, bool]:
+    """Take what one `read` takes, up to the sign of `-d` or the end; also tell whether the sign was there."""
+    sign = options["d"][:1] if "d" in options else "\n"
+    everything = "".join(lines)
+    escaped = r"" if "r" in options else r"\\.|"
+    found = (
+        re.match(rf"((?:{escaped}[^{re.escape(sign)}])*)({re.escape(sign)})?", everything, re.DOTALL) if sign else None
+    )
+    text, is_there = (everything, False) if found is None else (found.group(1), found.group(2) is not None)
+    lines[:] = [] if found is None else lines_of(everything[found.end() :])
+    return text if "r" in options else re.sub(r"\\(?:\n|(.))", r"\1", text), is_there
+
+
+def _options_of(words: list[str], valued: str) -> tuple[dict[str, str], list[str]]:
+    """Return the letters of a builtin's options with their values, and its other words.
+
+    Args:
+        valued: letters that take the rest of the word or the next one (`read -a NAME` is taken for a name).
+    """
+    options: dict[str, str] = {}
+    names, at = [], 0
+    while at < len(words):
+        if words[at].startswith("-") and len(words[at]) > 1:
+            for index, letter in enumerate(words[at][1:], 2):
+                options[letter] = ""
+                if letter in valued:
+                    rest = words[at][index:]
+                    at += not rest
+                    options[letter] = rest or (words[at] if at < len(words) else "")
+                    break
+        else:
+            names.append(words[at])
+        at += 1
+    return options, names
+
+
+def _first(text: str, separators: str | None) -> tuple[str, str]:
+    """Return what stands before the first separator, and the rest."""
+    if separators == "":
+        return text, ""
+    parts = re.split(r"\s+" if separators is None else f"[{re.escape(separators)}]", text, maxsplit=1)
+    return parts[0], parts[1] if len(parts) > 1 else ""
+
+
 BUILTINS = {
-    **dict.fromkeys(("echo", "printf", ":", "true", "trap", "ulimit", "umask", "shopt", "sleep", "wait"), "nothing"),
+    **dict.fromkeys(("echo", ":", "true", "trap", "ulimit", "umask", "shopt", "sleep", "wait"), "nothing"),
     **dict.fromkeys(("rm", "cp", "mv", "touch", "chmod", "ln", "cat", "tee", "mkdir", "popd", "pushd"), "nothing"),
     **dict.fromkeys(("exit", "return", "break", "continue"), "stop"),
     **dict.fromkeys(("source", "."), "source"),
+    **dict.fromkeys(("mapfile", "readarray"), "mapfile"),
+    "read": "read",
+    "printf": "printf",
     "false": "false",
     "eval": "eval",
     "getopts": "getopts",

@@ -2,32 +2,44 @@
 
 import os.path
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell import files
+from launcher.importing.shell.builtins import Builtins
 from launcher.importing.shell.filters import FILTERS, grep
 from launcher.importing.shell.grammar import Node, text_of
-from launcher.importing.shell.placeholders import emptied, has_output, is_open, shown
-
-if TYPE_CHECKING:
-    from launcher.importing.shell.evaluate import Interpreter
+from launcher.importing.shell.placeholders import emptied, has_output, is_open
+from launcher.importing.shell.programs import PROGRAMS
+from launcher.importing.shell.scripts import heredoc
 
 # What only joins lines and blanks leaves the open parts of a text as they are.
 _BLANKS_ONLY = re.compile(r"(?:-[esEr] |s(?=/)|\[\[?:space:\]\]?|\\[nst]|[\s*+/g;])*")
+_EVALUATED = (
+    *("if_statement", "case_statement", "for_statement", "c_style_for_statement", "list", "variable_assignment"),
+    *("function_definition", "declaration_command"),
+)
+# What prints, of the commands in a function whose output is wanted.
+PRINTING = frozenset({*PROGRAMS, *FILTERS, "pwd", "cat"})
 _TRIVIAL = frozenset({"$(", ")", "`", "comment", "\n", ";", "&&"})
 
 
-def captured(node: Node, interpreter: "Interpreter") -> str | None:
+def captured(node: Node, interpreter: Builtins) -> str | None:
     """Return what a command substitution prints; None where it is not known without running it."""
     directory = interpreter.state.directory
     try:
-        return _statements([child for child in node.children if child.type not in _TRIVIAL], interpreter)
+        nodes = [child for child in node.children if child.type not in _TRIVIAL]
+        if any(child.type in _EVALUATED and not (child.type == "list" and _is_sequence(child)) for child in nodes):
+            return interpreter.printed_by(lambda: interpreter.block(nodes))
+        return _statements(nodes, interpreter)
     finally:
         interpreter.state.directory = directory
 
 
-def _statements(nodes: list[Node], interpreter: "Interpreter") -> str | None:
+def printed(node: Node, interpreter: Builtins) -> str | None:
+    """Return what a command or pipeline prints; None where it is not known without running it."""
+    return _statement(node, interpreter, None)
+
+
+def _statements(nodes: list[Node], interpreter: Builtins) -> str | None:
     output = ""
     for node in nodes:
         printed = _statement(node, interpreter, None)
@@ -37,30 +49,64 @@ def _statements(nodes: list[Node], interpreter: "Interpreter") -> str | None:
     return output
 
 
-def _statement(node: Node, interpreter: "Interpreter", given: str | None) -> str | None:
-    if node.type == "list" and any(child.type == "&&" for child in node.children):
+def _statement(node: Node, interpreter: Builtins, given: str | None) -> str | None:
+    if node.type == "list" and _is_sequence(node):
         return _statements([child for child in node.children if child.is_named], interpreter)
     if node.type == "redirected_statement":
-        body = node.child_by_field_name("body")
-        return None if body is None else _statement(body, interpreter, given)
+        text = content(node, interpreter, given)
+        return "" if goes_elsewhere(node) else text
+    if node.type == "file_redirect":  # $(< FILE)
+        name = files.source(node, interpreter.expander)
+        return None if name is None else files.read(name, interpreter.state)
     if node.type == "pipeline":
         for child in (child for child in node.children if child.is_named):
             given = _statement(child, interpreter, given)
             if given is None:
                 return None
         return given
+    if node.type in _EVALUATED:
+        return interpreter.printed_by(lambda: interpreter.block([node]))
     if node.type != "command":
         return None
-    return _command(node, interpreter, given)
+    here = next((child for child in node.children if child.type == "herestring_redirect"), None)
+    return _command(node, interpreter, given if here is None else interpreter.expander.text(here.children[-1]) + "\n")
 
 
-def _command(node: Node, interpreter: "Interpreter", given: str | None) -> str | None:
-    parts = (child for child in node.children if child.is_named and child.type not in ("comment", "file_redirect"))
+def content(node: Node, interpreter: Builtins, given: str | None = None) -> str | None:
+    """Return what a redirected statement prints, wherever that goes; None where it is not known."""
+    body, here = node.child_by_field_name("body"), heredoc(node, interpreter.expander)
+    name = files.source(node, interpreter.expander)
+    given = here if here is not None else files.read(name, interpreter.state) if name is not None else given
+    text = None if body is None else _statement(body, interpreter, given)
+    for after in (child for child in node.children if child.type == "heredoc_redirect"):
+        for part in (part for child in after.children if child.type == "pipeline" for part in child.children):
+            if part.is_named and text is not None:
+                text = _statement(part, interpreter, text)
+    return text
+
+
+def _is_sequence(node: Node) -> bool:
+    """Tell whether a list is `cd X && pwd`: commands, none of which asks anything."""
+    parts = [child for child in node.children if child.is_named]
+    asks = any(part.type not in ("command", "list", "redirected_statement", "pipeline") for part in parts)
+    asks = asks or re.match(r"test\s", text_of(parts[0])) is not None
+    return not asks and not any(child.type == "||" for child in node.children)
+
+
+def goes_elsewhere(node: Node) -> bool:
+    """Tell whether what a statement prints goes to a file, or with the errors."""
+    outs = [child for child in node.children if child.type == "file_redirect"]
+    return any(re.fullmatch(r"1?>>?\s*(?!&1).+|&>.+", text_of(out), re.DOTALL) for out in outs)
+
+
+def _command(node: Node, interpreter: Builtins, given: str | None) -> str | None:
+    skipped = ("comment", "file_redirect", "herestring_redirect", "variable_assignment")
+    parts = (child for child in node.children if child.is_named and child.type not in skipped)
     words = [word for part in parts for word in interpreter.expander.words(part)]
     return _printed(words, interpreter, given) if words else None
 
 
-def answered(pipeline: Node, interpreter: "Interpreter") -> bool | None:
+def answered(pipeline: Node, interpreter: Builtins) -> bool | None:
     """Tell whether `echo "$A" | grep -q b` succeeds; None where a pipeline asks something else, or of unknown text."""
     *first, last = [child for child in pipeline.children if child.is_named]
     name = last.child_by_field_name("name") if last.type == "command" else None
@@ -78,15 +124,20 @@ def answered(pipeline: Node, interpreter: "Interpreter") -> bool | None:
     return None if lines is None else bool(lines) != negated
 
 
-def _printed(words: list[str], interpreter: "Interpreter", given: str | None) -> str | None:
+def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str | None:
     name, arguments = words[0], words[1:]
+    if name in interpreter.state.functions:
+        return interpreter.printed_by(lambda: interpreter._function(words))
     if name == "cd" and arguments:
         target = arguments[-1]
         interpreter.state.directory = os.path.normpath(os.path.join(interpreter.state.directory, target))
         return ""
     if name == "pwd":
         return interpreter.state.directory + "\n"
-    command = _COMMANDS.get(name)
+    held = files.read(arguments[-1], interpreter.state) if arguments and name in ("cat", *FILTERS) else None
+    if held is not None:  # a file that the script wrote itself
+        given, arguments = held, arguments[:-1]
+    command = PROGRAMS.get(name)
     if command is None or (name != "echo" and any(has_output(argument) for argument in arguments)):
         return None
     if name not in ("echo", "dirname", "basename", "realpath") and any(is_open(argument) for argument in arguments):
@@ -96,115 +147,28 @@ def _printed(words: list[str], interpreter: "Interpreter", given: str | None) ->
     return command(arguments, given)
 
 
-def _echo(arguments: list[str], given: str | None) -> str | None:
-    while arguments and arguments[0] in ("-n", "-e", "-ne", "-en"):
-        arguments = arguments[1:]
-    return " ".join(arguments) + "\n"
+def piped(pipeline: Node, interpreter: Builtins) -> str | None:
+    """Return what the last program of a pipeline reads; None where it is not known."""
+    given: str | None = None
+    for part in [child for child in pipeline.children if child.is_named][:-1]:
+        given = _statement(part, interpreter, given)
+        if given is None:
+            return None
+    return None if given is None or is_open(given) else given
 
 
-def _printf(arguments: list[str], given: str | None) -> str | None:
-    if not arguments or "%" not in arguments[0]:
-        return "".join(arguments[:1]).replace("\\n", "\n")
-    values = iter(arguments[1:])
-
-    def one(match: re.Match[str]) -> str:
-        value = next(values, "")
-        width = match.group(1)
-        if match.group(2) == "d" and width.isdigit():
-            return value.zfill(int(width)) if width.startswith("0") else value.rjust(int(width))
-        return value
-
-    return re.sub(r"%(\d*)([sd])", one, arguments[0]).replace("\\n", "\n")
-
-
-def _dirname(arguments: list[str], given: str | None) -> str | None:
-    return (os.path.dirname(arguments[-1].rstrip("/")) or ".") + "\n" if arguments else None
-
-
-def _basename(arguments: list[str], given: str | None) -> str | None:
-    if not arguments:
+def read_by(redirected: Node, interpreter: Builtins, here: str | None) -> str | None:
+    """Return the text that a redirected loop or `read` is given (`<<<`, `<<EOF`, `< FILE`); None where nobody knows."""
+    body = redirected.child_by_field_name("body")
+    if body is None or not re.search(r"\b(read|mapfile|readarray)\b", text_of(body)):
         return None
-    name = os.path.basename(arguments[0].rstrip("/"))
-    return (name.removesuffix(arguments[1]) if len(arguments) > 1 else name) + "\n"
-
-
-def _realpath(arguments: list[str], given: str | None) -> str | None:
-    return os.path.normpath(arguments[-1]) + "\n" if arguments else None
-
-
-def _expr(arguments: list[str], given: str | None) -> str | None:
-    try:
-        return f"{evaluate(' '.join(arguments), lambda name: '')}\n"
-    except NotArithmetic:
-        return None
-
-
-def _seq(arguments: list[str], given: str | None) -> str | None:
-    if not arguments or not all(re.fullmatch(r"-?\d+", argument) for argument in arguments):
-        return None
-    numbers = [int(argument) for argument in arguments]
-    first, step, last = (
-        (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1] if len(numbers) > 2 else 1, numbers[-1])
-    )
-    if step == 0 or abs(last - first) > 10_000:
-        return None
-    return "".join(f"{number}\n" for number in range(first, last + (1 if step > 0 else -1), step))
-
-
-def _bc(arguments: list[str], given: str | None) -> str | None:
-    """Plain arithmetic with `scale=N`, as it is piped into bc."""
-    text = (given or "").strip()
-    scale, expression = 0, text
-    match = re.fullmatch(r"scale=(\d+);\s*(.*)", text, re.DOTALL)
-    if match:
-        scale, expression = int(match.group(1)), match.group(2)
-    if not re.fullmatch(r"[\d\s.+*/()-]{1,100}", expression) or "**" in expression:
-        return None
-    import ast
-
-    try:
-        value = _number(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ZeroDivisionError, ValueError):
-        return None
-    if value == int(value) and "/" not in expression:
-        return f"{int(value)}\n"
-    return f"{int(value)}\n" if scale == 0 else f"{value:.{scale}f}\n"
-
-
-def _number(node: object) -> float:
-    import ast
-    import operator
-
-    kinds: dict[type, Callable[[float, float], float]] = {
-        ast.Add: operator.add,
-        ast.Sub: operator.sub,
-        ast.Mult: operator.mul,
-        ast.Div: operator.truediv,
-    }
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(node.operand)
-    if isinstance(node, ast.BinOp) and type(node.op) in kinds:
-        return kinds[type(node.op)](_number(node.left), _number(node.right))
-    raise ValueError("not arithmetic")
-
-
-def _cat(arguments: list[str], given: str | None) -> str | None:
-    return given if not arguments else None
-
-
-_COMMANDS: dict[str, Callable[[list[str], str | None], str | None]] = {
-    **FILTERS,
-    "echo": _echo,
-    "printf": _printf,
-    "dirname": _dirname,
-    "basename": _basename,
-    "realpath": _realpath,
-    "readlink": _realpath,
-    "expr": _expr,
-    "seq": _seq,
-    "bc": _bc,
-    "cat": _cat,
-}
-__all__ = ["captured", "shown"]
+    held = files.source(redirected, interpreter.expander)
+    text = here if held is None else files.read(held, interpreter.state)
+    for child in redirected.children:
+        if child.type == "herestring_redirect":
+            text = interpreter.expander.text(child.children[-1]) + "\n"
+        elif child.type == "file_redirect" and child.children[-1].type == "process_substitution":
+            inner = child.children[-1].children
+            text = _statements([each for each in inner if each.is_named and each.type != "comment"], interpreter)
+    # A loop over what is not known has an unknown number of rounds.
+    return None if text is None or (body.type != "command" and is_open(text)) else text

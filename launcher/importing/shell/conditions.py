@@ -1,9 +1,12 @@
 """Conditions of a script, where they can be decided without running it: true, false, or None for not known."""
 
+import re
+
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.expand import Expander
-from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.filters import CLASSES
+from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.placeholders import emptied, has_output, names
 
 _NUMBERS = {
@@ -14,6 +17,7 @@ _NUMBERS = {
     "-gt": lambda a, b: a > b,
     "-ge": lambda a, b: a >= b,
 }
+_JOINED = re.compile(r"\s-[ao]\s|^\[ !\s")
 _PUNCTUATION = frozenset({"[", "]", "[[", "]]", "(", ")", "((", "))"})
 
 
@@ -36,6 +40,10 @@ class Conditions:
         if text_of(node).startswith("(("):
             return self.arithmetic(node)
         inner = [child for child in node.children if child.type not in _PUNCTUATION]
+        typed = text_of(node)
+        if typed.startswith("[ ") and _JOINED.search(typed):  # the grammar knows `-a` and `!` as bash's [[ has them
+            command = parse(f"test {typed[2:-1]}".encode(), self.state.script, line_of(node)).children[0]
+            return self.words([word for child in command.children[1:] for word in self.expander.words(child)])
         return self.decide(inner[0]) if len(inner) == 1 else None
 
     def decide(self, node: Node) -> bool | None:
@@ -52,11 +60,25 @@ class Conditions:
         return None if text is None else text != ""
 
     def words(self, words: list[str]) -> bool | None:
-        """Decide `test WORDS`, of which only the short forms are known."""
-        if len(words) == 2 and words[0] in ("-z", "-n"):
-            return (emptied(words[1]) == "") == (words[0] == "-z")
-        if len(words) == 3 and words[1] in ("=", "==", "!="):
-            return (emptied(words[0]) == emptied(words[2])) == (words[1] != "!=")
+        """Decide `test WORDS`: `-o` binds least, then `-a`, then `!`; files are not looked at."""
+        for sign, joined in (("-o", _either), ("-a", _both)):
+            if sign in words[1:-1]:
+                at = words.index(sign, 1)
+                return joined(self.words(words[:at]), self.words(words[at + 1 :]))
+        if len(words) > 1 and words[0] == "!":
+            value = self.words(words[1:])
+            return None if value is None else not value
+        if any(has_output(word) for word in words) or len(words) > 3:
+            return None
+        words = [emptied(word) for word in words]
+        if len(words) < 2:
+            return bool(words) and words[0] != ""
+        if len(words) == 2:
+            return (words[1] == "") == (words[0] == "-z") if words[0] in ("-z", "-n") else None
+        if words[1] in ("=", "==", "!="):
+            return (words[0] == words[2]) == (words[1] != "!=")
+        if words[1] in _NUMBERS and all(re.fullmatch(r"-?\d+", word) for word in words[::2]):
+            return bool(_NUMBERS[words[1]](int(words[0]), int(words[2])))
         return None
 
     def _unary(self, node: Node) -> bool | None:
@@ -106,8 +128,22 @@ class Conditions:
         if operator in ("<", ">"):
             return first < second if operator == "<" else first > second
         if operator == "=~":
-            return _searched(first, second)
+            return self._searched(first, second)
         return None
+
+    def _searched(self, text: str, pattern: str) -> bool | None:
+        """Decide `[[ text =~ pattern ]]`; groups go to BASH_REMATCH."""
+        # Repeated groups can take for ever; nobody needs them to compare a name.
+        if len(pattern) > 200 or len(text) > 2000 or re.search(r"\)[+*{]", pattern):
+            return None
+        pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: CLASSES.get(found.group(1), "(?!)"), pattern)
+        try:
+            found = re.search(pattern, text)
+        except re.error:
+            return None
+        if found is not None:
+            self.state.set("BASH_REMATCH", [found.group(), *(each or "" for each in found.groups())])
+        return found is not None
 
     def _text(self, node: Node) -> str | None:
         """Return an operand's text; what nothing sets is empty, and noted as assumed; None for unknown output."""
@@ -117,18 +153,6 @@ class Conditions:
         for name in names(text):
             self.state.assumed.setdefault(name, f"{self.state.script}:{line_of(node)}")
         return emptied(text)
-
-
-def _searched(text: str, pattern: str) -> bool | None:
-    import re
-
-    # Repeated groups can take for ever; nobody needs them to compare a name.
-    if len(pattern) > 200 or len(text) > 2000 or re.search(r"\)[+*{]", pattern):
-        return None
-    try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        return None
 
 
 def _both(left: bool | None, right: bool | None) -> bool | None:

@@ -1,23 +1,32 @@
 """Walks a script's syntax tree in the order of execution and collects the commands it would start; runs nothing."""
 
 import copy
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.importing.notes import ImportRefused
-from launcher.importing.shell import patterns
-from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell import files, patterns
 from launcher.importing.shell.assign import Assignments
-from launcher.importing.shell.builtins import BUILTINS, DEEPEST, Builtins, Stop
-from launcher.importing.shell.capture import answered, captured
+from launcher.importing.shell.builtins import BUILTINS, DEEPEST, Stop, lines_of
+from launcher.importing.shell.capture import (
+    PRINTING,
+    answered,
+    captured,
+    content,
+    goes_elsewhere,
+    piped,
+    printed,
+    read_by,
+)
 from launcher.importing.shell.conditions import Conditions
-from launcher.importing.shell.effects import CARRIERS, QUESTIONS, assigned, has_effect, prepares, starts_training
+from launcher.importing.shell.effects import CARRIERS, QUESTIONS, has_effect, prepares
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.guards import Guards
-from launcher.importing.shell.placeholders import emptied, has_output, is_open, names, placeholder, retyped, shown
+from launcher.importing.shell.loops import MOST_STEPS, Loops
+from launcher.importing.shell.placeholders import emptied, has_output, names, retyped, shown
 from launcher.importing.shell.scripts import (
+    after_heredoc,
     called_script,
     given_variables,
     heredoc,
@@ -26,14 +35,12 @@ from launcher.importing.shell.scripts import (
     script_text,
 )
 from launcher.importing.shell.state import Command, State
+from launcher.importing.slurm import request_of, with_header
 
-_MOST_STEPS = 20_000
-_MOST_STARTS = 100
-# `while [ -d "$OUT" ]; do OUT=…`: nothing is there for a script that is read, not run.
-_FILE_TEST = re.compile(r"!?\s*(\[\[?|test)\s+(!\s+)?-[a-hkprsuwxGLNOS]\s")
+_MOST_PRINTING = 1000
 
 
-class Interpreter(Builtins):
+class Interpreter(Loops):
     """Evaluates one script and what it sources."""
 
     def __init__(self, state: State, folder: Path | None) -> None:
@@ -45,6 +52,8 @@ class Interpreter(Builtins):
         self.guards = Guards(state)
         self.steps = 0
         self.depth = 0
+        self.loops = 0
+        self.patience = 0
 
     def script(self, source: str, file: str) -> None:
         """Evaluate the whole text of a script."""
@@ -68,8 +77,11 @@ class Interpreter(Builtins):
     def statement(self, node: Node) -> bool | None:
         """Evaluate one statement."""
         self.steps += 1
-        if self.steps > _MOST_STEPS:
-            self.state.fail(f"more than {_MOST_STEPS} steps: a loop does not end statically", self._place(node))
+        if self.state.output is not None and self.steps > self.patience:
+            self.state.leave_open()
+            raise Stop("exit")
+        if self.steps > MOST_STEPS:
+            self.state.fail(f"more than {MOST_STEPS} steps: a loop does not end statically", self._place(node))
             raise Stop("exit")
         handler = getattr(self, f"_{node.type}", None)
         if handler is None:
@@ -82,7 +94,20 @@ class Interpreter(Builtins):
             status = handler(node)
         finally:
             self.depth -= 1
+        self._note_status(node, status)
         return None if status is None else bool(status)
+
+    def _note_status(self, node: Node, status: bool | None) -> None:
+        """Keep how a statement ended for `$?`; the code that `return` gave stays."""
+        state = self.state
+        if status is None and node.type in ("command", "test_command"):
+            state.status = 0 if prepares(node) else None
+        elif status is not None and (state.status is None or (state.status == 0) != status):
+            state.status = int(not status)
+
+    def _ended(self) -> bool | None:
+        """Return the status that `exit` or `return` gave."""
+        return None if self.state.status is None else self.state.status == 0
 
     def _variable_assignment(self, node: Node) -> bool:
         self.assignments.assign(node)
@@ -109,20 +134,30 @@ class Interpreter(Builtins):
         branches = _branches(node)
         for index, (condition, body) in enumerate(branches):
             status = True if condition is None else self.block(condition)
-            if status and condition and self.guards.ends(condition, body):
+            if status and self.guards.ends(_tests(branches[: index + 1]), body):
                 continue
             if status is None:
-                status = self._assumed_false(condition or [], body, branches[index + 1 :])
+                status = self._assumed(condition or [], body, branches[index + 1 :])
             if status:
                 return self.block(body)
         return True
 
-    def _assumed_false(
+    def _assumed(
         self, condition: list[Node], body: list[Node], others: list[tuple[list[Node] | None, list[Node]]]
     ) -> bool:
-        """Decide a condition that is not known: false, with a warning where that matters."""
-        matters = has_effect(body) or any(has_effect(other) for _, other in others)
-        if matters and condition:
+        """Decide a condition of `if` that is not known: false, unless the script would end because of it."""
+        if len(others) != 1 or others[0][0] is not None or not self.guards.exits(others[0][1]):
+            return self.assumed_false(condition, [*body, *(node for _, other in others for node in other)])
+        self.state.leave_open()
+        typed = text_of(condition[0]).split("\n")[0][:80]
+        said = f"`{typed}` cannot be decided without running it: taken as true, else the script would end"
+        self.state.warn(said, self._place(condition[0]))
+        return True
+
+    def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
+        """Take a condition that is not known for false, with a warning where one of the bodies matters."""
+        self.state.leave_open()
+        if condition and has_effect(bodies):
             typed = text_of(condition[0]).split("\n")[0][:80]
             self.state.warn(
                 f"`{typed}` cannot be decided without running it: taken as false", self._place(condition[0])
@@ -137,98 +172,33 @@ class Interpreter(Builtins):
             return None
         for name in names(value):
             self.state.assumed.setdefault(name, self._place(node))
+        status: bool | None = True
+        falls = False
         for item in node.children:
             if item.type != "case_item":
                 continue
             choices = item.children_by_field_name("value")
-            if any(patterns.matches(emptied(value), self.expander.text(choice)) for choice in choices):
+            if falls or any(patterns.matches(emptied(value), self.expander.text(choice)) for choice in choices):
+                if self.guards.ends([node.child_by_field_name("value")], item.children):
+                    return None
                 skipped = {choice.id for choice in choices}
-                return self.block(child for child in item.children if child.id not in skipped)
-        return True
-
-    def _for_statement(self, node: Node) -> bool | None:
-        name, body = text_of(node.child_by_field_name("variable")), node.child_by_field_name("body")
-        values = node.children_by_field_name("value")
-        has_list = any(child.type == "in" for child in node.children)
-        words = [word for value in values for word in self.expander.words(value)]
-        words = words if has_list else list(self.state.positional)
-        unknown = [word for word in words if is_open(word)]
-        if unknown:
-            self.state.set(name, placeholder(f"${name}"))
-            self._unresolved(node, body, f"what the loop runs over is not known: {shown(unknown[0])}")
-            return None
-        for word in words:
-            self.state.set(name, word)
-            if not self._round(body):
-                break
-        return True
-
-    def _c_style_for_statement(self, node: Node) -> bool | None:
-        body = node.child_by_field_name("body")
-        parts = text_of(node).partition("((")[2].partition("))")[0].split(";")
-        try:
-            start, condition, update = (part.strip() for part in parts)
-            evaluate(start, self.expander.look_up, self.state.set)
-            while not condition or evaluate(condition, self.expander.look_up, self.state.set):
-                if not self._round(body):
-                    break
-                evaluate(update, self.expander.look_up, self.state.set)
-        except (NotArithmetic, ValueError):
-            self._unresolved(node, body, "the loop's bounds are not known")
-            return None
-        return True
-
-    def _while_statement(self, node: Node) -> bool | None:
-        body = node.child_by_field_name("body")
-        condition = node.children_by_field_name("condition")
-        until = text_of(node.children[0]) == "until"
-        rounds = 0
-        while True:
-            status = self.block(condition)
-            if status is None and _FILE_TEST.match(text_of(condition[0])) and not starts_training(body):
-                self._assumed_false(condition, [body], [])
-                return True
-            if status is None:
-                self._unresolved(node, body, "the loop's condition is not known")
-                return None
-            before = dict(self.state.variables)
-            if status == until or not self._round(body):
-                return True
-            rounds += 1
-            if (before == self.state.variables or rounds > _MOST_STARTS) and starts_training(body):
-                self.state.warn("the loop has no end that its text tells: it is read as far as here", self._place(node))
-                return None
-
-    def _round(self, body: Node) -> bool:
-        """Evaluate the body of a loop once; tell whether the loop goes on."""
-        self.steps += 1
-        if self.steps > _MOST_STEPS:
-            self.state.fail(f"more than {_MOST_STEPS} steps: the loop does not end statically", self._place(body))
-            raise Stop("exit")
-        try:
-            self.block(body.children)
-        except Stop as stop:
-            if stop.kind in ("exit", "return"):
-                raise
-            return stop.kind == "continue"
-        return True
-
-    def _unresolved(self, node: Node, body: Node, why: str) -> None:
-        """Leave open what a loop assigns; if it starts a training, that is a mistake, and its body is read once."""
-        for name in assigned(body.children):
-            self.state.set(name, placeholder(f"${name}"))
-        if starts_training(body):
-            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
-            self._round(body)
+                status = self.block(child for child in item.children if child.id not in skipped)
+                falls = item.children[-1].type == ";&"
+                if not falls and item.children[-1].type != ";;&":
+                    return status
+        return status
 
     def _list(self, node: Node) -> bool | None:
         left, right = [child for child in node.children if child.is_named and child.type != "comment"]
         is_and = any(child.type == "&&" for child in node.children)
-        status = self.statement(left)
+        return self._joined(self.statement(left), left, is_and, right)
+
+    def _joined(self, status: bool | None, left: Node, is_and: bool, right: Node) -> bool | None:
+        """Evaluate what follows a statement of this status by `&&` or `||`."""
         if status is None and is_and and prepares(left):
             status = True
         if status is None:
-            return self._assumed_false([left], [right], []) if has_effect([right]) else None
+            return self.assumed_false([left], [right]) if has_effect([right]) else None
         if status == is_and and self.guards.ends([left], [right]):
             return None
         return self.statement(right) if status == is_and else status
@@ -238,30 +208,91 @@ class Interpreter(Builtins):
         return None if status is None else not status
 
     def _pipeline(self, node: Node) -> bool | None:
+        *first, last = [child for child in node.children if child.is_named]
+        if self.state.output is not None:
+            self.state.output.append(printed(node, self))
+            return answered(node, self)
+        given = piped(node, self) if (first and "read" in text_of(last)) or "mapfile" in text_of(last) else None
+        if given is not None:
+            return self._reading(given, last)
         status, answer = self.block(node.children), answered(node, self)
         return status if answer is None else answer
+
+    def _reading(self, given: str, node: Node) -> bool | None:
+        """Evaluate a statement that reads a text."""
+        self.state.inputs.append(lines_of(given))
+        try:
+            return self.statement(node)
+        finally:
+            self.state.inputs.pop()
+
+    def printed_by(self, run: Callable[[], object]) -> str | None:
+        """Return what a part of the script prints; it runs in a shell of its own, which starts no training."""
+        state, depth = self.state, self.depth
+        saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional), state.output)
+        commands, scopes = len(state.commands), len(state.scopes)
+        patience = self.patience
+        self.patience = patience if state.output is not None else self.steps + _MOST_PRINTING
+        found: list[str | None] = []
+        state.output = found
+        self.depth += 1
+        try:
+            if self.depth < 200:
+                run()
+        except Stop:
+            pass
+        finally:
+            state.variables, state.exported, state.directory, state.positional, state.output = saved
+            self.depth, self.patience = depth, patience
+            del state.scopes[scopes:]
+        unknown = self.depth >= 199 or len(state.commands) > commands
+        del state.commands[commands:]
+        return None if unknown or None in found else "".join(text for text in found if text is not None)
 
     def _subshell(self, node: Node) -> bool | None:
         state = self.state
         saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional))
         try:
             return self.block(node.children)
-        except Stop as stop:
-            if stop.kind != "exit":
-                raise
-            return None
+        except Stop:
+            return self._ended()
         finally:
             state.variables, state.exported, state.directory, state.positional = saved
 
     def _redirected_statement(self, node: Node) -> bool | None:
-        body, here = node.child_by_field_name("body"), heredoc(node, self.expander)
-        if here is not None and here[0]:
-            self.state.heredocs[here[0]] = here[1]
-        elif here is not None and body is not None and body.type == "command":
+        status, rest = self._redirected(node), after_heredoc(node)
+        return status if rest is None else self._joined(status, node, *rest)
+
+    def _redirected(self, node: Node) -> bool | None:
+        body, output = node.child_by_field_name("body"), self.state.output
+        named = body.child_by_field_name("name") if body is not None and body.type == "command" else None
+        name, into = "" if named is None else text_of(named), files.targets(node, self.expander)
+        if body is None or (into and name in PRINTING):
+            files.write(into, "" if body is None else content(node, self), self.state)
+            return True
+        files.write(into, None, self.state)
+        if output is not None:
+            if name in PRINTING:
+                output.append(printed(node, self))
+                return True
+            if goes_elsewhere(node):
+                self.state.output = []
+                try:
+                    return self.statement(body)
+                finally:
+                    self.state.output = output
+        here = heredoc(node, self.expander)
+        given = read_by(node, self, here)
+        if given is not None:
+            return self._reading(given, body)
+        if here is not None and body.type == "command":
             words = self._words(body, {})
             if words and reads_script(words):
-                return self._text(retyped(here[1]), node)
-        return True if body is None else self.statement(body)
+                return self._started_by(words, retyped(here), node)
+            if name == "tee":
+                adds = "-a" in words
+                files.write([(shown(w), adds) for w in words[1:] if not w.startswith("-")], here, self.state)
+        return self.statement(body)
 
     def _test_command(self, node: Node) -> bool | None:
         return self.conditions.test(node)
@@ -305,20 +336,28 @@ class Interpreter(Builtins):
             )
         if program in self.state.functions:
             return self._function(words)
+        if self.state.output is not None and program in PRINTING:
+            self.state.output.append(printed(node, self))
         builtin = getattr(self, f"_do_{BUILTINS[program]}", None) if program in BUILTINS else None
         if builtin is not None:
+            before = self.state.variables.get("IFS", " \t\n")
+            if "IFS" in own:  # IFS=, read …
+                self.state.set("IFS", own["IFS"])
             status = builtin(words, node)
+            if "IFS" in own:
+                self.state.set("IFS", before)
             return None if status is None else bool(status)
         inner = inner_script(words)
         if inner is not None:
-            return self._text(inner, node, {**own, **given_variables(words)})
+            return self._started_by(words, inner, node, {**own, **given_variables(words)})
         called = called_script(words)
-        if called is not None and self._runs(*called, own, node):
-            return None
+        if called is not None and self._runs(words, *called, own, node):
+            return self._ended() is not False  # as of any program, success is assumed
         asks = program in QUESTIONS
         if not asks or program in CARRIERS:
             env = {**self.state.exports(), **own}
-            self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node)))
+            outer = self.state.outer
+            self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node), outer=outer))
         return None if asks else True
 
     def _function(self, words: list[str]) -> bool | None:
@@ -327,23 +366,28 @@ class Interpreter(Builtins):
             state.fail(f"function {words[0]} calls itself too deeply", f"{state.script}:{line_of(body)}")
             raise Stop("exit")
         saved, state.positional = state.positional, words[1:]
+        loops, self.loops = self.loops, 0
+        state.scopes.append({})
         try:
-            return self.block(body.children)
+            return self.statement(body) if body.type == "subshell" else self.block(body.children)
         except Stop as stop:
             if stop.kind != "return":
                 raise
-            return None
+            return self._ended()
         finally:
-            state.positional = saved
+            state.positional, self.loops = saved, loops
+            state.leave()
 
-    def _runs(self, path: str, arguments: list[str], own: Mapping[str, str], node: Node) -> bool:
+    def _runs(self, words: list[str], path: str, arguments: list[str], own: Mapping[str, str], node: Node) -> bool:
         """Evaluate a script that is run as a program of its own; tell whether it could be read."""
         state, text = self.state, script_text(path, self.state, self.folder)
-        if text is None or self.depth > DEEPEST or "msrun_launcher" in path:
+        state.leave_open()  # what a script prints, nobody follows
+        if text is None or self.depth > DEEPEST or "msrun_launcher" in path or state.output is not None:
             return False
         saved = (state.variables, state.exported, state.directory, state.positional, state.script, state.functions)
+        outer, state.outer = state.outer, (*state.outer, *with_header(words, text))
         given = {name: value for name, value in state.variables.items() if name in state.fixed}
-        state.variables = {**state.exports(), **own, **given}
+        state.variables = {**state.exports(), **own, **request_of(state.outer).variables(), **given}
         state.exported, state.functions = set(state.variables), {}
         state.positional, state.script = arguments, shown(path)
         state.sources[state.script] = text
@@ -355,7 +399,19 @@ class Interpreter(Builtins):
             pass
         finally:
             state.variables, state.exported, state.directory, state.positional, state.script, state.functions = saved
+            state.outer = outer
         return True
+
+    def _started_by(
+        self, words: list[str], source: str, node: Node, own: Mapping[str, str] | None = None
+    ) -> bool | None:
+        """Evaluate the text of a script that a command starts (`bash -c`, `sbatch <<EOF`)."""
+        outer, self.state.outer = self.state.outer, (*self.state.outer, *with_header(words, source))
+        slurm = request_of(self.state.outer[len(outer) :]).variables()
+        try:
+            return self._text(source, node, {**slurm, **(own or {})})
+        finally:
+            self.state.outer = outer
 
     def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
         """Evaluate text as a script (`eval`, `bash -c`)."""
@@ -363,7 +419,8 @@ class Interpreter(Builtins):
             self.state.set(name, value)
             self.state.exported.add(name)
         try:
-            root = parse(source.encode("utf-8"), self.state.script, line_of(node))
+            # Lines before it give what stands in it the lines of the script around it.
+            root = parse(b"\n" * (line_of(node) - 1) + source.encode("utf-8"), self.state.script)
         except ImportRefused as error:
             self.state.fail(f"what is evaluated here is not bash: {error.notes[0].message}", self._place(node))
             return None
@@ -371,6 +428,12 @@ class Interpreter(Builtins):
 
     def _capture(self, node: Node) -> str | None:
         return captured(node, self)
+
+
+def _tests(branches: list[tuple[list[Node] | None, list[Node]]]) -> list[Node]:
+    """Return what decides that the last of these branches runs: its condition, or for `else` all before it."""
+    condition = branches[-1][0]
+    return condition if condition is not None else [node for test, _ in branches for node in test or []]
 
 
 def _branches(node: Node) -> list[tuple[list[Node] | None, list[Node]]]:

@@ -2,58 +2,33 @@
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from launcher.importing.notes import refuse
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
-from launcher.importing.shell.grammar import Node, line_of, text_of
+from launcher.importing.shell.braces import braced
+from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.parts import Parts, between
-from launcher.importing.shell.placeholders import INHERITED, emptied, has_output, is_open, names, placeholder
+from launcher.importing.shell.pieces import Piece, assembled
+from launcher.importing.shell.placeholders import (
+    INHERITED,
+    apart,
+    emptied,
+    has_output,
+    is_open,
+    names,
+    only,
+    placeholder,
+)
 from launcher.importing.shell.state import State, Variable
 
 _LONGEST_PATTERN_TEXT = 4000
 _MOST_TEXT = 64 * 2**20
+LONGEST_ARRAY = 10_000
 # Of the variables that shells inherit, those that never lack.
 _ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
+_OVERLOOKED = re.compile(r"(?<!\\)\$(\w+|[@*#?])")
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a word. `splits`: white space in it separates words; `breaks`: a new word begins before it."""
-
-    text: str
-    splits: bool = False
-    breaks: bool = False
-
-
-def assembled(pieces: list[Piece], *, quoted: bool) -> list[str]:
-    """Return the words that pieces form; a word without quotes that is empty vanishes."""
-    words: list[str] = []
-    current: str | None = "" if quoted else None
-    for piece in pieces:
-        if piece.breaks:
-            words += [] if current is None else [current]
-            current = None
-        if not piece.splits:
-            current = (current or "") + piece.text
-            continue
-        parts = piece.text.split()
-        if not piece.text:
-            continue
-        if piece.text[0].isspace() and current is not None:
-            words.append(current)
-            current = None
-        for index, part in enumerate(parts):
-            if index:
-                words += [] if current is None else [current]
-                current = None
-            current = (current or "") + part
-        if piece.text[-1].isspace() and current is not None:
-            words.append(current)
-            current = None
-    return words if current is None else [*words, current]
 
 
 class Expander:
@@ -68,7 +43,17 @@ class Expander:
 
     def words(self, node: Node) -> list[str]:
         """Return the words that a node becomes where several are allowed (arguments, array items, `for` lists)."""
-        return assembled(list(self._pieces(node, quoted=False)), quoted=_has_quotes(node))
+        typed = text_of(node) if node.type in ("concatenation", "word", "brace_expression") else ""
+        alternatives = braced(typed) if "{" in typed else [typed]
+        if len(alternatives) > 1:
+            root = parse(f": {' '.join(alternatives)}".encode(), self.state.script, line_of(node))
+            return [word for each in root.children[0].children[1:] for word in self.words(each)]
+        return assembled(list(self._pieces(node, quoted=False)), quoted=_has_quotes(node), ifs=self.ifs())
+
+    def ifs(self) -> str | None:
+        """Return what separates words; None: white space, as usual."""
+        value = self.state.variables.get("IFS")
+        return value if isinstance(value, str) and value != " \t\n" and not is_open(value) else None
 
     def text(self, node: Node) -> str:
         """Return the single text that a node becomes where nothing is split (assignments, `case`, `[[ ]]`)."""
@@ -90,15 +75,20 @@ class Expander:
         elif kind == "expansion":
             yield from self._expansion(node, quoted)
         elif kind == "command_substitution":
-            yield Piece(self._output(node), splits=not quoted)
+            typed = text_of(node).strip()
+            if node.parent is not None and node.parent.type == "heredoc_body" and typed.startswith("$(("):
+                yield Piece(self.arithmetic(node, typed))  # to the grammar, a subshell
+            else:
+                yield Piece(self._output(node), splits=not quoted)
         elif kind == "arithmetic_expansion":
             yield Piece(self.arithmetic(node, _typed(node)))
         elif kind == "process_substitution":
             yield Piece(placeholder(text_of(node)))
-        elif kind == "brace_expression":
-            yield from _brace(text_of(node))
         elif kind in ("concatenation", "command_name", "array"):
             yield from self._children(node, quoted)
+        elif kind == "word" and not quoted and re.match(r"~(/|$)", text_of(node)):
+            yield from self._variable("HOME", True, "$HOME")
+            yield Piece(patterns.unescaped(text_of(node)[1:]))
         else:
             yield Piece(patterns.unescaped(text_of(node)))
 
@@ -121,7 +111,7 @@ class Expander:
             if child.type not in ("simple_expansion", "expansion", "command_substitution", "arithmetic_expansion"):
                 continue
             if child.start_byte > at:
-                yield Piece(patterns.unescaped_in_quotes(between(source, offset, at, child.start_byte)))
+                yield from self._between(between(source, offset, at, child.start_byte), node)
             # tree-sitter counts white space, and lines that a backslash continues, before `$` to the expansion
             leading = _before_dollar(text_of(child))
             if leading:
@@ -129,7 +119,16 @@ class Expander:
             yield from self._pieces(child, quoted=True)
             at = child.end_byte
         if end > at:
-            yield Piece(patterns.unescaped_in_quotes(between(source, offset, at, end)))
+            yield from self._between(between(source, offset, at, end), node)
+
+    def _between(self, text: str, node: Node) -> Iterator[Piece]:
+        """Yield the text between expansions; in here-documents the grammar overlooks some, such as `$1`."""
+        at = 0
+        for found in _OVERLOOKED.finditer(text) if node.type == "heredoc_body" else ():
+            yield Piece(patterns.unescaped_in_quotes(text[at : found.start()]))
+            yield from self._variable(found.group(1), True, found.group())
+            at = found.end()
+        yield Piece(patterns.unescaped_in_quotes(text[at:]))
 
     def heredoc(self, body: Node) -> str:
         """Return the text of a here-document whose delimiter is not quoted."""
@@ -140,6 +139,7 @@ class Expander:
     def value(self, name: str) -> Variable | None:
         """Return the value of a variable; None where nothing sets it."""
         state = self.state
+        name = state.references.get(name, name)
         if name in state.variables:
             return state.variables[name]
         if name in ("0", "BASH_SOURCE"):
@@ -147,12 +147,14 @@ class Expander:
         if name == "#":
             return str(len(state.arguments()))
         if name == "?":
-            return "0"
+            return None if state.status is None else str(state.status)
         if name in ("@", "*"):
             return state.arguments()
         if name.isdigit():
             at = int(name)
             return state.positional[at - 1] if at <= len(state.positional) else None
+        if name == "OSTYPE":
+            return "linux-gnu"
         return state.directory if name == "PWD" and state.directory != "." else None
 
     def look_up(self, name: str) -> str:
@@ -161,9 +163,12 @@ class Expander:
         Raises:
             NotArithmetic: the value is open.
         """
-        value = self.value(name)
+        array, bracket, index = name.partition("[")
+        value = self.value(array)
+        if bracket:
+            value = self._item(value, index[:-1])
         if value is None:
-            if name.isidentifier() and name not in self.state.assumed:
+            if array.isidentifier() and name not in self.state.assumed:
                 raise NotArithmetic(f"{name} is not set")
             return ""
         text = _as_text(value)
@@ -171,8 +176,34 @@ class Expander:
             raise NotArithmetic(f"{name} is not known")
         return text
 
+    def store(self, name: str, text: str) -> None:
+        """Assign a variable, or `A[1]`, which is an item of an array."""
+        array, bracket, index = name.partition("[")
+        if not bracket:
+            self.state.set(name, text)
+            return
+        old = self.state.variables.get(array)
+        if isinstance(old, dict):
+            self.state.set(array, {**old, index[:-1]: text})
+            return
+        items, at = [old] if isinstance(old, str) else list(old or []), int(index[:-1])
+        if 0 <= at < LONGEST_ARRAY:
+            items += [""] * (at + 1 - len(items))
+            items[at] = text
+            self.state.set(array, items)
+
+    def _item(self, value: Variable | None, key: str) -> str | None:
+        """Return an item of an array; None where it has none of this key."""
+        if value is None or isinstance(value, dict):
+            return None if value is None else value.get(key)
+        items = [value] if isinstance(value, str) else value
+        try:
+            return items[evaluate(key, self.look_up)]
+        except (NotArithmetic, IndexError):
+            return None
+
     def _variable(self, name: str, quoted: bool, typed: str) -> Iterator[Piece]:
-        yield from self._spread(self.value(name), quoted, "@" if name in ("@", "*") else None, typed, name)
+        yield from self._spread(self.value(name), quoted, name if name in ("@", "*") else None, typed, name)
 
     def _pay(self, text: str) -> str:
         """Count what expansions produce: a few lines can ask for more than any memory holds."""
@@ -192,7 +223,8 @@ class Expander:
             items = list(value.values()) if isinstance(value, dict) else value
             yield Piece(items[0] if items else "", splits=not quoted)
         elif index == "*" and quoted:
-            yield Piece(" ".join(value.values() if isinstance(value, dict) else value))
+            ifs = self.ifs()
+            yield Piece((" " if ifs is None else ifs[:1]).join(value.values() if isinstance(value, dict) else value))
         else:
             for number, item in enumerate(value.values() if isinstance(value, dict) else value):
                 yield Piece(self._pay(item), splits=not quoted, breaks=number > 0)
@@ -208,7 +240,8 @@ class Expander:
             yield from self._indirect(value, parts, quoted, typed)
             return
         if parts.operator is None:
-            yield from self._spread(value, quoted, parts.index, typed, parts.name)
+            index = parts.name if parts.name in ("@", "*") else parts.index
+            yield from self._spread(value, quoted, index, typed, parts.name)
             return
         yield from self._operated(value, parts, quoted, typed)
 
@@ -218,20 +251,24 @@ class Expander:
             if parts.index in ("@", "*") and isinstance(value, str):
                 return [value]
             return value
-        key = self.text(parts.index_node)
-        if isinstance(value, dict):
-            return value.get(key)
-        items = [value] if isinstance(value, str) else value
+        return self._item(value, self._key(value, self.text(parts.index_node)))
+
+    def _key(self, value: Variable, key: str) -> str:
+        """Return the key of an item; that of a list with gaps is computed, as that of every list."""
+        if not isinstance(value, dict) or key in value:
+            return key
         try:
-            return items[evaluate(key, self.look_up)]
-        except (NotArithmetic, IndexError):
-            return None
+            return str(evaluate(key, self.look_up)) if all(each.isdigit() for each in value) else key
+        except NotArithmetic:
+            return key
 
     def _length(self, value: Variable | None, parts: Parts, typed: str) -> str:
         if value is None:
-            return placeholder(typed)
+            return "0" if parts.index in ("@", "*") else placeholder(typed)
         if parts.index in ("@", "*") or (isinstance(value, (list, dict)) and parts.name in ("@", "*")):
-            return str(len(value))
+            items = value.values() if isinstance(value, dict) else value
+            # What nobody knows may be any number of words.
+            return placeholder(typed) if any(map(only, items)) else str(len(value))
         text = _as_text(value)
         return placeholder(typed) if is_open(text) else str(len(text))
 
@@ -320,6 +357,9 @@ class Expander:
 
     def _changed(self, text: str, operator: str, parts: Parts, typed: str) -> str:
         first = self._argument(parts, 0)
+        known = apart(text) if operator == "//" and first.startswith("-") else None
+        if known is not None:  # an option renamed, among words that nobody knows
+            return "".join(each if is_open(each) else self._changed(each, operator, parts, typed) for each in known)
         if is_open(text) or is_open(first) or len(text) > _LONGEST_PATTERN_TEXT:
             return placeholder(typed)
         if operator in ("#", "##", "%", "%%"):
@@ -328,6 +368,10 @@ class Expander:
             return patterns.replaced(text, operator, first, self._argument(parts, 1))
         if operator[0] in "^,":
             return patterns.recased(text, operator)
+        if operator in ("@U", "@L", "@u"):
+            return patterns.recased(text, {"@U": "^^", "@L": ",,", "@u": "^"}[operator])
+        if operator.startswith("@"):
+            return placeholder(typed)
         if operator == ":":
             bounds = self._bounds(parts)
             return placeholder(typed) if bounds is None else patterns.substring(text, *bounds)
@@ -372,7 +416,7 @@ class Expander:
         text = self._substituted(node, inner)
         if is_open(text):
             raise NotArithmetic("a part of it is not known")
-        return evaluate(text, self.look_up, self.state.set)
+        return evaluate(text, self.look_up, self.store)
 
     def _substituted(self, node: Node, inner: str) -> str:
         """Return the expression with its `$…` expansions filled in."""
@@ -432,15 +476,3 @@ def _has_quotes(node: Node) -> bool:
         inner = text_of(node).removeprefix("$")[1:-1]
         return not ((inner.startswith("${") and inner.endswith(("[@]}",))) or inner in ("$@", "${@}"))
     return node.type == "concatenation" and any(_has_quotes(child) for child in node.children)
-
-
-def _brace(text: str) -> Iterator[Piece]:
-    first, _, last = text.strip("{}").partition("..")
-    try:
-        start, stop = int(first), int(last)
-    except ValueError:
-        yield Piece(text)
-        return
-    step = 1 if stop >= start else -1
-    for number in range(start, stop + step, step)[:1000]:
-        yield Piece(str(number), breaks=number != start)

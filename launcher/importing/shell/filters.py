@@ -22,7 +22,7 @@ def searching(pattern: str, *, extended: bool) -> "re.Pattern[str] | None":
             lambda found: found.group()[-1:] if len(found.group()) > 1 else "\\" + found.group(),
             pattern,
         )
-    pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: _CLASSES.get(found.group(1), "(?!)"), pattern)
+    pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: CLASSES.get(found.group(1), "(?!)"), pattern)
     try:
         return re.compile(pattern, re.MULTILINE)
     except re.error:
@@ -35,7 +35,7 @@ _COUNTS: dict[str, Callable[[str], int]] = {
     "-c": lambda text: len(text.encode()),
 }
 _CHARACTERS = {"[:space:]": " \t\n\r\v\f", "[:blank:]": " \t", "[:digit:]": "0123456789"}
-_CLASSES = {"space": r"\s", "digit": r"\d", "alpha": "[A-Za-z]", "alnum": "[A-Za-z0-9]", "blank": "[ \t]"}
+CLASSES = {"space": r"\s", "digit": r"\d", "alpha": "[A-Za-z]", "alnum": "[A-Za-z0-9]", "blank": "[ \t]"}
 
 
 def grep(arguments: Sequence[str], given: str | None) -> str | None:
@@ -109,6 +109,11 @@ def _tr(arguments: Sequence[str], given: str | None) -> str | None:
     if given is None or len(arguments) != 2:
         return None
     first, second = (patterns.ansi(word) for word in arguments)
+    if first in ("-cd", "-dc"):
+        kept = searching(f"[{_CHARACTERS.get(second, second)}]", extended=True)
+        return None if kept is None or "[:" in kept.pattern else "".join(kept.findall(given))
+    if first.startswith("-") and first not in ("-d", "-s", "-"):
+        return None
     if first in ("-d", "-s"):
         second = _CHARACTERS.get(second, second)
         if "-" in second[1:-1] or "[:" in second:
@@ -167,6 +172,29 @@ def _awk(arguments: Sequence[str], given: str | None) -> str | None:
     return "".join(f"{line[at] if -len(line) <= at < len(line) else ''}\n" for line in lines)
 
 
+def _sort(arguments: Sequence[str], given: str | None) -> str | None:
+    letters = "".join(word.removeprefix("-") for word in arguments)
+    if given is None or set(letters) - set("urn") or not all(word.startswith("-") for word in arguments):
+        return None
+    lines = _lines(given)
+    if "n" in letters and not all(re.fullmatch(r"\d+", line) for line in lines):
+        return None
+    lines = sorted(dict.fromkeys(lines) if "u" in letters else lines, reverse="r" in letters)
+    lines = sorted(lines, key=int, reverse="r" in letters) if "n" in letters else lines
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _xargs(arguments: Sequence[str], given: str | None) -> str | None:
+    """`xargs` and `xargs echo` join words."""
+    is_plain = given is not None and not re.search(r"[\"'\\]", given)
+    return " ".join(given.split()) + "\n" if given is not None and is_plain and arguments in ([], ["echo"]) else None
+
+
+def _paste(arguments: Sequence[str], given: str | None) -> str | None:
+    found = re.fullmatch(r"-s ?-?d ?(\S)(?: -)?", " ".join(arguments))
+    return None if given is None or found is None else found.group(1).join(_lines(given)) + "\n"
+
+
 FILTERS: dict[str, Callable[[Sequence[str], str | None], str | None]] = {
     "grep": lambda arguments, given: None if any(map(_IS_QUIET, arguments)) else grep(arguments, given),
     "egrep": lambda arguments, given: grep(["-E", *arguments], given),
@@ -177,4 +205,7 @@ FILTERS: dict[str, Callable[[Sequence[str], str | None], str | None]] = {
     "head": _head,
     "tail": _tail,
     "awk": _awk,
+    "sort": _sort,
+    "xargs": _xargs,
+    "paste": _paste,
 }

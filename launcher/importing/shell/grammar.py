@@ -41,6 +41,11 @@ _OFFSET = re.compile(rb"(\$\{\w+:(?![-=+?])[^}\s]*?)\$(\w+[^}\s]*\})")
 _DEFAULT_NUMBER = re.compile(rb"\$\{\w+:?[-=+]\"?\$\(\(")
 # `root@host:/workspace# torchrun …`, `(env) user@host:~$ …` and `$ …`, copied from a terminal or a page.
 _PROMPT = re.compile(rb"^[ \t]*(?:\([\w.-]+\) ?)?(?:[\w.-]+@[\w.-]+:[^\s#$]*[#$]|\$) (?=[\w./])", re.MULTILINE)
+# `# a comment within a command`: a command substitution that holds nothing else.
+_INLINE = re.compile(rb"(?<=\s)`#[^`\n]*`(?=\s)")
+# `$((10#$N))`: decimal whatever it begins with; the grammar knows `~`, three of which nobody writes.
+_DECIMAL = re.compile(rb"(?<=[(\s+*/%-])10#(?=[$\d{])")
+_AS_DECIMAL = b"~~~"
 _VARIABLE = re.compile(rb"\$([A-Za-z_]\w*|[0-9@*#?!])")
 _MOST_ROUNDS = 10
 
@@ -61,6 +66,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     Raises:
         ImportRefused: the script is not bash, with the line of the first error.
     """
+    source = _INLINE.sub(lambda found: b" " * len(found.group()), source)
     source = _PROMPT.sub(lambda found: b" " * len(found.group()), source)
     source, root = _in_braces(_with_plain_numbers(source))
     if root.has_error:
@@ -95,7 +101,7 @@ def _repaired(source: bytes, root: Node) -> bytes:
 
     Blanks such as `<path>` become words. The text keeps its length and its lines, so that places stay right.
     """
-    source = _BLANK.sub(_as_word, source)
+    source = _DECIMAL.sub(_AS_DECIMAL, _BLANK.sub(_as_word, source))
     for _ in range(2):  # an offset and a length
         source = _OFFSET.sub(b"\\1\\2", source)
     root = _parser().parse(source).root_node

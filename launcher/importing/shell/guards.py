@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from launcher.importing.shell.effects import starts_training
 from launcher.importing.shell.grammar import Node, line_of, text_of
-from launcher.importing.shell.placeholders import placeholder
+from launcher.importing.shell.placeholders import has_output, names, only, placeholder
 from launcher.importing.shell.state import State
 
 
@@ -17,8 +17,8 @@ class Guards:
 
     def ends(self, condition: list[Node], body: list[Node]) -> bool:
         """Tell whether a body that is about to run only ends the script for want of a value; a warning names it."""
-        wanted = [*self._wanted("\n".join(text_of(node) for node in condition))]
-        if not wanted or not self._exits(body) or any(starts_training(node) for node in body):
+        wanted = [*dict.fromkeys(self._wanted("\n".join(text_of(node) for node in condition)))]
+        if not wanted or not self.exits(body):
             return False
         for name in (each.strip("$") for each in wanted):
             if name.isidentifier() and self.state.variables.get(name) == "":
@@ -41,6 +41,14 @@ class Guards:
         for name in dict.fromkeys([*self.state.assumed, *empty]):
             if re.search(rf"\$\{{?{re.escape(name)}\b|-v\s+{re.escape(name)}\b", text):
                 yield f"${name}"
+        for name in re.findall(r"\$\{?(\w+)", text):  # `M=$1`, and then a test of $M
+            value = self.state.variables.get(name)
+            if isinstance(value, str) and only(value) and not has_output(value):
+                yield from (f"${each}" for each in names(value))
+
+    def exits(self, body: list[Node]) -> bool:
+        """Tell whether a body ends the script and starts no training before."""
+        return self._exits(body) and not any(starts_training(node) for node in body)
 
     def _exits(self, nodes: Iterable[Node]) -> bool:
         """Tell whether statements end the script, by themselves or through a function such as `usage`."""

@@ -15,7 +15,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def _literal(pattern: str) -> str:
-    """Return a pattern whose escaped signs are sets of one: fnmatch knows no backslash."""
+    """Return a pattern as fnmatch has it: no backslash, and `!` for `^` in a set."""
+    pattern = re.sub(r"(?<!\\)\[\^", "[!", pattern)
     return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern, flags=re.DOTALL)
 
 
@@ -34,7 +35,7 @@ def replaced(text: str, operator: str, pattern: str, new: str) -> str:
     """Return the text with the first (`/`), every (`//`), a leading (`/#`) or trailing (`/%`) match replaced."""
     body = fnmatch.translate(_literal(pattern))[4:-3] if pattern else ""  # without (?s: and )\Z
     if not body:
-        return text
+        return new + text if operator == "/#" else text + new if operator == "/%" else text
     if operator == "/#":
         return re.sub(f"(?s)^(?:{body})", lambda _: new, text, count=1)
     if operator == "/%":

@@ -46,8 +46,8 @@ def emptied(text: str) -> str:
 
 
 def has_output(text: str) -> bool:
-    """Tell whether a part of the text is what a command would print; unlike a variable, it cannot be taken as empty."""
-    return any(typed.startswith(("$(", "`", "<(")) for typed in _MARKED.findall(text))
+    """Tell whether a part of the text is what a command would print or end with: it cannot be taken as empty."""
+    return any(typed.startswith(("$(", "`", "<(", "$?", "${?")) for typed in _MARKED.findall(text))
 
 
 def names(text: str) -> tuple[str, ...]:
@@ -57,6 +57,12 @@ def names(text: str) -> tuple[str, ...]:
         match = _NAME.match(typed)
         found.append(match.group(1) if match and not typed.startswith("$(") else shown(typed))
     return tuple(dict.fromkeys(found))
+
+
+def apart(text: str) -> list[str] | None:
+    """Return the open words of a text and what stands around them; None where there are none, or one is half a word."""
+    parts = re.split(rf"((?<!\S){_OPEN}[^{_CLOSE}]*{_CLOSE}(?!\S))", text)
+    return None if is_open("".join(parts[::2])) or not is_open(text) or only(text) else parts
 
 
 def only(text: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.parts import between
 from launcher.importing.shell.placeholders import is_open, retyped, shown
 from launcher.importing.shell.state import State
 
@@ -70,20 +71,28 @@ def reads_script(words: Sequence[str]) -> bool:
     return head in _REMOTE and " " not in words[-1]
 
 
-def heredoc(node: Node, expander: Expander) -> tuple[str, str] | None:
-    """Return the file (empty: none) and the text of a redirected statement's here-document; None where it has none."""
-    redirects = {child.type: child for child in node.children if child.type.endswith("_redirect")}
-    here, out = redirects.get("heredoc_redirect"), redirects.get("file_redirect")
+def heredoc(node: Node, expander: Expander) -> str | None:
+    """Return the text of a redirected statement's here-document; None where it has none."""
+    here = next((child for child in node.children if child.type == "heredoc_redirect"), None)
     if here is None:
         return None
-    out = out or next((child for child in here.children if child.type == "file_redirect"), None)
     content = next((child for child in here.children if child.type == "heredoc_body"), None)
     start = next((text_of(child) for child in here.children if child.type == "heredoc_start"), "")
     if content is None:
         return None
-    target = None if out is None else out.child_by_field_name("destination")
     text = text_of(content) if any(char in start for char in "'\"\\") else expander.heredoc(content)
-    return "" if target is None else expander.text(target), text
+    # The grammar skips the blanks that the first line begins with.
+    text = between(here.text, here.start_byte, content.start_byte - content.start_point[1], content.start_byte) + text
+    return re.sub(r"(?m)^\t+", "", text) if here.children[0].type == "<<-" else text
+
+
+def after_heredoc(node: Node) -> tuple[bool, Node] | None:
+    """Return what follows the first line of a here-document's statement: whether by `&&` (or `||`), and the command."""
+    for here in (child for child in node.children if child.type == "heredoc_redirect"):
+        for sign, command in itertools.pairwise(here.children):
+            if sign.type in ("&&", "||"):
+                return sign.type == "&&", command
+    return None
 
 
 def called_script(words: Sequence[str]) -> tuple[str, list[str]] | None:

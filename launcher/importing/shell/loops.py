@@ -1,0 +1,119 @@
+"""Loops of a script, for the interpreter: read as often as they would run, or once where nobody can tell."""
+
+import re
+from abc import abstractmethod
+
+from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell.builtins import Builtins, Stop
+from launcher.importing.shell.effects import assigned, starts_training
+from launcher.importing.shell.grammar import Node, parse, text_of
+from launcher.importing.shell.placeholders import is_open, placeholder, shown
+
+MOST_STEPS = 20_000
+_MOST_STARTS = 100
+# `while [ -d "$OUT" ]; do OUT=…`: nothing is there for a script that is read, not run.
+_FILE_TEST = re.compile(r"!?\s*(\[\[?|test)\s+(!\s+)?-[a-hkprsuwxGLNOS]\s")
+
+
+class Loops(Builtins):
+    """Evaluates `for`, `while` and `until`."""
+
+    steps: int
+
+    @abstractmethod
+    def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
+        """Take a condition that is not known for false, with a warning where that matters."""
+
+    def _for_statement(self, node: Node) -> bool | None:
+        name, body = text_of(node.child_by_field_name("variable")), node.child_by_field_name("body")
+        values = node.children_by_field_name("value")
+        has_list = any(child.type == "in" for child in node.children)
+        words = [word for value in values for word in self.expander.words(value)]
+        words = words if has_list else list(self.state.positional)
+        unknown = [word for word in words if is_open(word)]
+        if unknown:
+            self.state.set(name, placeholder(f"${name}"))
+            self._unresolved(node, body, f"what the loop runs over is not known: {shown(unknown[0])}")
+            return None
+        for word in words:
+            self.state.set(name, word)
+            if not self._round(body):
+                break
+        return True
+
+    def _c_style_for_statement(self, node: Node) -> bool | None:
+        body = node.child_by_field_name("body")
+        inner = [
+            child for child in node.children if child.end_byte <= body.start_byte and child.type not in ("for", "((")
+        ]
+        parts = "".join(text_of(child) for child in inner).partition("))")[0].split(";")
+        try:
+            start, condition, update = (part.strip() for part in parts)
+            self._number(start)
+            while not condition or self._number(condition):
+                if not self._round(body):
+                    break
+                self._number(update)
+        except (NotArithmetic, ValueError):
+            self._unresolved(node, body, "the loop's bounds are not known")
+            return None
+        return True
+
+    def _number(self, text: str) -> int:
+        """Return the value of an arithmetic expression as it is typed.
+
+        Raises:
+            NotArithmetic: it cannot be computed.
+        """
+        if "$" not in text:
+            return evaluate(text, self.expander.look_up, self.expander.store)
+        return self.expander.number(parse(f"(({text}))".encode(), self.state.script).children[0])
+
+    def _while_statement(self, node: Node) -> bool | None:
+        body = node.child_by_field_name("body")
+        condition = node.children_by_field_name("condition")
+        until = text_of(node.children[0]) == "until"
+        rounds = 0
+        while True:
+            status = self.block(condition)
+            if status is None and _FILE_TEST.match(text_of(condition[0])) and not starts_training(body):
+                self.assumed_false(condition, [body])
+                return True
+            if status is None:
+                self._unresolved(node, body, "the loop's condition is not known")
+                return None
+            before = dict(self.state.variables)
+            if status == until or not self._round(body):
+                return True
+            rounds += 1
+            if (before == self.state.variables or rounds > _MOST_STARTS) and starts_training(body):
+                self.state.warn("the loop has no end that its text tells: it is read as far as here", self._place(node))
+                return None
+
+    def _round(self, body: Node) -> bool:
+        """Evaluate the body of a loop once; tell whether the loop goes on."""
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            self.state.fail(f"more than {MOST_STEPS} steps: the loop does not end statically", self._place(body))
+            raise Stop("exit")
+        self.loops += 1
+        try:
+            self.block(body.children)
+        except Stop as stop:
+            if stop.kind in ("exit", "return"):
+                raise
+            if stop.levels > 1 and self.loops > 1:
+                raise Stop(stop.kind, stop.levels - 1) from None
+            return stop.kind == "continue"
+        finally:
+            self.loops -= 1
+        return True
+
+    def _unresolved(self, node: Node, body: Node, why: str) -> None:
+        """Leave open what a loop assigns; if it starts a training, that is a mistake, and its body is read once."""
+        self.state.leave_open()
+        for name in assigned(body.children):
+            self.state.set(name, placeholder(f"${name}"))
+        if starts_training(body):
+            self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
+            self._round(body)

@@ -1,0 +1,160 @@
+"""Programs whose output follows from their arguments alone: echo, printf, dirname, basename, seq, expr, bc …"""
+
+import os.path
+import re
+from collections.abc import Callable
+
+from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
+from launcher.importing.shell.filters import FILTERS
+from launcher.importing.shell.patterns import ansi
+from launcher.importing.shell.placeholders import is_open
+
+
+def _echo(arguments: list[str], given: str | None) -> str | None:
+    letters = ""
+    while arguments and re.fullmatch(r"-[neE]+", arguments[0]):
+        letters += arguments[0][1:]
+        arguments = arguments[1:]
+    text = " ".join(arguments)
+    return (ansi(text) if "e" in letters else text) + ("" if "n" in letters else "\n")
+
+
+_FORMAT = re.compile(r"%(%|(?P<width>[-0]?\d*)(?:\.(?P<digits>\d+))?(?P<kind>[sdif]))")
+
+
+def formatted(template: str, arguments: list[str]) -> str | None:
+    """Return what `printf` makes of a format, which is used again while there are arguments; None: not known."""
+    template = ansi(template)
+    wanted = sum(found.group(1) != "%" for found in _FORMAT.finditer(template))
+    if "%" in _FORMAT.sub("", template):
+        return None
+    output, rest = "", list(arguments)
+    while True:
+        try:
+            output += _FORMAT.sub(lambda found: _one(found, rest), template)
+        except ValueError:
+            return None
+        if not rest or not wanted:
+            return output
+
+
+def _one(found: "re.Match[str]", arguments: list[str]) -> str:
+    if found.group(1) == "%":
+        return "%"
+    value = arguments.pop(0) if arguments else ""
+    width, digits, kind = found.group("width"), found.group("digits"), found.group("kind")
+    if kind == "s":
+        text = value if digits is None else value[: int(digits)]
+        return f"{text:{'<' if width.startswith('-') else '>'}{width.lstrip('-0') or 0}}"
+    if is_open(value):
+        raise ValueError("not known")
+    if kind == "f":
+        return f"{float(value or 0):{width}.{digits or 6}f}"
+    return f"{int(value or 0):{width}d}"
+
+
+def _printf(arguments: list[str], given: str | None) -> str | None:
+    rest = arguments[1:] if arguments[:1] == ["--"] else arguments
+    return formatted(rest[0], rest[1:]) if rest and rest[0] != "-v" else None
+
+
+def _uname(arguments: list[str], given: str | None) -> str | None:
+    return "Linux\n" if arguments in ([], ["-s"]) else None
+
+
+def _dirname(arguments: list[str], given: str | None) -> str | None:
+    return (os.path.dirname(arguments[-1].rstrip("/")) or ".") + "\n" if arguments else None
+
+
+def _basename(arguments: list[str], given: str | None) -> str | None:
+    arguments = [word for word in arguments if word != "--"]
+    if not arguments:
+        return None
+    name = os.path.basename(arguments[0].rstrip("/"))
+    return (name.removesuffix(arguments[1]) if len(arguments) > 1 else name) + "\n"
+
+
+def _realpath(arguments: list[str], given: str | None) -> str | None:
+    return os.path.normpath(arguments[-1]) + "\n" if arguments else None
+
+
+def _expr(arguments: list[str], given: str | None) -> str | None:
+    try:
+        return f"{evaluate(' '.join(arguments), lambda name: '')}\n"
+    except NotArithmetic:
+        return None
+
+
+def _seq(arguments: list[str], given: str | None) -> str | None:
+    sign = "\n"
+    if len(arguments) > 1 and arguments[0].startswith("-s"):
+        short = arguments[0] != "-s"
+        sign, arguments = (arguments[0][2:], arguments[1:]) if short else (arguments[1], arguments[2:])
+    if not arguments or not all(re.fullmatch(r"-?\d+", argument) for argument in arguments):
+        return None
+    numbers = [int(argument) for argument in arguments]
+    first, step, last = (
+        (1, 1, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1] if len(numbers) > 2 else 1, numbers[-1])
+    )
+    if step == 0 or abs(last - first) > 10_000:
+        return None
+    return sign.join(str(number) for number in range(first, last + (1 if step > 0 else -1), step)) + "\n"
+
+
+def _bc(arguments: list[str], given: str | None) -> str | None:
+    """Plain arithmetic with `scale=N`, as it is piped into bc."""
+    text = (given or "").strip()
+    scale, expression = 0, text
+    match = re.fullmatch(r"scale=(\d+);\s*(.*)", text, re.DOTALL)
+    if match:
+        scale, expression = int(match.group(1)), match.group(2)
+    if not re.fullmatch(r"[\d\s.+*/()-]{1,100}", expression) or "**" in expression:
+        return None
+    import ast
+
+    try:
+        value = _number(ast.parse(expression.strip(), mode="eval").body)
+    except (SyntaxError, ZeroDivisionError, ValueError):
+        return None
+    if value == int(value) and "/" not in expression:
+        return f"{int(value)}\n"
+    return f"{int(value)}\n" if scale == 0 else f"{value:.{scale}f}\n"
+
+
+def _number(node: object) -> float:
+    import ast
+    import operator
+
+    kinds: dict[type, Callable[[float, float], float]] = {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: operator.truediv,
+    }
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_number(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in kinds:
+        return kinds[type(node.op)](_number(node.left), _number(node.right))
+    raise ValueError("not arithmetic")
+
+
+def _cat(arguments: list[str], given: str | None) -> str | None:
+    return given if arguments in ([], ["-"]) else None
+
+
+PROGRAMS: dict[str, Callable[[list[str], str | None], str | None]] = {
+    **FILTERS,
+    "echo": _echo,
+    "printf": _printf,
+    "dirname": _dirname,
+    "basename": _basename,
+    "realpath": _realpath,
+    "readlink": _realpath,
+    "expr": _expr,
+    "uname": _uname,
+    "seq": _seq,
+    "bc": _bc,
+    "cat": _cat,
+}

@@ -1,0 +1,70 @@
+"""Ports carry what the source's own backend does where its script says nothing, and say so."""
+
+from pathlib import Path
+
+import pytest
+
+from launcher.compose import compose
+from launcher.importing.job_file import job_yaml
+from launcher.importing.port import ported
+from launcher.importing.read_argv import read_argv
+from launcher.pipeline import judge
+from launcher.transfer.defaults import CARRIED
+
+SWIFT = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --train_iters 10 --max_length 4096"
+
+# Version and arguments beside them: the learning rate that swift trains with.
+RATES = {
+    "all weights": ("4.6.0", "", 1e-5),
+    "adapters": ("4.6.0", "--tuner_type lora", 1e-4),
+    "adapters by the older name": ("3.12.6", "--train_type lora", 1e-4),
+    "before adapters had a rate of their own": ("3.6.4", "--train_type lora", 1e-5),
+}
+
+
+@pytest.mark.parametrize("case", RATES.values(), ids=RATES.keys())
+@pytest.mark.parametrize("target", ["mindspeed", "megatron_lm"])
+def test_the_learning_rate_of_swift_is_carried_over(case: tuple[str, str, float], target: str) -> None:
+    version, more, rate = case
+    found = ported(read_argv([*SWIFT.split(), *more.split()], backend="megatron", version=version), target)
+    assert found.job.optimizer.lr == rate
+    assert found.job.batch.global_batch_size == 16
+    assert judge(found.job, fixes=False).native.get("lr") == rate
+    assert "REQ-LR" not in {each.rule for each in found.findings}
+    told = next(each for each in found.findings if each.rule == CARRIED)
+    assert set(told.fields) >= {"optimizer.lr", "batch.global_batch_size"}
+    assert f"of Megatron-SWIFT {version}" in told.message
+
+
+def test_swift_itself_still_chooses_the_rate() -> None:
+    imported = read_argv(SWIFT.split(), backend="megatron")
+    found = ported(imported, "megatron", fixes=False)
+    assert not found.job.optimizer.lr
+    assert not judge(found.job, fixes=False).native.has("lr")
+    assert CARRIED not in {each.rule for each in found.findings}
+
+
+def test_what_the_user_says_instead_is_not_a_default(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text(
+        job_yaml(read_argv(SWIFT.split(), backend="megatron"), "x", with_version=True), encoding="utf-8"
+    )
+    words = [f"+job={tmp_path}/job.yaml", "backend=mindspeed"]
+    carried, chosen = (judge(compose([*words, *more]), fixes=False) for more in ([], ["optimizer.lr=3e-6"]))
+    fields = [
+        {path for each in one.findings if each.rule == CARRIED for path in each.fields} for one in (carried, chosen)
+    ]
+    assert [one.native.get("lr") for one in (carried, chosen)] == [1e-5, 3e-6]
+    assert fields[0] - fields[1] == {"optimizer.lr"}
+
+
+def test_only_what_a_job_reads_is_carried_over() -> None:
+    """A router's bias moves at a rate that Megatron-SWIFT has no option for; only one job has such a bias."""
+    shape = "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
+    words = f"torchrun pretrain_gpt.py {shape} --micro-batch-size 1 --lr 1e-4 --train-iters 10 --num-experts 8"
+    bias = "--moe-router-enable-expert-bias --moe-router-score-function sigmoid"
+    named = [
+        {path for each in found.findings if each.rule == CARRIED for path in each.fields}
+        for more in ("", bias)
+        for found in [ported(read_argv([*words.split(), *more.split()], backend="mindspeed"), "megatron", fixes=False)]
+    ]
+    assert named[1] - named[0] == {"moe.bias_update_rate"}

@@ -1,0 +1,93 @@
+"""Idioms of scripts, one by one: the words that a program gets are those that bash itself gives it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from launcher.importing.shell.evaluate import run_script
+from launcher.importing.shell.placeholders import shown
+from launcher.importing.shell.state import State
+
+IDIOMS = Path(__file__).with_name("idioms.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n%%\n")
+# `run` prints its words, whatever becomes of the output around it.
+_RUN = 'run() { printf run; printf "|%s" "$@"; printf "\\036"; } >&9\nexec 9>&1 >/dev/null\n'
+_ENOUGH = 250
+
+
+def by_bash(script: str) -> list[str]:
+    env = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        ["bash", "-c", _RUN + script], capture_output=True, text=True, env=env, timeout=20, check=False
+    )
+    return done.stdout.split("\036")[:-1]
+
+
+def by_import(script: str) -> list[str]:
+    state = State(script="x.sh")
+    run_script(script, state, None)
+    assert state.problems == [], script
+    return [
+        "|".join(shown(word) for word in (*command.words, *[""][: len(command.words) == 1]))
+        for command in state.commands
+    ]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("part", range(10))
+def test_words_are_those_of_bash(part: int) -> None:
+    scripts = IDIOMS[part::10]
+    assert len(scripts) * 10 > _ENOUGH
+    wrong = {script: (by_import(script), by_bash(script)) for script in scripts if by_import(script) != by_bash(script)}
+    assert wrong == {}
+
+
+# What bash does with these depends on the machine: they are left open, and said so; name: (script, words)
+OPEN = {
+    "an item of a variable that is read from a file": ("while read -r l; do A=$l; done < hosts; run $A", ["run|$A"]),
+    "a function that asks the machine": ("f() { if [ -d /x ]; then echo a; else echo b; fi; }; run $(f)", ["run|$(f)"]),
+    "a function that runs a program": ("f() { nproc; echo 1; }; run $(f)", ["run|$(f)"]),
+    "a list of unknown length": ("mapfile -t A < hosts; B=($(ls)); run ${#A[@]} ${#B[@]}", ["run|${#A[@]}|${#B[@]}"]),
+    "a transformed value": ("X=a; run ${X@Q}", ["run|${X@Q}"]),
+    "a home": ("run ~/x", ["run|${HOME}/x"]),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_what_the_machine_decides_stays_open(name: str) -> None:
+    script, words = OPEN[name]
+    assert by_import(script) == words
+
+
+def test_how_many_loops_a_variable_means_is_asked_for() -> None:
+    state = State(script="x.sh")
+    run_script("for i in 1; do\n  break $N\ndone\nrun", state, None)
+    assert "x.sh:2: break $N: how many loops it means is not known" in str(state.problems[0])
+
+
+# name: (script, words, what a warning says)
+GUARDED = {
+    "an else that ends the script for want of a value": (
+        "if [[ $HOSTNAME =~ ^a ]]; then N=1; elif [[ $HOSTNAME =~ ^b ]]; then N=2; else exit 1; fi\nrun",
+        "HOSTNAME must be set",
+    ),
+    "a case that knows no empty argument": ('M=$1\ncase "$M" in 7b) L=1 ;; *) exit 1 ;; esac\nrun', "$1 must be set"),
+    "a variable that holds an argument": ('M=$1\nif [ "$M" = 7b ]; then L=1; else exit 1; fi\nrun', "$1 must be set"),
+    "a file without which the script ends": ("if [ -f x ]; then A=1; else exit 1; fi\nrun", "taken as true"),
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+def test_guards_are_read_past_with_a_word(name: str) -> None:
+    script, said = GUARDED[name]
+    state = State(script="x.sh")
+    run_script(script, state, None)
+    assert [list(command.words) for command in state.commands] == [["run"]]
+    assert said in "\n".join(str(note) for note in state.warnings)
+
+
+def test_a_guard_of_a_known_value_ends_the_script() -> None:
+    state = State(script="x.sh")
+    run_script('M=9b\ncase "$M" in 7b) L=1 ;; *) exit 1 ;; esac\nrun', state, None)
+    assert state.commands == []
