@@ -3,6 +3,7 @@
 Read in swift/megatron/arguments/*.py and swift/arguments/base_args/*.py at 4.6.0, and in 3.12.6 for older names.
 """
 
+from backends.megatron.own_single import SINGLE
 from launcher.job import Job
 from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
@@ -123,11 +124,12 @@ _TEMPLATES = (
         without="all tokens of the answers weigh the same",
         neutral=("default",),
         alone=True,
-        source="swift/template/base.py; Megatron's --loss-scale is that of fp16",
+        no_field="It weighs parts of an answer in ms-swift; elsewhere the name is the constant scale of fp16.",
+        source="swift/arguments/base_args/template_args.py:140 @4.6.0",
     ),
     own("is_binary_loss_scale disable_ignore_empty_think", "tunes these weights", MODEL, _TEMPLATE),
     own(
-        "enable_thinking add_non_thinking_prefix preserve_thinking response_prefix",
+        "add_non_thinking_prefix preserve_thinking response_prefix",
         "chooses how thoughts stand in samples",
         TRAINING,
         _TEMPLATE,
@@ -282,14 +284,6 @@ _OPTIMIZER = (
             "muon" in str(job.optimizer.type or "") or "muon" in str(job.backend.args.get("optimizer", ""))
         ),
     ),
-    own(
-        "fp4_* fp8_*",
-        "tunes fp8 and fp4",
-        TRAINING,
-        "it is a matter of Transformer Engine",
-        without="the other stack's own settings stand",
-        read=lambda job: job.precision.fp8_format is not None,
-    ),
 )
 
 _RUN = (
@@ -307,7 +301,7 @@ _RUN = (
         "fault_tolerance.timeout_minutes={value}",
     ),
     own(
-        "use_ray device_groups ray_exp_name colocate_groups",
+        "use_ray device_groups ray_exp_name",
         "starts processes by Ray",
         START,
         _RL,
@@ -330,23 +324,15 @@ _CHECKPOINT = (
     ),
     own(
         "save_missing_weights max_shard_size create_checkpoint_symlink save_strategy "
-        "ckpt_* dist_ckpt_* metric_for_best_model greater_is_better",
+        "metric_for_best_model greater_is_better",
         "chooses how and when checkpoints are written",
         OUTPUT,
         _SWIFT,
         "checkpoint.save_interval=500",
     ),
-    own(
-        "save_steps save_interval",
-        "writes a checkpoint every so many steps",
-        OUTPUT,
-        _SWIFT,
-        "checkpoint.save_interval={value}",
-    ),
-    own("export_model_parallel_size", "is for megatron export", NOTHING, _OTHER),
     own("ckpt_dir", "starts from this checkpoint", MODEL, _SWIFT, "checkpoint.load={value}"),
     own(
-        "report_to swanlab_* wandb_* tensorboard_* no_log_learning_rate_to_tensorboard",
+        "report_to swanlab_* wandb_* no_log_learning_rate_to_tensorboard",
         "chooses where figures are logged",
         OUTPUT,
         _SWIFT,
@@ -415,14 +401,18 @@ _REINFORCED = (
 
 _GROUPS = (
     kind(("DataArguments",), "changes how data is read", TRAINING, _DATA),
-    kind(("TemplateArguments",), "changes the chat template", TRAINING, _TEMPLATE),
-    kind(("ModelArguments", "QuantizeArguments"), "changes how the model is read", MODEL, _SWIFT),
-    kind(("GenerationArguments",), "is for inference", NOTHING, _OTHER),
     kind(("MegatronTunerMixin",), "changes what is trained", MODEL, _SWIFT),
+    own(
+        "recompute_granularity",
+        "chooses what the backward pass computes again",
+        MEMORY,
+        _CORE,
+        "recompute.granularity={value}",
+        neutral=("none",),
+    ),
     kind(("MegatronArguments", "ExtraMegatronArguments"), "changes how megatron-core trains", TRAINING, _CORE),
-    kind(("RayArguments",), "starts processes by Ray", START, _RL),
     kind(
-        ("BaseArguments", "CompatArguments", "MegatronSftArguments", "MegatronBaseArguments"),
+        ("BaseArguments",),
         "changes how ms-swift runs",
         TRAINING,
         _SWIFT,
@@ -430,6 +420,7 @@ _GROUPS = (
 )
 
 OWN: tuple[Own, ...] = (
+    *SINGLE,
     *_DATA_ROWS,
     *_TEMPLATES,
     *_TUNER,

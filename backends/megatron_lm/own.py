@@ -5,6 +5,7 @@ core_v0.12.1 and core_v0.16.1.
 """
 
 from backends.megatron_lm.own_layers import LAYERS, passed
+from backends.megatron_lm.own_single import SINGLE
 from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
@@ -18,16 +19,6 @@ _PROGRAM = "it is for another program of Megatron-LM than pre-training of langua
 
 
 _BATCH = (
-    own(
-        "dataloader-type",
-        "chooses the order in which samples are drawn",
-        TRAINING,
-        _DATA,
-        "data.shuffle=true",
-        neutral=("single",),
-        without="the other stack draws samples in its own order",
-        source="megatron/training/datasets/data_samplers.py @core_v0.12.1",
-    ),
     own(
         "phase-transition-iterations",
         "restarts the order of data at these steps",
@@ -58,17 +49,9 @@ _OPTIMIZER = (
         TRAINING,
         "it is a name of old versions",
         "schedule.lr_warmup_fraction=0.01",
-    ),
-    own(
-        "muon-*",
-        "tunes the optimizer Muon",
-        TRAINING,
-        "each stack that has Muon has its own settings of it",
-        "optimizer.type=adam",
-        without="Muon's own defaults there stand",
-        read=lambda job: (
-            "muon" in str(job.optimizer.type or "") or "muon" in str(job.backend.args.get("optimizer", ""))
-        ),
+        no_field="The parser refuses it and names its successor, lr-warmup-fraction (schedule.lr_warmup_fraction).",
+        refused_for="lr-warmup-fraction",
+        source="megatron/training/arguments.py:417 @core_v0.16.1",
     ),
     own(
         "optimizer-cpu-offload optimizer-offload-fraction",
@@ -76,13 +59,6 @@ _OPTIMIZER = (
         MEMORY,
         "it is Megatron-core's hybrid optimizer",
         "offload.optimizer=true",
-    ),
-    own(
-        "no-check-for-nan-in-loss-and-grad",
-        "chooses which suspicious values stop the run",
-        OUTPUT,
-        _LOOP,
-        without="the other stack's own checks stand; healthy steps are the same",
     ),
     own(
         "load-main-params-from-ckpt",
@@ -95,7 +71,6 @@ _OPTIMIZER = (
 
 _DATA_ROWS = (
     own("mid-level-dataset-surplus", "builds that much more of each data set than is needed", NOTHING, _DATA),
-    own("no-create-attention-mask-in-dataloader", "leaves the causal mask to the kernel", SPEED, _DATA),
     own(
         "dataloader-fast-cache-load dataloader-defer-npy-index-mmap disable-msc per-dataset-sequences-path",
         "changes how data files are opened",
@@ -118,13 +93,18 @@ _DATA_ROWS = (
         without="the loss leaves padding out",
     ),
     own(
-        "mask-prob short-seq-prob sample-rate bert-no-binary-head",
+        "mask-prob short-seq-prob bert-no-binary-head bert-embedder-type output-bert-embeddings decoder-num-layers "
+        "decoder-seq-length",
         "is for BERT and T5",
         NOTHING,
         _PROGRAM,
+        no_field="Only BERT and T5 read it (pretrain_bert.py, pretrain_t5.py).",
+        source="megatron/legacy/model/bert_model.py:149 @core_v0.16.1; megatron/core/models/bert/bert_model.py:42 "
+        "@core_v0.16.1; megatron/training/arguments.py:535 @core_v0.16.1; "
+        "megatron/core/pipeline_parallel/schedules.py:526 @core_v0.16.1",
     ),
     own(
-        "tiktoken-* tokenizer-hf-* tokenizer-metadata tokenizer-sentencepiece-legacy tokenizer-special-tokens",
+        "tokenizer-hf-* tokenizer-metadata tokenizer-sentencepiece-legacy tokenizer-special-tokens",
         "tunes how the tokenizer is read",
         TRAINING,
         _DATA,
@@ -132,7 +112,6 @@ _DATA_ROWS = (
         without="the tokenizer is read as its own files say",
         read=lambda job: job.data.format not in ("megatron", "mock", None),
     ),
-    own("return-document-ids", "hands document numbers to the model", NOTHING, _DATA),
     own(
         "full-validation multiple-validation-sets", "evaluates on all of, or on several, validation sets", OUTPUT, _LOOP
     ),
@@ -140,7 +119,7 @@ _DATA_ROWS = (
 
 _CHECKPOINT = (
     own(
-        "ckpt-* dist-ckpt-* async-*",
+        "dist-ckpt-* async-*",
         "chooses how and how often checkpoints are written",
         OUTPUT,
         _CKPT,
@@ -151,7 +130,7 @@ _CHECKPOINT = (
 
 _OUTPUT_ROWS = (
     own(
-        "log-* no-log-* tensorboard-* wandb-*",
+        "log-* wandb-*",
         "chooses what is logged",
         OUTPUT,
         _LOOP,
@@ -164,7 +143,14 @@ _OUTPUT_ROWS = (
         NOTHING,
         _LOOP,
     ),
-    own("yaml-cfg", "reads the arguments from a YAML file", NOTHING, "launch import reads the file itself"),
+    own(
+        "yaml-cfg",
+        "reads the arguments from a YAML file",
+        NOTHING,
+        "launch import reads the file itself",
+        no_field="It names a file that holds the arguments themselves; launch import reads the file.",
+        source="megatron/training/arguments.py:105 @core_v0.16.1",
+    ),
 )
 
 _START = (
@@ -178,12 +164,58 @@ _START = (
 )
 
 _GROUPS = (
-    own("temperature top_k top_p", "chooses how answers are drawn", NOTHING, _PROGRAM, alone=True),
+    own(
+        "inference-batch-times-seqlen-threshold inference-dynamic-batching "
+        "inference-dynamic-batching-buffer-guaranteed-fraction inference-dynamic-batching-buffer-overflow-factor "
+        "inference-dynamic-batching-buffer-size-gb inference-dynamic-batching-max-requests-override "
+        "inference-dynamic-batching-max-tokens-override inference-max-requests inference-max-seq-length "
+        "max-tokens-to-oom",
+        "is for text generation",
+        NOTHING,
+        _PROGRAM,
+        no_field="Only text generation reads it (tools/run_text_generation_server.py, inference.py), no training.",
+        source="megatron/core/inference/contexts/static_context.py:33 @core_v0.16.1; "
+        "megatron/training/arguments.py:1147 @core_v0.16.1; megatron/inference/text_generation/generation.py:50 "
+        "@core_v0.12.1",
+    ),
+    own(
+        "flash-decode",
+        "generates with flash decoding",
+        NOTHING,
+        _PROGRAM,
+        no_field="Only text generation reads it, one token at a time.",
+        source="megatron/core/transformer/attention.py:933 @core_v0.16.1",
+    ),
     kind(("inference",), "changes inference", NOTHING, _PROGRAM),
-    kind(("vision",), "is for vision models (pretrain_vision_*.py)", NOTHING, _PROGRAM),
-    kind(("biencoder",), "is for retrieval models (pretrain_ict.py)", NOTHING, _PROGRAM),
+    kind(
+        ("vision",),
+        "is for vision models (pretrain_vision_*.py)",
+        NOTHING,
+        _PROGRAM,
+        no_field="Only vision models read it (pretrain_vision_classify.py, _inpaint.py, _dino.py).",
+        source="megatron/legacy/model/vision/dino.py:86 @core_v0.16.1; megatron/legacy/data/vit_dataset.py:85 "
+        "@core_v0.16.1; megatron/training/training.py:1696 @core_v0.16.1",
+    ),
+    own(
+        "retriever-seq-length sample-rate",
+        "is for retrieval models (pretrain_ict.py)",
+        NOTHING,
+        _PROGRAM,
+        groups=("biencoder",),
+        no_field="Only retrieval models read it (pretrain_ict.py, tasks/orqa).",
+        source="megatron/legacy/model/biencoder_model.py:90 @core_v0.16.1; megatron/legacy/indexer.py:29 "
+        "@core_v0.16.1; megatron/legacy/data/orqa_wiki_dataset.py:139 @core_v0.16.1",
+    ),
     own("retro-add-retriever", "adds a retriever to the model", MODEL, _PROGRAM),
-    kind(("retro",), "shapes models with retrieval", NOTHING, _PROGRAM),
+    kind(
+        ("retro",),
+        "shapes models with retrieval",
+        NOTHING,
+        _PROGRAM,
+        no_field="Only RETRO reads it (pretrain_retro.py).",
+        source="megatron/legacy/model/transformer.py:1161 @core_v0.12.1; megatron/training/training.py:781 "
+        "@core_v0.12.1",
+    ),
     own("perform-rl-step", "trains by reinforcement learning", MODEL, "RL is Megatron-LM's own loop since 0.16"),
     kind(
         ("rl",),
@@ -193,41 +225,31 @@ _GROUPS = (
         read=passed("perform-rl-step"),
     ),
     kind(
-        ("In-process restart", "ft_package", "rerun engine"),
+        ("In-process restart", "ft_package"),
         "finds and repairs broken or slow processes",
         START,
         _NVIDIA,
         "fault_tolerance.max_restarts=3",
     ),
-    kind(("logging", "profiling"), "chooses what is logged", OUTPUT, _LOOP),
-    kind(("checkpointing", "msc"), "chooses how checkpoints are kept", OUTPUT, _CKPT),
-    kind(("validation",), "chooses how the model is evaluated", OUTPUT, _LOOP),
+    kind(("profiling",), "chooses what is logged", OUTPUT, _LOOP),
     kind(("distributed",), "tunes how processes talk", SPEED, _DDP),
     kind(("data and dataloader", "tokenizer"), "changes how data is read", TRAINING, _DATA),
     kind(
         (
             "learning rate",
             "learning rate and weight decay",
-            "regularization",
-            "mixed precision",
-            "initialization",
-            "RNG and initialization",
         ),
         "tunes the optimizer",
         TRAINING,
         _LOOP,
     ),
     kind(("training",), "tunes the training loop", TRAINING, _LOOP),
-    kind(("Transformer-Engine",), "tunes Transformer Engine", TRAINING, _TE),
     kind(
         (
             "transformer configuration",
             "network size",
             "moe",
             "mla",
-            "experimental",
-            "heterogeneous architecture",
-            "experimental_attention_variant",
         ),
         "changes the layers",
         MODEL,
@@ -236,6 +258,7 @@ _GROUPS = (
 )
 
 OWN: tuple[Own, ...] = (
+    *SINGLE,
     *_BATCH,
     *_OPTIMIZER,
     *LAYERS,

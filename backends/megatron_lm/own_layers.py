@@ -37,14 +37,14 @@ _MODEL = (
         alone=True,
     ),
     own(
-        "use-mcore-models use-legacy-models",
+        "use-mcore-models",
         "chooses the model classes of megatron-core or the older ones",
         NOTHING,
         "only megatron-core's classes are left",
     ),
     own("use-rotary-position-embeddings", "chooses rotary positions by their old name", NOTHING, "a field says it"),
     own(
-        "squared-relu openai-gelu onnx-safe quick-geglu use-te-activation-func",
+        "openai-gelu onnx-safe use-te-activation-func",
         "changes the activation function",
         MODEL,
         _CORE,
@@ -90,7 +90,7 @@ _MODEL = (
         "model.num_hidden_layers={value}",
     ),
     own(
-        "decoder-num-layers encoder-seq-length decoder-seq-length retriever-seq-length",
+        "encoder-seq-length",
         "shapes encoder-decoder models",
         NOTHING,
         _PROGRAM,
@@ -104,12 +104,6 @@ _MODEL = (
         without="weights start from a normal distribution; nothing changes with pretrained weights",
         read=lambda job: job.model.pretrained is not True,
     ),
-    own(
-        "init-model-with-meta-device",
-        "changes where weights are first made",
-        START,
-        _CORE,
-    ),
     own("mlp-chunks-for-prefill batch-invariant-mode", "changes inference", NOTHING, _CORE),
     own(
         "use-kitchen-attention kitchen-attention-backend",
@@ -121,7 +115,7 @@ _MODEL = (
     own("deterministic-mode", "asks for the same numbers in every run", TRAINING, _CORE, "kernels.deterministic=true"),
     own("attention-backend", "chooses the attention kernel", SPEED, _TE, "kernels.attention_backend={value}"),
     own(
-        "no-bias-gelu-fusion no-bias-swiglu-fusion disable-jit-fuser no-clone-scatter-output-in-embedding",
+        "no-bias-gelu-fusion no-bias-swiglu-fusion disable-jit-fuser",
         "switches a fused kernel off",
         SPEED,
         _CORE,
@@ -154,7 +148,6 @@ _MOE = (
         _CORE,
         "moe.load_balancing_type=aux_loss",
     ),
-    own("expert-interval", "gives every n-th layer experts (deprecated)", MODEL, _CORE, "model.moe_layer_freq={value}"),
 )
 
 _PARALLEL = (
@@ -166,11 +159,21 @@ _PARALLEL = (
         _PROGRAM,
         neutral=(0,),
     ),
-    own(
-        "model-parallel-size batch-size checkpoint-activations",
-        "is refused by its own parser (a name of old versions)",
-        NOTHING,
-        "it is a name of old versions",
+    *(
+        own(
+            old,
+            "is refused by its own parser (a name of old versions)",
+            NOTHING,
+            "it is a name of old versions",
+            no_field=f"The parser refuses it and names its successor, {new} ({path}).",
+            refused_for=new,
+            source=f"megatron/training/arguments.py:{line} @core_v0.16.1",
+        )
+        for old, new, path, line in (
+            ("batch-size", "micro-batch-size", "batch.micro_batch_size", 414),
+            ("model-parallel-size", "tensor-model-parallel-size", "parallel.tp", 420),
+            ("checkpoint-activations", "recompute-granularity", "recompute.granularity", 424),
+        )
     ),
     own(
         "num-virtual-stages-per-pipeline-rank",
@@ -235,6 +238,8 @@ _PARALLEL = (
         "is read by no line of this stack",
         NOTHING,
         "it is a name of old versions",
+        no_field="It is a switch without a line that reads it: stages scatter and gather tensors no more.",
+        source="megatron/training/arguments.py:2272 @core_v0.16.1",
     ),
     own(
         "recompute-mla-up-proj", "computes MLA's up-projection again", MEMORY, _CORE, "recompute.modules=[mla_up_proj]"
@@ -257,7 +262,7 @@ _PARALLEL = (
 
 _PRECISION = (
     own(
-        "fp4-quantizer-factory fp4-recipe",
+        "fp4-quantizer-factory",
         "trains in fp4",
         TRAINING,
         _TE,

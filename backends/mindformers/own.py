@@ -5,6 +5,7 @@ set_auto_parallel_context.
 """
 
 from backends.mindformers.own_model import MODEL_ROWS
+from backends.mindformers.own_single import SINGLE
 from launcher.job import Job
 from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
@@ -57,13 +58,6 @@ _TRAINING_ROWS = (
         OUTPUT,
         _TRAINER,
         "checkpoint.save_interval=500",
-    ),
-    own(
-        "check_for_nan_in_loss_and_grad",
-        "stops at values that are not finite",
-        OUTPUT,
-        _TRAINER,
-        "fault_tolerance.check_for_nan={value}",
     ),
     own(
         "use_graceful_exit",
@@ -170,6 +164,8 @@ _SCHEDULE = (
         TRAINING,
         "it is MindFormers' own Muon",
         "optimizer.type=adam",
+        no_field="It tunes MindFormers' own Muon, which a job cannot choose.",
+        source="mindformers/core/optim/muon.py:274 @2.1.0",
         read=lambda job: "muon" in str(job.optimizer.type or "").lower(),
     ),
     own("optimizer.use_fused", "computes AdamW in one kernel", SPEED, _MINDSPORE),
@@ -441,12 +437,10 @@ _MOE = (
     ),
 )
 
-_GROUPS = (
-    kind(("GeneralConfig", "trainer"), "tunes the run", TRAINING, _TRAINER),
-    kind(("DEFAULT_WHITE_KEY",), "is for Hugging Face's own bookkeeping", NOTHING, _INNER),
-)
+_GROUPS = (kind(("GeneralConfig",), "tunes the run", TRAINING, _TRAINER),)
 
 OWN: tuple[Own, ...] = (
+    *SINGLE,
     *_TRAINING_ROWS,
     *_SCHEDULE,
     *_PARALLEL,

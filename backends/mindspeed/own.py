@@ -7,6 +7,7 @@ from backends.megatron_lm.own import OWN as MEGATRON
 from backends.megatron_lm.own_layers import passed
 from backends.mindspeed.own_layers import LAYERS
 from backends.mindspeed.own_model import MODEL_ROWS
+from backends.mindspeed.own_single import SINGLE
 from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
@@ -17,14 +18,6 @@ _CONVERT = "it belongs to MindSpeed-LLM's own conversion at start and end"
 _REMOVED_RL = "MindSpeed-LLM's own reinforcement learning was removed after 2.1.0"
 
 _OPTIMIZER = (
-    own(
-        "muon-coefficient-type muon-scalar-optimizer",
-        "tunes the optimizer Muon",
-        TRAINING,
-        _MINDSPEED,
-        "optimizer.type=adam",
-        read=lambda job: "muon" in str(job.optimizer.type or ""),
-    ),
     own(
         "optimizer-selection",
         "chooses the kernel of AdamW",
@@ -196,6 +189,8 @@ _DATA_ROWS = (
         "names the model that judges answers",
         MODEL,
         _REMOVED_RL,
+        no_field="It belongs to PPO, which a job cannot choose, and which was removed after 2.1.0.",
+        source="mindspeed_llm/tasks/posttrain/trl_ppo/TrlPPOEngine.py:35 @2.1.0",
         alone=True,
         read=lambda job: job.task.type not in ("pretrain", "sft", "dpo", "simpo"),
     ),
@@ -213,7 +208,6 @@ _START = (
     ),
     own("optimization-level", "chooses how much MindSpeed replaces in Megatron", SPEED, _MINDSPEED),
     own("jit-compile", "compiles operators when they are first used", SPEED, _ASCEND),
-    own("disable-gloo-group", "gathers the optimizer's state without gloo", OUTPUT, _ASCEND, "parallel.gloo=false"),
     own(
         "hccl-*",
         "tunes HCCL, Ascend's collectives",
@@ -303,14 +297,8 @@ _ELSEWHERE = (
         read=lambda job: job.task.type not in ("pretrain", "sft", "dpo", "simpo"),
     ),
     kind(("dpo",), "tunes preference training", TRAINING, _MINDSPEED),
-    kind(("deprecated_args",), "is a deprecated name", NOTHING, "the new name says it"),
-    kind(("profiling", "npu_datadump"), "measures on Ascend", OUTPUT, _ASCEND),
     kind(("finetune", "data", "tokenizer_type"), "changes how data is read", TRAINING, _DATA),
-    kind(("high_availability",), "repairs a run whose node fails", START, _ASCEND),
-    kind(("moe_router",), "changes the routing", MODEL, _MINDSPEED),
-    kind(("ckeckpoint",), "chooses how checkpoints are kept", OUTPUT, _CONVERT),
     kind(("learning rate",), "tunes the optimizer", TRAINING, _MINDSPEED),
-    kind(("cp parallel", "context_parallel_size", "fusion attention"), "tunes context parallelism", SPEED, _ASCEND),
 )
 
 _UNREAD = (
@@ -320,17 +308,23 @@ _UNREAD = (
         "check-weight-hash-across-dp-replicas-interval",
         "is read by Megatron's training loop, which MindSpeed-LLM's own replaces",
         NOTHING,
-        _MINDSPEED,
+        "nothing of MindSpeed-LLM reads it",
+        no_field="MindSpeed-LLM's own training loop takes the place of Megatron's, and reads it nowhere.",
+        source="mindspeed_llm/training/training.py:587 @26.1.0; megatron/training/training.py:1678-1760 @core_v0.12.1",
     ),
     own(
         "data-args-path per-split-data-args-path s3-cache-path",
         "is read by Megatron's pretrain_gpt.py, which MindSpeed-LLM's own replaces",
         NOTHING,
-        _DATA,
+        "nothing of MindSpeed-LLM reads it",
+        no_field="pretrain_gpt.py of MindSpeed-LLM builds its data sets of the paths on the command line, and reads it "
+        "nowhere.",
+        source="pretrain_gpt.py:252-260 @26.1.0; pretrain_gpt.py:209-217 @2.1.0",
     ),
 )
 
 OWN: tuple[Own, ...] = (
+    *SINGLE,
     *_UNREAD,
     *LAYERS,
     *_OPTIMIZER,

@@ -64,16 +64,6 @@ _ROUTING = (
         alone=True,
     ),
     own(
-        "fix-router",
-        "gives tokens to experts in turn, for measurements",
-        MODEL,
-        "it is a measurement, not a training",
-        "moe.force_load_balancing=true",
-        "backend.args.moe-router-force-load-balancing=true",
-        without="the router learns: the loss falls, and experts get unequal loads",
-        source="mindspeed_llm/core/transformer/moe/router.py:645 @26.1.0",
-    ),
-    own(
         "fix-sub-seq-length",
         "cuts packed sequences at fixed places, for measurements",
         MODEL,
@@ -320,7 +310,7 @@ _MEMORY = (
         without="they are kept in fp32: more memory, less rounding",
     ),
     own(
-        "virtual-optimizer smart-swap swap-layer-input swap-optimizer*",
+        "virtual-optimizer smart-swap swap-layer-input",
         "moves states or activations to host memory",
         MEMORY,
         _MINDSPEED,

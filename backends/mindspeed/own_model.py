@@ -38,7 +38,7 @@ MODEL_ROWS: tuple[Own, ...] = (
     own("geglu", "takes a gated GELU", MODEL, _FAMILY, "model.hidden_act=gelu", _FILES),
     own("fc-type", "chooses the products of the feed-forward part", MODEL, _FAMILY, _FILES, neutral=("gate_up_down",)),
     own(
-        "interleave-sliding-window sliding-window-size",
+        "interleave-sliding-window",
         "limits attention to a window",
         MODEL,
         _FAMILY,

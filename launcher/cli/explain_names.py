@@ -13,11 +13,11 @@ from launcher.translate.backend import Backend
 from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.elsewhere import elsewhere, renames_of
 from launcher.translate.engine import active_rows
+from launcher.translate.owns import owns_of
 from launcher.translate.rows import Row
 from launcher.translate.shape import arity, boolean_style, default_text, kind
 from launcher.translate.started_by import ENVIRONMENT, starters
 from launcher.translate.variables import Variable
-from launcher.translate.without_field import reason
 
 Tree = dict[str, Any]
 _PASSED = ("backend.args.", "backend.env.")
@@ -200,23 +200,23 @@ def _argument(name: str, backends: Sequence[Backend]) -> Tree | None:
         return None
     paths = list(dict.fromkeys(path for each in found for path in each["fields"]))
     meanings = [f"{path}: {field_at(path).meta.doc}" for path in paths if path in fields()]
-    helps = list(dict.fromkeys(each.pop("help") for each in found))
+    helps, reasons = (list(dict.fromkeys(each.pop(key) for each in found)) for key in ("help", "no field"))
     names = {each["argument"] for each in found}
     rules = [rule for rule in map(RULES.__getitem__, sorted(RULES)) if _concerns(rule, backends)]
     return {
         "argument": name,
         "meaning": meanings + [text for text in helps if text],
         "backends": found,
-        "no field": _no_field((each["backend"].split(" ")[0], each["argument"]) for each in found),
+        "no field": [text for text in reasons if text],
         "renamed": [line for backend in backends for line in _renamed(name, backend)],
         "rules": _rule_lines(rule for rule in rules if names & flags_of(rule)),
     }
 
 
-def _no_field(arguments: Iterable[tuple[str, str]]) -> list[str]:
-    """Say why arguments of these backends have no field, where that is known."""
-    rows = (reason(backend, argument) for backend, argument in dict.fromkeys(arguments))
-    return list(dict.fromkeys(f"{row.why}  [{row.source}]" for row in rows if row is not None))
+def _no_field(backend: Backend, argument: Argument) -> str:
+    """Say why an argument has no field, where that is known."""
+    row = owns_of(backend.name).reason(argument.name, argument)
+    return f"{row.no_field}  [{row.source}]" if row is not None else ""
 
 
 def _of_backend(name: str, backend: Backend) -> Iterator[Tree]:
@@ -237,6 +237,7 @@ def _of_backend(name: str, backend: Backend) -> Iterator[Tree]:
                 "field": _tied(paths, rows),
                 "commands": list(argument.commands),
                 "help": argument.help,
+                "no field": _no_field(backend, argument) if table and not paths else "",
                 "source": argument.source,
             }
 

@@ -10,10 +10,9 @@ from launcher.job import Value, derive, fields
 from launcher.job.cluster import Cluster
 from launcher.job.derive import with_values
 from launcher.translate.backend import Backend
-from launcher.translate.catalogue import Catalogue
 from launcher.translate.engine import ReadBack, fields_of_flags, read_back
 from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.without_field import reason
+from launcher.translate.owns import owns_of
 
 
 def assemble(
@@ -99,26 +98,15 @@ def _without_effect(
     if catalogue.style == "argparse":  # there, some are read before defaults exist
         return ()
     read = backend.entry.effective(values) if catalogue.style == "yaml" else values
-    without = tuple(
-        flag
-        for flag, value in rest.items()
-        if flag in values and (_is_default(catalogue, flag, value, command) or flag not in read)
-    )
+    known = {flag: argument for flag in rest if (argument := catalogue.get(flag)) is not None}
+    default = {flag for flag, argument in known.items() if argument.is_default(rest[flag], command)}
+    without = tuple(flag for flag in rest if flag in values and (flag in default or flag not in read))
     if catalogue.style != "yaml" or not without:
         return without
     # A part that is there for one key alone (a callback with a default of its own) stays for that key.
     left = backend.entry.effective({flag: value for flag, value in values.items() if flag not in without})
     gone = {key.rpartition(".")[0] for key in set(read) - set(values) - set(left)}
     return tuple(flag for flag in without if flag.rpartition(".")[0] not in gone)
-
-
-def _is_default(catalogue: Catalogue, flag: str, value: Value, command: str | None) -> bool:
-    """Tell whether an argument says what the backend does without it."""
-    argument = catalogue.get(flag)
-    if argument is None or not argument.has_default:
-        return False
-    default = argument.default_for(command)
-    return type(default) is type(value) and default == value
 
 
 def _unread_note(flags: tuple[str, ...]) -> Note:
@@ -131,9 +119,9 @@ def _unread_note(flags: tuple[str, ...]) -> Note:
 def _refused_notes(unmapped: Iterable[str], backend: str) -> Iterator[Note]:
     """Tell of arguments that the parser only takes to refuse them."""
     for flag in unmapped:
-        row = reason(backend, flag)
-        if row is not None and row.instead:
-            yield Note(message=f"--{flag} is refused by its own parser ({row.source})", works=(f"--{row.instead}",))
+        row = owns_of(backend).reason(flag)
+        if row is not None and row.refused_for:
+            yield Note(message=f"--{flag} is refused by its own parser ({row.source})", works=(f"--{row.refused_for}",))
 
 
 def _kept_note(flag: str, value: Value) -> Note:

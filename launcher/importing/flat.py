@@ -64,7 +64,7 @@ def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, wh
         if argument is None or name in _OF_PROCESS:
             without += [name] if name not in _OF_PROCESS else []
             continue
-        if _is_default(argument, value):
+        if argument.is_default(value):
             continue
         items = [as_typed(argument, item) for item in value] if isinstance(value, list) else [value]
         said = words_of({name: items if isinstance(value, list) else _typed(argument, items[0])})
@@ -84,8 +84,3 @@ def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, wh
 
 def _typed(argument: Argument, value: Any) -> Any:
     return value if isinstance(value, (bool, dict)) else as_typed(argument, value)
-
-
-def _is_default(argument: Argument, value: Any) -> bool:
-    default = argument.absent if argument.default is None else argument.default
-    return type(default) in (type(value), tuple) and (list(default) if isinstance(default, tuple) else default) == value

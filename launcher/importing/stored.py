@@ -85,7 +85,7 @@ def words_of_stored(
         key, value = _renamed(name, given, backend)
         argument = _argument(key, catalogue) if key else None
         if argument is not None and value is not None:
-            if with_defaults and _is_default(argument, value, backend):
+            if with_defaults and _is_every_default(argument, value, backend):
                 continue
             said = _words(argument, value, is_option=key.replace("_", "-") == argument.name)
             if is_dump and not fits(said, argument):
@@ -136,11 +136,10 @@ def fits(words: list[str], argument: Argument) -> bool:
     return all(typed_value(word, argument) is not None for word in words[1:])
 
 
-def _is_default(argument: Argument, value: Any, backend: Backend) -> bool:
+def _is_every_default(argument: Argument, value: Any, backend: Backend) -> bool:
     """Tell whether a dump says what every version's parser does without the argument."""
     known = (backend.catalogue(version).by_dest(argument.dest) for version in backend.versions)
-    defaults = [each.absent if each.default is None else each.default for each in known if each is not None]
-    return bool(defaults) and all(type(value) is type(default) and value == default for default in defaults)
+    return all(each.is_default(value) for each in known if each is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,9 +55,7 @@ def _stored(argument: Argument | None, value: Value) -> Value:
 def default_of(key: str, catalogue: Catalogue) -> Value:
     """Return the parser's default of what an argument stores into; None where it has none or computes it."""
     argument = catalogue.by_dest(key) or catalogue.get(key)
-    if argument is None:
-        return None
-    return argument.absent if argument.default is None else argument.default
+    return None if argument is None else argument.without()
 
 
 def canonical(value: Value) -> Value:

@@ -1,11 +1,9 @@
 """What a backend's own arguments do, as data: those without a canonical field, for whoever goes to another backend."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from launcher.job import Job, Value
-from launcher.translate.catalogue import Argument, Catalogue
 
 MODEL, TRAINING, SPEED, MEMORY, OUTPUT, START, NOTHING = (
     "model",
@@ -40,7 +38,11 @@ USUAL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Own:
-    """One argument of a backend without a canonical field, or several of one kind.
+    """What is known of one argument of a backend without a canonical field, or of several of one kind.
+
+    A row says whole answers (`does`, `effect`, `why` and what follows from them) or single facts: what one argument of
+    a kind does, or why some have no field. Facts that it leaves out are those of the next row that names the argument;
+    see `launcher.translate.owns`.
 
     Attributes:
         names: arguments, exactly or as patterns with `*`; `-` and `_` are the same.
@@ -48,6 +50,8 @@ class Own:
         does: what it does, a phrase that follows the argument's name.
         effect: what leaving it out changes; one of `EFFECTS`.
         why: why other backends do not have it.
+        no_field: why it has no canonical field though other backends have its name: a sentence for the user.
+        refused_for: the argument that took its place, where its own parser refuses it.
         instead: overrides that come nearest, the best first (`{value}`: the argument's); the first one that the other
             backend can express counts.
         without: what follows where none of these exists there; empty: as usual for the effect.
@@ -58,14 +62,16 @@ class Own:
         alone: an argument of the same name elsewhere means something else.
         holds, becomes: where these fields have these values, the argument says these other values, on every backend.
         nearly: how what it says differs from what those fields say; empty: not at all.
-        source: where that is known from.
+        source: where that is known from; of `no_field`, upstream `file:line @version`.
     """
 
     names: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
-    does: str
-    effect: str
-    why: str
+    does: str = ""
+    effect: str = ""
+    why: str = ""
+    no_field: str = ""
+    refused_for: str = ""
     instead: tuple[str, ...] = ()
     without: str = ""
     given: tuple[Value, ...] = ()
@@ -84,7 +90,7 @@ class Own:
         return self.without or USUAL[self.effect]
 
 
-def own(names: str, does: str, effect: str, why: str, *instead: str, **more: object) -> Own:
+def own(names: str, does: str = "", effect: str = "", why: str = "", *instead: str, **more: object) -> Own:
     """Return a row for arguments named in one text, separated by spaces."""
     return Own(names=tuple(names.split()), does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
@@ -94,75 +100,6 @@ def kind(groups: tuple[str, ...], does: str, effect: str, why: str, *instead: st
     return Own(groups=groups, does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
 
-class Owns:
-    """A backend's table, for looking arguments up: by name, then by pattern, then by group; the first row counts."""
-
-    def __init__(self, rows: Iterable[Own], phrases: Mapping[str, str] | None = None) -> None:
-        self.rows = tuple(rows)
-        self._phrases = {plain(name): phrase for name, phrase in (phrases or {}).items()}
-        self._names: dict[str, list[Own]] = {}
-        self._patterns: list[tuple[str, Own]] = []
-        self._groups: dict[str, Own] = {}
-        for row in self.rows:
-            for name in row.names:
-                if "*" in name:
-                    self._patterns.append((plain(name), row))
-                else:
-                    self._names.setdefault(plain(name), []).append(row)
-            for group in row.groups:
-                self._groups.setdefault(group, row)
-
-    def named(self, name: str, job: Job | None = None, value: Value = None) -> Own | None:
-        """Return the row that names an argument; of several the first whose conditions the job and value meet."""
-        for row in self._names.get(plain(name), ()):
-            if job is None or _meets(row, job, value):
-                return row
-        return None
-
-    def of(
-        self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
-    ) -> Own | None:
-        """Return the row of an argument; None: the table does not know it."""
-        found = self._row(name, argument, job, value)
-        names = (name, *((argument.name,) if argument is not None else ()))
-        phrase = next((self._phrases[plain(each)] for each in names if plain(each) in self._phrases), "")
-        return replace(found, does=phrase) if found is not None and phrase else found
-
-    def _row(self, name: str, argument: Argument | None, job: Job | None, value: Value) -> Own | None:
-        found = self.named(name, job, value) or (
-            self.named(argument.name, job, value) if argument is not None else None
-        )
-        if found is not None:
-            return found
-        for pattern, row in self._patterns:
-            if _fits(plain(name), pattern) and (job is None or _meets(row, job, value)):
-                return row
-        if argument is None:
-            return None
-        return self._groups.get(argument.group) or self._groups.get(argument.owner)
-
-
-def _fits(name: str, pattern: str) -> bool:
-    start, star, rest = pattern.partition("*")
-    return name.startswith(start) if star and not rest else fnmatchcase(name, pattern)
-
-
-def _meets(row: Own, job: Job, value: Value) -> bool:
-    from launcher.job import value_at
-
-    if row.given and value not in row.given:
-        return False
-    if all(value_at(job, path) == wanted for path, wanted in row.holds.items()):
-        return True
-    # Where its fields say already what the argument becomes, it has become that.
-    return bool(row.becomes) and all(value_at(job, path) == value for path, value in row.becomes.items())
-
-
-def plain(name: str) -> str:
-    """Return a name as tables compare it."""
-    return name.lstrip("-").replace("-", "_").lower()
-
-
-def unknown(catalogue: Catalogue, own: Owns) -> list[Argument]:
-    """Return the arguments of a catalogue that a table does not know."""
-    return [argument for argument in catalogue.arguments if own.of(argument.name, argument) is None]
+def each(phrases: Mapping[str, str]) -> tuple[Own, ...]:
+    """Return rows that say what single arguments do, of which other rows say the rest."""
+    return tuple(Own(names=(name,), does=does) for name, does in phrases.items())

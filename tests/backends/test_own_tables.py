@@ -1,14 +1,18 @@
-"""Tables of what arguments without a field do: every one has an answer, and what it names exists."""
+"""Tables of what arguments without a field do: every one has an answer, what it names exists, and no row is idle."""
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 import pytest
 
-from launcher.job import fields
-from launcher.transfer.left_out import owns_of, spelled
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.engine import fields_of_flags
-from launcher.translate.own import EFFECTS, MODEL, TRAINING, plain, unknown
+from launcher.job import Job, fields
+from launcher.transfer.left_out import spelled
+from launcher.translate.backend import Backend, backend_names, get_backend
+from launcher.translate.catalogue import Argument, plain
+from launcher.translate.engine import fields_of_flags, read_back
+from launcher.translate.own import EFFECTS, MODEL, TRAINING, Own
+from launcher.translate.owns import Owns, owns_of
 
 
 @pytest.mark.parametrize(
@@ -16,28 +20,109 @@ from launcher.translate.own import EFFECTS, MODEL, TRAINING, plain, unknown
 )
 def test_every_argument_without_a_field_has_an_answer(name: str, version: str) -> None:
     catalogue, ties = get_backend(name).catalogue(version), fields_of_flags(name, version)
-    untold = [arg.name for arg in unknown(catalogue, owns_of(name)) if arg.name not in ties]
-    assert untold == []
+    left = [argument for argument in catalogue.arguments if argument.name not in ties]
+    assert not [argument.name for argument in left if owns_of(name).of(argument.name, argument) is None]
 
 
 @pytest.mark.parametrize("name", backend_names())
-def test_rows_name_arguments_that_exist_and_say_everything(name: str) -> None:
-    known = {
-        plain(each)
-        for other in (name, "mindspeed" if name == "megatron_lm" else "megatron_lm")
-        for version in get_backend(other).versions
-        for each in get_backend(other).catalogue(version).names()
-    }
-    # Sections of a YAML take keys that no catalogue has, as do scripts of versions between the catalogues.
-    open_names = get_backend(name).catalogue(get_backend(name).versions[0]).style == "yaml"
+def test_rows_say_whole_answers_or_single_facts(name: str) -> None:
     for row in owns_of(name).rows:
-        assert row.effect in EFFECTS, row
-        assert row.does, row
-        assert row.why, row
         assert row.names or row.groups, row
-        for each in row.names:
-            found = any(fnmatchcase(one, plain(each)) for one in known)
-            assert found or open_names or each in ("colocate_groups", "export_model_parallel_size"), each
+        if row.effect:
+            assert row.effect in EFFECTS, row
+            assert row.does, row
+            assert row.why, row
+        else:
+            assert row.does or row.no_field, row
+            assert not row.why, row
+        assert row.does[:1].islower() or not row.does, row
+        assert not row.does.endswith("."), row
+
+
+# -- no row is idle: names that got a field, or a row of their own, since
+
+# What stands beside an argument whose field does not take every value, or not with every other argument.
+_EXPERTS = {"num-experts": 8}
+BESIDE: tuple[dict[str, Any], ...] = (
+    {},
+    {**_EXPERTS, "moe-token-dispatcher-type": "flex"},
+    {**_EXPERTS, "moe-router-load-balancing-type": "none"},
+    {"multi-latent-attention": True, "kv-lora-rank": 512},
+    {"model-type-hf": "unheard-of", "enable-hf2mg-convert": True},
+    {"position-embedding-type": "alibi"},
+)
+
+
+def test_every_row_says_something_of_an_argument_that_is_passed_through() -> None:
+    rows = {id(row): (name, row) for name in backend_names() for row in owns_of(name).rows}
+    idle = {(key, each) for key, (_, row) in rows.items() for each in (*row.names, *row.groups)}
+    for name in backend_names():
+        owns, backend = owns_of(name), get_backend(name)
+        arguments = [
+            (version, argument) for version in backend.versions for argument in backend.catalogue(version).arguments
+        ]
+        for version, argument in sorted(arguments, key=lambda each: each[1].name in fields_of_flags(name, each[0])):
+            waiting = {key for row in owns.about(argument.name, argument) for key in keys_of(row, argument)} & idle
+            for job, value in passed_through(argument, backend, version, owns) if waiting else ():
+                waiting -= {key for row in speaking(owns, argument, job, value) for key in keys_of(row, argument)}
+                if not waiting:
+                    break
+            idle -= {key for row in owns.about(argument.name, argument) for key in keys_of(row, argument)} - waiting
+    unsaid = [f"{rows[key][0]}: {each}" for key, each in idle if not is_open_key(get_backend(rows[key][0]), each)]
+    assert not unsaid, unsaid
+
+
+def keys_of(row: Own, argument: Argument) -> set[tuple[int, str]]:
+    """Return by which names, patterns or groups a row is about an argument."""
+    spellings = {plain(argument.name), *map(plain, argument.aliases)}
+    names = {each for each in row.names if any(fnmatchcase(one, plain(each)) for one in spellings)}
+    return {(id(row), each) for each in names or {argument.group, argument.owner} & set(row.groups)}
+
+
+def speaking(owns: Owns, argument: Argument, job: Job | None, value: Any) -> Iterator[Own]:
+    """Yield the rows from which a fact about an argument is taken."""
+    found = list(owns.about(argument.name, argument, job, value))
+    for fact in ("effect", "does", "no_field"):
+        yield from [row for row in found if getattr(row, fact)][:1]
+
+
+def passed_through(argument: Argument, backend: Backend, version: str, owns: Owns) -> Iterator[tuple[Job | None, Any]]:
+    """Yield jobs and values with which an argument is passed through; None: with all of them."""
+    rows = list(owns.about(argument.name, argument))
+    if argument.name not in fields_of_flags(backend.name, version) and not any(r.given or r.holds for r in rows):
+        yield None, None
+        return
+    catalogue = backend.catalogue(version)
+    ones = [
+        *(each for row in rows for each in row.given),
+        *(argument.choices or ()),
+        True,
+        False,
+        1,
+        2,
+        0.5,
+        "x",
+        [1, 2],
+        argument.default,
+    ]
+    for value in ([each] if argument.is_list else each for each in ones):
+        if catalogue.check(argument.name, value) is None:
+            for beside in BESIDE if catalogue.style == "argparse" else ({},):
+                found = read_back({**beside, argument.name: value}, backend, version)
+                if argument.name in {left.flag for left in found.unmapped}:
+                    yield found.job, value
+
+
+def is_open_key(backend: Backend, name: str) -> bool:
+    """Tell whether a name is of a YAML section that takes keys that its catalogue lacks, and no field takes it."""
+    key = name.replace("*", "thing")
+    return any(
+        catalogue.style == "yaml"
+        and catalogue.get(key) is None
+        and key in {left.flag for left in read_back({key: value}, backend, catalogue.version).unmapped}
+        for catalogue in map(backend.catalogue, backend.versions)
+        for value in (True, 2, "x")
+    )
 
 
 # Programs besides the training of language models, whose arguments share a sentence.
@@ -46,22 +131,17 @@ OTHER_PROGRAMS = ("tunes reinforcement learning",)
 
 @pytest.mark.parametrize("name", backend_names())
 def test_what_changes_training_is_said_of_each_argument(name: str) -> None:
-    owns = owns_of(name)
-    backend = get_backend(name)
-    known: set[str] = set()
+    owns, backend = owns_of(name), get_backend(name)
     vague: dict[str, str] = {}
     for version in backend.versions:
-        catalogue, ties = backend.catalogue(version), fields_of_flags(name, version)
-        for argument in catalogue.arguments:
-            known |= {plain(argument.name), *map(plain, argument.aliases)}
-            row = owns.of(argument.name, argument)
-            if row is None or argument.name in ties or owns.named(argument.name) is not None:
+        ties = fields_of_flags(name, version)
+        for argument in backend.catalogue(version).arguments:
+            rows = [row for row in owns.about(argument.name, argument) if row.does]
+            found = owns.of(argument.name, argument)
+            if argument.name in ties or found is None or found.effect not in (MODEL, TRAINING):
                 continue
-            if row.effect in (MODEL, TRAINING) and row.does in {each.does for each in owns.rows}:
-                vague[argument.name] = row.does
-    phrases = backend.entry.phrases()
-    assert {plain(each) for each in phrases} <= known
-    assert all(phrase[:1].islower() and not phrase.endswith(".") for phrase in phrases.values())
+            if all("*" in each for each in rows[0].names):
+                vague[argument.name] = rows[0].does
     assert not {flag: does for flag, does in vague.items() if does not in OTHER_PROGRAMS}
 
 

@@ -3,16 +3,16 @@
 import itertools
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 import pytest
 
 from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.catalogue import Argument
+from launcher.translate.catalogue import Argument, plain
 from launcher.translate.engine import active_rows, read_back
-from launcher.translate.own import plain
-from launcher.translate.without_field import WithoutField, reason, records
+from launcher.translate.owns import owns_of
 
 PAIRS = list(itertools.combinations(backend_names(), 2))
 # A file and a line of it (or a file of data), and the version in which it stands.
@@ -72,33 +72,25 @@ def test_every_name_that_two_backends_share_is_accounted_for(pair):
         for name in shared
         for backend in pair
         for version, argument in names(backend)[name]
-        if reason(backend, argument.name) is None and not has_field(backend, version, argument.name)
+        if owns_of(backend).reason(argument.name, argument) is None and not has_field(backend, version, argument.name)
     ]
     assert not forgotten
 
 
-CASES = [(row, backend) for row in records() for backend in row.backends]
+@pytest.mark.parametrize("backend", backend_names())
+def test_what_has_a_reason_exists_and_has_no_field(backend: str) -> None:
+    for row in owns_of(backend).rows:
+        for name in row.names if row.no_field else ():
+            known = itertools.chain.from_iterable(names(backend).values())
+            there = [each for each in known if fnmatchcase(plain(each[1].name), plain(name))]
+            assert there, f"{backend} has no {name}"
+            assert not all(has_field(backend, version, found.name) for version, found in there), f"{backend} {name}"
 
 
-@pytest.mark.parametrize(("row", "backend"), CASES, ids=[f"{row.why[:40]}-{backend}" for row, backend in CASES])
-def test_what_has_a_reason_exists_and_has_no_field(row: WithoutField, backend: str) -> None:
-    for name in row.names:
-        there = [
-            (version, found)
-            for version, found in names(backend).get(plain(name), ())
-            if plain(found.name) == plain(name)
-        ]
-        assert there, f"{backend} has no {name}"
-        assert not all(has_field(backend, version, found.name) for version, found in there), f"{backend} {name}"
-
-
-def test_every_reason_is_a_sentence_with_a_source() -> None:
-    for row in records():
-        assert row.why.endswith("."), row.why
-        assert len(row.why.split()) > 3, row.why
-        assert all(SOURCE.fullmatch(each) for each in row.source.split("; ")), row.source
-
-
-def test_a_name_has_one_reason() -> None:
-    given = [(backend, plain(name)) for row in records() for backend in row.backends for name in row.names]
-    assert len(given) == len(set(given))
+@pytest.mark.parametrize("backend", backend_names())
+def test_every_reason_is_a_sentence_with_a_source(backend: str) -> None:
+    for row in owns_of(backend).rows:
+        if row.no_field:
+            assert row.no_field.endswith("."), row.no_field
+            assert len(row.no_field.split()) > 3, row.no_field
+            assert all(SOURCE.fullmatch(each) for each in row.source.split("; ")), row.source

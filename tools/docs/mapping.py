@@ -4,12 +4,14 @@ python -m tools.docs.mapping          write it
 python -m tools.docs.mapping --check  exit 1 if the file is not what the tables say
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from launcher.job import FieldInfo, fields
 from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.engine import active_rows
-from launcher.translate.without_field import WithoutField, records
+from launcher.translate.engine import active_rows, fields_of_flags
+from launcher.translate.own import Own
+from launcher.translate.owns import owns_of
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mapping.md"
@@ -25,8 +27,8 @@ backend.
 WITHOUT = """
 ## Arguments that are no field
 
-What two backends call by one name is a field on both, or stands here with the reason (`backends/without_field.json`; a
-test compares it with the catalogues). They can be set all the same: `backend.args.NAME=value`.
+What two backends call by one name is a field on both, or stands here with the reason (`backends/*/own*.py`; a test
+compares them with the catalogues). They can be set all the same: `backend.args.NAME=value`.
 
 | reason | arguments | backends | source |
 |---|---|---|---|
@@ -45,14 +47,29 @@ def page() -> str:
             lines += ["", f"## {name}", "", "| field | meaning | " + " | ".join(b.title for b in backends) + " |"]
             lines.append("|---|---|" + "---|" * len(backends))
         lines.append(_row(info, backends))
-    lines += [WITHOUT.rstrip("\n"), *map(_without, records())]
+    lines += [WITHOUT.rstrip("\n"), *_without_field(backends)]
     return "\n".join(lines) + "\n"
 
 
-def _without(row: WithoutField) -> str:
-    titles = ", ".join(get_backend(name).title for name in row.backends)
-    names = " ".join(f"`{name}`" for name in row.names)
-    return "| " + " | ".join(escaped(cell) for cell in (row.why, names, titles, row.source)) + " |"
+def _without_field(backends: list[Backend]) -> list[str]:
+    """Return a line for each reason, with the arguments that have no field for it."""
+    found: dict[int, tuple[Own, dict[str, None], dict[str, None]]] = {}
+    for backend in backends:
+        for version in backend.versions:
+            ties = fields_of_flags(backend.name, version)
+            for argument in backend.catalogue(version).arguments:
+                row = owns_of(backend.name).reason(argument.name, argument)
+                if row is not None and argument.name not in ties:
+                    _, names, titles = found.setdefault(id(row), (row, {}, {}))
+                    names[argument.name] = titles[backend.title] = None
+    return [
+        "| " + " | ".join(escaped(cell) for cell in (row.no_field, _code(names), ", ".join(titles), row.source)) + " |"
+        for row, names, titles in found.values()
+    ]
+
+
+def _code(names: Iterable[str]) -> str:
+    return " ".join(f"`{name}`" for name in sorted(names))
 
 
 def _row(info: FieldInfo, backends: list[Backend]) -> str:
