@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from backends.megatron.effective import effective
+from backends.megatron.effective import computed, effective
 from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch import argv, launch
 from backends.megatron.mapping import table
@@ -51,9 +51,8 @@ ENTRY = Entry(
     positional_config=True,
     environment_cluster=True,
     own=late("backends.megatron.own:rows"),
-    phrases=late("backends.megatron.own_phrases:phrases"),
-    without_field=Path(__file__).parents[1] / "without_field.json",
     effective=effective,
+    computed=computed,
     signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
     renames=Path(__file__).parent / "renames.json",
 )

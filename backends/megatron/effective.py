@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from launcher.translate.versions import in_range
+
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 _UNREAD = ("load_safetensors", "use_flash_attn", "distributed_backend")
 
@@ -29,3 +31,15 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
         causal = values.get("task_type") in (None, "causal_lm")
         found["calculate_per_token_loss"] = causal and values.get("rlhf_type") is None
     return found
+
+
+def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str, Any]:
+    """Return the values that swift gives to arguments that are absent: the learning rate, by what is trained.
+
+    Source: swift/megatron/argument/megatron_args.py:615 @3.12.6, arguments/megatron_args.py:570 @4.0.0; before, the
+    parser's default is 1e-5 whatever is trained.
+    """
+    if values.get("lr") is not None or not in_range(version, "3.7", None):
+        return {}
+    trained = values.get("tuner_type", values.get("train_type", "full"))
+    return {"lr": 1e-5 if trained == "full" else 1e-4}

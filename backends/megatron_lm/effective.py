@@ -1,5 +1,6 @@
 """What Megatron-LM makes of arguments that only stand for others; facts for comparing command lines."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +23,6 @@ _STANDS_FOR = {
     "enable-cuda-graph": ("cuda-graph-impl", "local"),
     "external-cuda-graph": ("cuda-graph-impl", "transformer_engine"),
 }
-# Sizes of an encoder without a decoder (arguments.py:787-793, :822-827 @core_v0.16.1).
-_SIZES = {"encoder-num-layers": "num-layers", "encoder-seq-length": "seq-length"}
 # Sizes of an encoder without a decoder (arguments.py:787-793, :822-827 @core_v0.16.1).
 _SIZES = {"encoder-num-layers": "num-layers", "encoder-seq-length": "seq-length"}
 # What pretrain_gpt.py takes where none is named: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
@@ -58,9 +57,6 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
     for flag, name in _SIZES.items():
         if flag in found:
             found.setdefault(name, found.pop(flag))
-    for flag, name in _SIZES.items():
-        if flag in found:
-            found.setdefault(name, found.pop(flag))
     if found.get("moe-layer-recompute") and found.get("recompute-granularity", "selective") == "selective":
         _recompute_experts(found)
     if not found.get("disable-bias-linear"):
@@ -91,6 +87,19 @@ def _recompute_experts(found: dict[str, Any]) -> None:
     del found["moe-layer-recompute"]
     found["recompute-granularity"] = "selective"
     found["recompute-modules"] = modules if "moe" in modules else [*modules, "moe"]
+
+
+def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str, Any]:
+    """Return the global batch of a command line that names none: one micro-batch on every data-parallel rank.
+
+    Source: arguments.py:422 @core_v0.12.1, :498 @core_v0.16.1.
+    """
+    micro, given = values.get("micro-batch-size"), ("global-batch-size", "rampup-batch-size")
+    sizes = [values.get(f"{name}-parallel-size", 1) for name in ("tensor-model", "pipeline-model", "context")]
+    if not isinstance(micro, int) or any(values.get(name) is not None for name in given):
+        return {}
+    ranks = math.prod(sizes)
+    return {given[0]: micro * (devices // ranks)} if ranks > 0 and devices % ranks == 0 else {}
 
 
 def chunks_of(values: Mapping[str, Any]) -> int | None:

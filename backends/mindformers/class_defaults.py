@@ -216,7 +216,29 @@ LEGACY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+# What Llama's class rounds the width of its MLP with where a file does not say the width; read nowhere else.
+LLAMA_WIDTH = tuple(f"{_MODEL}{name}" for name in ("multiple_of", "ffn_dim_multiplier"))
+
+
 def legacy_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the class of a file of an older model takes by itself; empty for other classes."""
-    own = LEGACY.get(str(values.get(f"{_MODEL}type")), {})
-    return {f"{_MODEL}{name}": value for name, value in own.items()}
+    kind = str(values.get(f"{_MODEL}type"))
+    found = {f"{_MODEL}{name}": value for name, value in LEGACY.get(kind, {}).items()}
+    if kind != "LlamaConfig" or values.get(f"{_MODEL}intermediate_size") is not None:
+        return found
+    hidden = values.get(f"{_MODEL}hidden_size", found[f"{_MODEL}hidden_size"])
+    width = _llama_width(hidden, *(values.get(name) for name in LLAMA_WIDTH))
+    return found if width is None else {**found, f"{_MODEL}intermediate_size": width}
+
+
+def _llama_width(hidden: Any, multiple: Any, factor: Any) -> int | None:
+    """Return the MLP's width that Llama's class computes; None where a number is missing or is none.
+
+    Source: models/llama/llama.py:856-866 and models/llama/llama_layer.py:311-319 @1.6.0.
+    """
+    numbers = (hidden, multiple or 256, 1.0 if factor is None else factor)
+    if not all(isinstance(number, (int, float)) and number > 0 for number in numbers):
+        return None
+    wide = 4 * hidden if factor is None else int((factor + 0.01) * 4 * hidden)
+    step = int(multiple or 256)
+    return -(-int(2 * wide / 3) // step) * step

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from backends.mindformers.class_defaults import legacy_defaults, missing_defaults
+from backends.mindformers.class_defaults import LLAMA_WIDTH, legacy_defaults, missing_defaults
 from backends.mindformers.mapping_dims import steps_of
 from backends.mindformers.mapping_loader import HUB, MEGATRON, columns_of_file, strategy
 from backends.mindformers.mapping_silent import unsaid
@@ -109,8 +109,8 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
         _resolve_data(values, found)
         if mcore:
             _resolve_model(found)
-        elif values.get("parallel_config.model_parallel", 1) == 1:
-            found.pop("parallel_config.use_seq_parallel", None)  # nothing to split; mcore refuses it
+        else:
+            _resolve_legacy(found)
     return {key: value for key, value in found.items() if not (key in _NEUTRAL and value == _NEUTRAL[key])}
 
 
@@ -178,6 +178,15 @@ def _resolve_data(values: Mapping[str, Any], found: dict[str, Any]) -> None:
         found["parallel.full_batch"] = False
     if found.get("parallel.full_batch", True):
         found.pop("parallel.dataset_strategy", None)  # It is reset to full_batch (base_trainer.py:205 @1.8.0).
+
+
+def _resolve_legacy(found: dict[str, Any]) -> None:
+    """Drop what the older models do not read: a split that is none, and what their width has been computed from."""
+    if found.get("parallel_config.model_parallel", 1) == 1:
+        found.pop("parallel_config.use_seq_parallel", None)  # nothing to split; mcore refuses it
+    if found.get(f"{MODEL}type") == "LlamaConfig" and found.get(f"{MODEL}intermediate_size") is not None:
+        for name in LLAMA_WIDTH:
+            found.pop(name, None)
 
 
 def _resolve_model(found: dict[str, Any]) -> None:

@@ -119,7 +119,8 @@ def loader_row(version: str) -> Row:
             return
         if kind in ("text", "messages"):
             why = "its loaders take Megatron token files, and instruction data with Alpaca's columns: tokenize first"
-            raise Unsupported(path, why, (f"{path}=megatron", f"{path}=hub"))
+            forms = ("megatron",) if job.task.type == "pretrain" or version == "1.6.0" else ("hub",)
+            raise Unsupported(path, why, tuple(f"{path}={form}" for form in forms))
         require(kind != "mock", path, "it has no mock data that can be trained on", f"{path}=megatron")
         require(kind != "hub" or version != "1.6.0", path, "version 1.6 has no HFDataLoader", f"{path}=megatron")
         yield TYPE, {"hub": HUB, "mindrecord": RECORDS}.get(kind, MEGATRON)

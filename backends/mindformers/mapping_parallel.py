@@ -130,7 +130,8 @@ def _split(version: str) -> Row:
     paths = tuple(f"parallel.{name}" for name in (*fields, "account_for_loss"))
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        matrix = layers_per_chunk(job)
+        # An offset of the user's own replaces what the fields say of the split: the rules judge it as it is.
+        matrix = None if OFFSET in job.backend.args else layers_per_chunk(job)
         if matrix is None:
             return
         chunks = [count for row in matrix for count in row]
@@ -145,7 +146,7 @@ def _split(version: str) -> Row:
         if offset == 0 or offset is None:
             drop(view, {OFFSET: 0})
             return {}
-        extra = _mtp_layers(view) if version == "1.6.0" else 0
+        extra = _mtp_layers(view) if version == "1.6.0" or legacy_file(view) else 0
         layers = view.peek(given) if given else None
         if not isinstance(layers, int):
             return {}

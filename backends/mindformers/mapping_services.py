@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.mapping_services import ELSEWHERE, NO_CLIPPING
 from backends.mindformers.mapping_legacy import modern
 from backends.mindformers.mapping_loader import CONFIG, is_megatron
-from backends.mindformers.mapping_support import key
+from backends.mindformers.mapping_support import key, require
 from launcher.job import Job, Value
 from launcher.translate.rows import Gap, NativeView, Row, same
 
@@ -13,11 +13,28 @@ from launcher.translate.rows import Gap, NativeView, Row, same
 def service_rows() -> tuple[Row, ...]:
     """Return the rows of the profiler and of data."""
     return (
-        same("profiler.level", "profiler_level", note="a key of the top level (trainer/trainer.py:1156 @2.1.0)"),
+        _profiler_level(),
         modern(same("kernels.sparse_mode", key("sparse_mode"))),
         same("data.object_storage_cache", f"{CONFIG}s3_cache_path", when=is_megatron),
         same("data.shuffle_buffer_size", "train_dataset.data_loader.shuffle_buffer_size"),
     )
+
+
+def _profiler_level() -> Row:
+    path, flag = "profiler.level", "profiler_level"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        level = job.profiler.level
+        why = "it has the levels 0, 1 and 2 and calls others invalid (core/callback/callback.py:1912)"
+        require(level is None or level >= 0, path, why, f"{path}=0")
+        if level is not None:
+            yield flag, level
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if view.peek(flag) in (0, 1, 2) else {}
+
+    note = "a key of the top level (trainer/trainer.py:1156 @2.1.0)"
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note=note)
 
 
 def window_row() -> Row:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from backends.mindformers.class_defaults import legacy_defaults
-from backends.mindformers.mapping_support import drop, is_file, legacy_file
+from backends.mindformers.class_defaults import LLAMA_WIDTH, legacy_defaults
+from backends.mindformers.mapping_support import drop, is_file, key, legacy_file
 from launcher.job import Value
 from launcher.translate.rows import NativeView, Row
 
@@ -64,6 +64,8 @@ def usual_row() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         drop(view, _of_class(view))
+        if view.peek(key("type")) == "LlamaConfig" and view.peek(key("intermediate_size")) is not None:
+            view.taken.update(name for name in LLAMA_WIDTH if name in view.values)  # the width itself is a field
         return {}
 
     return Row(fields=(), flags=(), emit=lambda job: (), read=read, derived=True)

@@ -13,12 +13,12 @@ _REPEAT = re.compile(r"\(([^()]*)\)\*(\d+)|([EtmL])\*(\d+)")
 
 
 def extra_layers(job: Job, version: str) -> int:
-    """Return layers that count beside the model's own: version 1.6 splits MTP layers with the others.
+    """Return layers that count beside the model's own: version 1.6 and older models split MTP layers with the others.
 
     Source: parallel_core/training_graph/transformer/transformer_block.py:154 @1.6.0 (num_layers + mtp_num_layers),
-    :155 @2.1.0 (num_layers).
+    :155 @2.1.0 (num_layers); research/deepseek3/deepseek2_model.py:1261 @1.6.0 (num_layers + mtp_depth).
     """
-    return job.model.num_nextn_predict_layers if version == "1.6.0" else 0
+    return job.model.num_nextn_predict_layers if version == "1.6.0" or job.model.legacy else 0
 
 
 def layers_per_chunk(job: Job) -> Matrix | None:

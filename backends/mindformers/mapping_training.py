@@ -289,6 +289,10 @@ def _loss_scale() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         precision = job.precision
+        # Scripts of other stacks may name scales that those read with fp16 only; here they count in every type.
+        if precision.dtype != "fp16" and job.imported.backend not in (None, "mindformers"):
+            yield flag, 1.0
+            return
         dynamic = precision.dtype == "fp16" or precision.initial_loss_scale is not None
         if not dynamic or precision.loss_scale is not None:
             yield flag, 1.0 if precision.loss_scale is None else precision.loss_scale
@@ -314,7 +318,7 @@ def _loss_scale() -> Row:
         return found
 
     flags = (flag, *(f"{_DYNAMIC}{name}" for name in ("type", "loss_scale_value", *_GROWTH)))
-    note = "1 in bf16 and fp32; fp16 scales dynamically unless a fixed scale is given"
+    note = "a scale counts in bf16 and fp32, too, unless the job is a port; fp16 scales dynamically without a fixed one"
     return Row(fields=paths, flags=flags, emit=emit, read=read, note=note)
 
 

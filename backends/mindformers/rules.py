@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from backends.mindformers.mapping_loader import data_format
 from backends.mindformers.mapping_support import MODEL
 from backends.mindformers.rules_view import (
     ACCUMULATION,
@@ -30,8 +31,15 @@ from launcher.rules.told import tell
 
 # MindSpore's schedule of chunks takes any number of micro-batches from pp on (InterleavedScheduler, offset_).
 lift("BATCH-VPP", NAME, lambda facts: True)
+# An offset of the user's own says how many layers each chunk holds; MF-OFFSET-SUM judges it.
+lift("PAR-PP-LAYERS", NAME, lambda facts: f"{MODEL}offset" in facts.job.backend.args)
+# Its step multiplies the loss whatever the type (wrapper/wrapper.py:186 @2.1.0); a port writes no scale in bf16.
+lift("SENSE-LOSS-SCALE", NAME, lambda facts: facts.flag("runner_wrapper.scale_sense") != 1.0)
 # The older routers add the bias to any scores; only TransformerConfig refuses it (transformer_config.py:2475).
 lift("MOE-BIAS-SIGMOID", NAME, lambda facts: facts.version is not None and view_of(facts).dialect == "legacy")
+
+# Data that it does not read have no columns to split; the mapping says what it reads.
+lift("MF-STRATEGY", NAME, lambda facts: data_format(facts.job) in ("text", "messages", "mock"))
 
 _VALIDATORS = "mindformers 1.6.0 core/context/validators.py:36-59"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"

@@ -36,10 +36,9 @@ ENTRY = Entry(
         "convert_ckpt_v2.py": "it converts checkpoints (launch convert)",
     },
     effective=late("backends.mindspeed.effective:effective"),
+    computed=late("backends.megatron_lm.effective:computed"),
     renames=_HERE.parent / "megatron_lm" / "renames.json",
     own=late("backends.mindspeed.own:rows"),
-    phrases=late("backends.mindspeed.own_phrases:phrases"),
-    without_field=Path(__file__).parents[1] / "without_field.json",
     signs=(
         "ASCEND_",
         "HCCL_",

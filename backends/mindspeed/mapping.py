@@ -36,7 +36,7 @@ def table(version: str) -> Table:
         gaps.update({**services.BEFORE_0_12, **beside.OLD_GAPS, **variants.GAPS_2_1, **beside.UNREAD})
         rows = [row for row in rows if not set(row.flags) & old_names.ABSENT]
     mapped = {path for row in rows for path in row.fields}
-    unsupported = {path: gap for path, gap in gaps.items() if path not in mapped or (is_old and path in _PARTLY)}
+    unsupported = {path: gap for path, gap in gaps.items() if path not in mapped}
     beside_graphs = dict.fromkeys(CUDA_GRAPHS[1:], f"only with {CUDA_GRAPHS[0]}, which it cannot express")
     aside = {**megatron.irrelevant(), **beside_graphs}
     irrelevant = {path: why for path, why in aside.items() if path not in mapped}
@@ -110,7 +110,7 @@ def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
 
 def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
     in_bubble = () if is_old else (parallel.in_bubble(),)
-    layout = {} if is_old else {"parallel.layout": (megatron_layout(),)}
+    listed = parallel.stage_list(is_old)
     return {
         "parallel.vpp": (parallel.virtual_stages(),),
         "parallel.cp_algorithm": parallel.context_parallel(is_old),
@@ -119,7 +119,7 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "parallel.tp_2d_x": (parallel.two_dimensional(),),
         "parallel.gloo": (switch_off("parallel.gloo", "disable-gloo-group"),),
         "moe.force_load_balancing": (switch("moe.force_load_balancing", "fix-router"),),
-        **layout,
+        "parallel.layout": (listed,) if is_old else (megatron_layout(), listed),
         "recompute.activation": (*parallel.recompute(), *in_bubble),
         "offload.optimizer": parallel.swap(),
         "offload.optimizer_fraction": (),
@@ -155,9 +155,6 @@ def _surroundings(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "checkpoint.no_load_rng": (),
     }
 
-
-# Fields that a row reads beside its own, and that it does not express.
-_PARTLY = frozenset({"parallel.layout"})
 
 _GAPS = {
     "lora.dropout": Gap(

@@ -260,7 +260,6 @@ GAPS: dict[str, Gap] = {
     "parallel.etp": Gap(
         why="experts are split over tp as everything else, or not at all", works=("moe.tp_extend_ep=true",)
     ),
-    "parallel.layout": _newer(),
     "parallel.account_for_embedding": _newer(False, severity="warning"),
     "parallel.account_for_loss": _newer(False, severity="warning"),
     "parallel.microbatch_group_size": _newer(severity="warning"),

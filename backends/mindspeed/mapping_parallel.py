@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.factories import chosen, when_given
 from backends.megatron_lm.mapping_moe import is_moe
 from launcher.job import Job, Value, value_at
+from launcher.rules.common_sense import layout_chunks
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
 
@@ -76,6 +77,45 @@ def uneven_stages() -> Row:
         return {fields[0]: counts[0], fields[1]: counts[-1]}
 
     return computed((*fields, "parallel.pp"), ("num-layer-list",), emit, read)
+
+
+def stage_list(is_old: bool) -> Row:
+    """Return the row of other unequal stages as a list of layers per stage: the only form of versions without layouts.
+
+    Later versions take either form; a list that was read comes back as one, passed through beside the layout.
+    """
+    flag, path = "num-layer-list", "parallel.layout"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if not is_old or job.parallel.layout is None:
+            return
+        counts = _whole_stages(job)
+        if counts is None:
+            why = "this version counts the layers of whole stages (--num-layer-list): without vpp and empty layers, "
+            raise Unsupported(path, why + "embedding and loss at the ends", ("backend.version=26.1.0",))
+        yield flag, ",".join(str(count) for count in counts)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        parts = str(view.peek(flag) or "").split(",")
+        if not view.has(flag) or not all(part.strip().isdigit() and int(part) > 0 for part in parts) or len(parts) < 2:
+            return {}
+        view.take(flag)
+        chunks = [f"t*{int(part)}" for part in parts]
+        chunks[0], chunks[-1] = f"E{chunks[0]}", chunks[-1] + "m" * int(view.peek("mtp-num-layers") or 0) + "L"
+        return {path: "|".join(chunks)}
+
+    note = "read from a list; since 26.1 a layout is written, which says the same"
+    return computed((path, "parallel.pp"), (flag,), emit, read, note=note)
+
+
+def _whole_stages(job: Job) -> list[int] | None:
+    """Return the layers of each stage of a layout; None where it says more than that."""
+    chunks = layout_chunks(job.parallel.layout or "")
+    if len(chunks) != job.parallel.pp or len(chunks) < 2 or (job.parallel.vpp or 1) > 1 or job.parallel.noop_layers:
+        return None
+    ends = chunks[0].removeprefix("E"), chunks[-1].removesuffix("L").rstrip("m")
+    stages = [ends[0], *chunks[1:-1], ends[1]]
+    return None if any(set(stage) != {"t"} for stage in stages) else [len(stage) for stage in stages]
 
 
 _ALGORITHMS = {

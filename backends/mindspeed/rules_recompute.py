@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import Facts, Fault, is_existing, lower, rule
 from launcher.rules.table import Says, declare
 
 _MINDSPEED = ("mindspeed",)
@@ -95,6 +95,9 @@ _WAS = (
     ),
 )
 declare(_WAS, backends=_MINDSPEED, until="2.1.0")
+
+# A script that has it trains as without it (core/transformer/mlp.py:49 and transformer_block.py:586 @26.1.0).
+lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2.0", when=is_existing)
 
 
 @rule(

@@ -12,7 +12,7 @@ from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.port import ported
 from launcher.transfer.carry import ALL
 from launcher.translate.backend import UnknownVersion, backend_names, get_backend
-from launcher.translate.own import plain
+from launcher.translate.catalogue import plain
 
 _EXAMPLE = "launch import train.sh -o job.yaml && launch dry-run +job=job.yaml"
 

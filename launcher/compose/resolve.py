@@ -95,7 +95,8 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"
     if not file.is_file() and job.origin("model.path").kind == "recipe" and not folder.exists():
-        return job  # a file written for another machine (`launch import`): its architecture is what the file says
+        # A file written for another machine (`launch import`): its architecture is what the file says, and the words.
+        return _with_typed(job)
     if not file.is_file():
         raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where, field="model.path")])
     try:
@@ -121,13 +122,19 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
 def _with_overridden(job: Job, preset: Path | None) -> Job:
     """Record which architecture fields differ from the preset that hub_id belongs to."""
     if preset is None:
-        return job
+        return _with_typed(job)
     pristine = _model_of(_loaded(preset))
     if pristine.hub_id != job.model.hub_id:
         return job
     paths = determined_fields()
     overridden = tuple(path for path in paths if _at(job.model, path) != _at(pristine, path))
     return dataclasses.replace(job, model=dataclasses.replace(job.model, overridden=overridden))
+
+
+def _with_typed(job: Job) -> Job:
+    """Record which architecture fields the command line sets, where the model's own are not known here."""
+    typed = tuple(path for path in determined_fields() if job.origin(f"model.{path}").kind == "override")
+    return dataclasses.replace(job, model=dataclasses.replace(job.model, overridden=typed)) if typed else job
 
 
 def _loaded(preset: Path) -> dict[str, Any]:

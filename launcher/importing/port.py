@@ -14,7 +14,7 @@ from launcher.job.imported import ImportedFrom
 from launcher.transfer.carry import ALL, Arrival, Split, arrive, command_of
 from launcher.transfer.left_out import Missing, Way
 from launcher.translate.backend import get_backend
-from launcher.translate.own import plain
+from launcher.translate.catalogue import plain
 
 if TYPE_CHECKING:
     from launcher.pipeline import Outcome as Judged

@@ -7,16 +7,15 @@ from itertools import combinations
 
 from launcher.job import Value, field_at, field_paths, value_at
 from launcher.pipeline import MODEL_PATH
-from launcher.transfer.left_out import owns_of
 from launcher.translate.alike import canonical, default_of, effective
 from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
 from launcher.translate.engine import fields_of_flags
 from launcher.translate.own import MODEL, TRAINING, Own
+from launcher.translate.owns import owns_of
 from launcher.translate.unread import OF_FILES
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
-# What model files say where no argument does: nobody knows it without them.
 # What the environment names when the job starts.
 _REFERENCE = f"${{{MODEL_PATH}}}"
 
@@ -54,7 +53,11 @@ class Side:
 
     def native(self, dest: str) -> Value:
         """Return the value that the parser ends up with."""
-        return self.stored.get(dest, default_of(dest, self.catalogue))
+        return self.stored.get(dest, self._filled_in.get(dest, default_of(dest, self.catalogue)))
+
+    @cached_property
+    def _filled_in(self) -> Mapping[str, Value]:
+        return {_dest(flag, self.catalogue): value for flag, value in self.meaning.filled_in.items()}
 
     def dests_of(self, path: str) -> set[str]:
         """Return what the arguments of a canonical field store into."""

@@ -22,7 +22,8 @@ class Match:
     @property
     def misfits(self) -> int:
         """Number of options that this version does not take, or not with that value."""
-        return len(self.parsed.unknown) + len({option for option, _ in self.parsed.problems})
+        wrong = self.parsed.loose | {option for option, _ in self.parsed.problems}
+        return len(self.parsed.unknown) + len(wrong)
 
 
 def best(backend: Backend, version: str | None, read: Reader) -> Match:

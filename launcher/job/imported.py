@@ -21,6 +21,10 @@ class ImportedFrom:
     exact: tuple[str, ...] = option(
         (), "Arguments among these that say what fields say, and only make the script's own command exact."
     )
+    defaults: tuple[str, ...] = option(
+        (),
+        "Fields whose values no argument of the script says: they are the defaults of the backend it was written for.",
+    )
     accept: tuple[str, ...] = option(
         (),
         "Arguments of the script that it may go without on another backend, although the model or its loss is another "

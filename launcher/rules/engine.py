@@ -99,7 +99,7 @@ def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
     reason = lowered(rule, facts) if rule.id in LOWERED else ""
     if reason:
         severity, message = "warning", f"{message} ({facts.version} runs: {reason})"
-    if rule.is_stricter(facts.version):
+    elif rule.is_stricter(facts.version):
         if facts.job.rules.strict == "upstream" and severity == "error":
             severity = "warning"
         if facts.version is not None:

@@ -22,7 +22,7 @@ _TYPED = 2.0
 _SIZES = tuple(sorted({*range(1, 17), *(2**power for power in range(5, 11)), 24, 48, 96}))
 # Sizes of the model are what the user wants to train: no fix changes them.
 _FIXED = ("model.", "hardware.", "data.", "cluster.master_addr", "optimizer.", "backend.")
-_OPEN = ("optimizer.min_lr",)
+_OPEN = ("optimizer.min_lr", "optimizer.precision_aware")
 # What a backend's table proposes may change the model only in where its weights come from.
 _PROPOSED = ("model.pretrained", "model.path", "model.max_position_embeddings")
 # Passed through: the only change that is sure to be understood is not to say it.

@@ -193,18 +193,36 @@ def is_lifted(rule: Rule, facts: Facts) -> bool:
     return any(backend == facts.backend and when(facts) for backend, when in LIFTED.get(rule.id, ()))
 
 
-LOWERED: dict[str, list[tuple[str, Range, str]]] = {}
+LOWERED: dict[str, list[tuple[str, Range, str, Callable[[Facts], bool]]]] = {}
 
 
-def lower(id: str, backend: str, reason: str, *, since: str | None = None, until: str | None = None) -> None:
-    """Lower a rule to a warning for versions of a backend that run what it refuses elsewhere; `reason` says how."""
-    LOWERED.setdefault(id, []).append((backend, (since, until), reason))
+def lower(
+    id: str,
+    backend: str,
+    reason: str,
+    *,
+    since: str | None = None,
+    until: str | None = None,
+    when: Callable[[Facts], bool] = lambda facts: True,
+) -> None:
+    """Lower a rule to a warning for versions of a backend that run what it refuses elsewhere; `reason` says how.
+
+    Args:
+        when: the jobs for which it is lowered.
+    """
+    LOWERED.setdefault(id, []).append((backend, (since, until), reason, when))
+
+
+def is_existing(facts: Facts) -> bool:
+    """Tell whether the arguments are somebody's own script, as it is or as its import's file."""
+    return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
 
 
 def lowered(rule: Rule, facts: Facts) -> str:
     """Return why the rule is a warning for this backend and version; empty where it is not lowered."""
-    for backend, versions, reason in LOWERED.get(rule.id, ()):
-        if backend == facts.backend and facts.version is not None and in_range(facts.version, *versions):
+    for backend, versions, reason, when in LOWERED.get(rule.id, ()):
+        is_meant = backend == facts.backend and facts.version is not None and in_range(facts.version, *versions)
+        if is_meant and when(facts):
             return reason
     return ""
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
+from launcher.job.width import megatron_width
 from launcher.rules.registry import Facts, Fault, rule
+from launcher.translate.backend import backend_names, get_backend
 
 _SIZES = (
     "num_hidden_layers",
@@ -29,10 +31,38 @@ def model_is_known(facts: Facts) -> Iterator[Fault]:
         names = ", ".join(missing)
         named = model.hub_id or model.path
         known = f" (the config.json of {named} is not on this machine)" if named and model.hidden_size is None else ""
+        told = _of_the_script(facts, missing)
         yield Fault(
-            message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it",
+            message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it"
+            + (f"; where the script comes from, {' '.join(told)} is what follows from its arguments" if told else ""),
             fields=tuple(missing),
+            works=tuple(told) if len(missing) == 1 else (),
         )
+
+
+def _of_the_script(facts: Facts, missing: list[str]) -> list[str]:
+    """Return overrides that say what Megatron-LM and its kin make of the arguments of an imported script.
+
+    A NullTokenizer has one token more than --vocab-size: megatron/training/tokenizer/tokenizer.py:835 @core_v0.16.1,
+    :813 @core_v0.12.1.
+    """
+    told, model = facts.job.imported, facts.job.model
+    if told.backend is None or told.backend not in backend_names() or not _is_of_megatron(told.backend):
+        return []
+    found: list[str] = []
+    size = (told.args or {}).get("vocab-size")
+    if "model.vocab_size" in missing and isinstance(size, int) and facts.job.tokenizer.type == "NullTokenizer":
+        found.append(f"model.vocab_size={size + 1}")
+    if "model.intermediate_size" in missing and model.hidden_size is not None:
+        width = megatron_width(model.hidden_size, gated=model.hidden_act == "silu")
+        found.append(f"model.intermediate_size={width}")
+    return found
+
+
+def _is_of_megatron(name: str) -> bool:
+    """Tell whether a backend has Megatron-LM's own command line, and with it what that fills in."""
+    backend = get_backend(name)
+    return backend.catalogue(backend.versions[0]).get("ffn-hidden-size") is not None
 
 
 def _is_read_by_the_backend(facts: Facts) -> bool:

@@ -177,10 +177,29 @@ for _id, _severity, _doc, _works in (
         "launch import --to B --accept ARGUMENT",
     ),
     (
+        "PORT-DEFAULT",
+        "change",
+        "No argument of the script says a value that changes training, and the chosen backend has another default, or "
+        "none: the default of the backend that the script was written for is written (imported.defaults names it).",
+        "nothing, if training should stay as it was; else set the field that is named",
+    ),
+    (
         "PORT-NEAREST",
         "warning, change",
         "A port says in a field what an argument of one backend says; a warning where that is not quite the same.",
         "look at the field that is named; launch diff OLD NEW shows the rest",
+    ),
+    (
+        "PORT-CHECKPOINT",
+        "warning",
+        "A port names a checkpoint to load that another stack saved, in a format that the chosen one may not read.",
+        "convert the weights as it says (launch convert), or start anew: checkpoint.load=null",
+    ),
+    (
+        "PORT-DATA",
+        "error",
+        "A port names token files of a fine-tuning, in which each stack stores prompts and answers its own way.",
+        "name the raw data: data.format and data.paths",
     ),
     (
         "EST-FITS",

@@ -24,8 +24,9 @@ from launcher.rules.reads import (
 )
 from launcher.rules.registry import Facts, Rule, applicable_rules
 from launcher.translate.backend import Backend
-from launcher.translate.engine import active_rows, gap_finding, pass_through, write_row
+from launcher.translate.engine import active_rows, gap_finding, write_row
 from launcher.translate.native import NativeArg, NativeArgs
+from launcher.translate.passed import pass_through
 from launcher.translate.rows import Gap, Row
 
 # What decides which rows and rules there are: a variant that changes it is judged from scratch.

@@ -8,20 +8,28 @@ from typing import TypeAlias
 from launcher.job import Job, Origin, Value, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding, Fix
+from launcher.transfer.defaults import source_defaults, told_defaults
+from launcher.transfer.files import files
 from launcher.transfer.left_out import Missing, Way, expressible, is_default, missing, spelled, text_of, values_of
 from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.translate.catalogue import plain
 from launcher.translate.elsewhere import Elsewhere, elsewhere
-from launcher.translate.own import EFFECTS, MODEL, NOTHING, TRAINING, Own, plain
+from launcher.translate.own import EFFECTS, MODEL, NOTHING, TRAINING, Own
 
 ALL = "all"
 LEFT_BEHIND, NEAREST = "PORT-LEFT-OUT", "PORT-NEAREST"
 # Variables that mean something to one kind of device only; `CUDA_DEVICE_MAX_CONNECTIONS` is read on NPUs, too.
 _OF_DEVICES = {
-    "cuda": ("CUDA_", "PYTORCH_CUDA_", "NCCL_", "NVTE_"),
+    "cuda": ("CUDA_", "PYTORCH_CUDA_", "NCCL_", "TORCH_NCCL_", "NVTE_"),
     "npu": (
         *("ASCEND_", "HCCL_", "TORCH_HCCL_", "PYTORCH_NPU_", "NPU_", "TASK_QUEUE_ENABLE"),
         *("CPU_AFFINITY_CONF", "STREAMS_PER_DEVICE", "MULTI_STREAM_MEMORY_REUSE"),
     ),
+}
+# Read in every process of these devices, whatever starts it: by drivers and libraries of communication and kernels.
+_OF_LIBRARIES = {
+    "cuda": _OF_DEVICES["cuda"],
+    "npu": ("ASCEND_", "HCCL_"),
 }
 _SHARED = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS"})
 _DERIVED = Origin(kind="derived")
@@ -94,6 +102,8 @@ def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) 
     split = split_of(way, without=told.exact)
     accepted = {plain(name) for name in told.accept}
     changed = _changed(way, split, own)
+    defaults = source_defaults(way, changed)
+    changed = _with_defaults(changed, defaults)
     if sound is not None and any(each.works for each in split.missing.values()):
         passes = sound(changed)
         split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
@@ -103,7 +113,9 @@ def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) 
         split=split,
         findings=(
             *_nearly(way, split),
+            *told_defaults(way, defaults),
             *_losses(way, split.missing.values(), accepted),
+            *files(way, changed),
             *_unread(way, changed),
             *_unknown_accepted(way, told.accept),
         ),
@@ -170,6 +182,14 @@ def _changed(way: Way, split: Split, own: Mapping[str, Value]) -> Job:
     choice = dataclasses.replace(job.backend, name=way.target.name, version=way.version, args=args, env=env)
     told = dataclasses.replace(job.imported, args=job.backend.args, env=job.backend.env)
     return dataclasses.replace(changed, backend=choice, imported=told)
+
+
+def _with_defaults(job: Job, defaults: Mapping[str, Value]) -> Job:
+    """Return the job with the source's defaults said by its fields, and with what they are on record."""
+    if not defaults:
+        return job
+    told = dataclasses.replace(job.imported, defaults=tuple(defaults))
+    return dataclasses.replace(with_values(job, defaults, _DERIVED), imported=told)
 
 
 def _unknown_source(job: Job, error: Exception) -> Finding:
@@ -258,6 +278,8 @@ def _history(way: Way, flag: str, here: str | None) -> str | None:
 def _of_source(name: str, source: Backend, backend: Backend) -> bool:
     """Tell whether a variable means something to the source, or to its devices, only."""
     signs = source.entry.signs
+    if any(name.startswith(_OF_LIBRARIES.get(device, ())) for device in backend.devices):
+        return False
     if any(name.startswith(sign) for sign in signs) and not any(name.startswith(sign) for sign in backend.entry.signs):
         return name not in _SHARED
     return name not in _SHARED and any(

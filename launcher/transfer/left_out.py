@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from launcher.job import Job, Value, build, fields, value_at
 from launcher.job.derive import with_values
 from launcher.translate.alike import canonical
-from launcher.translate.backend import Backend, get_backend
-from launcher.translate.catalogue import Argument
+from launcher.translate.backend import Backend
+from launcher.translate.catalogue import Argument, plain
 from launcher.translate.engine import active_rows, nest, write_row
-from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING, USUAL, Own, Owns, plain
-from launcher.translate.unread import OF_FILES, model_folder
+from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING, USUAL, Own
+from launcher.translate.owns import owns_of
+from launcher.translate.unread import OF_FILES, model_files
 
 DEFAULT = "it is its own default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
@@ -119,13 +119,6 @@ class Way:
         return f"{self.target.title} {self.version}"
 
 
-@cache
-def owns_of(backend: str) -> Owns:
-    """Return a backend's table of its own arguments."""
-    entry = get_backend(backend).entry
-    return Owns(entry.own(), entry.phrases())
-
-
 def is_default(way: Way, flag: str, value: Value) -> bool:
     """Tell whether an argument says what the source does without it."""
     argument = way.argument(flag)
@@ -203,9 +196,9 @@ def _templates(way: Way, row: Own) -> tuple[str, ...]:
 
 
 def _filled(way: Way, template: str) -> str:
-    """Return a template with the directory of the model where the job names it: that of its tokenizer."""
-    folder = model_folder(way.job)
-    return f"model.path={folder}" if folder and template == MODEL_FILES else template
+    """Return a template with the model's directory or hub name where the job names it: that of its tokenizer."""
+    named = model_files(way.job)
+    return named[0] if len(named) == 1 and template == MODEL_FILES else template
 
 
 def _is_blank(template: str) -> bool:

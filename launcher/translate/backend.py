@@ -53,13 +53,13 @@ class Entry:
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
         signs: beginnings of variable names and paths that are found only where this backend runs.
-        own: what its arguments without a field do, and what comes nearest to each on other backends.
-        phrases: what single ones of these do, where `own` has one row for several.
-        without_field: table of arguments that nothing which trains reads, with the reason; may be shared.
+        own: what its arguments without a field do, why they have none, and what comes nearest to each elsewhere.
         renames: file that says what became of arguments between versions.
         effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
             ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
             catalogue's defaults, train alike.
+        computed: arguments (by name), version and number of devices to the values that it gives by itself to absent
+            ones, and that no parser's default says.
     """
 
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -79,10 +79,9 @@ class Entry:
     stored: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
     own: Callable[[], tuple[Own, ...]] = tuple
-    phrases: Callable[[], Mapping[str, str]] = dict
-    without_field: Path | None = None
     renames: Path | None = None
     effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    computed: Callable[[Mapping[str, Any], str, int], Mapping[str, Any]] = lambda values, version, devices: {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,6 +86,19 @@ class Argument:
         """Return the default in this command; None where it has none or computes it at run time."""
         return self.command_defaults.get(command, self.default) if command else self.default
 
+    def without(self, command: str | None = None) -> Value:
+        """Return what the backend has in this command without the argument; None where it is not known."""
+        default = self.default_for(command)
+        return self.absent if default is None else default
+
+    def is_default(self, value: Value, command: str | None = None) -> bool:
+        """Tell whether a stored value is, in type, too, what the backend has without the argument."""
+        default = self.without(command)
+        if default is None and not self.has_default:
+            return False
+        one, other = (list(each) if isinstance(each, tuple) else each for each in (default, value))
+        return type(one) is type(other) and bool(one == other)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Catalogue:
@@ -199,20 +212,21 @@ def suggest(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """Return the nearest of `names`: the same words spelt otherwise, then close spellings, then shared words."""
     import difflib
 
-    wanted = _plain(name)
+    wanted = plain(name)
     by_plain: dict[str, str] = {}
     for candidate in names:
-        by_plain.setdefault(_plain(candidate), candidate)
-        by_plain.setdefault(_plain(candidate.rpartition(".")[2]), candidate)
+        by_plain.setdefault(plain(candidate), candidate)
+        by_plain.setdefault(plain(candidate.rpartition(".")[2]), candidate)
     words = set(wanted.split("_"))
-    same_words = [plain for plain in by_plain if set(plain.split("_")) == words]
+    same_words = [each for each in by_plain if set(each.split("_")) == words]
     close = difflib.get_close_matches(wanted, by_plain, n=limit, cutoff=0.75)
-    holding = sorted((plain for plain in by_plain if len(words) > 1 and words < set(plain.split("_"))), key=len)
-    found = [by_plain[plain] for plain in [*same_words, *close, *holding]]
+    holding = sorted((each for each in by_plain if len(words) > 1 and words < set(each.split("_"))), key=len)
+    found = [by_plain[each] for each in [*same_words, *close, *holding]]
     return list(dict.fromkeys(found))[:limit]
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """Return a name as tables and suggestions compare it."""
     return name.lstrip("-").lower().replace("-", "_")
 
 

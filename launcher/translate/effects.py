@@ -38,6 +38,7 @@ class Meaning:
         job: as the backend's conventions prepare it.
         fields: every canonical field's effect.
         written: the arguments that it becomes, by name.
+        filled_in: absent arguments to which the backend gives a value beyond its parser's defaults, by name.
         cannot: set fields that the backend cannot express, with the reason.
     """
 
@@ -46,6 +47,7 @@ class Meaning:
     version: str
     fields: Mapping[str, Effect]
     written: Mapping[str, Value]
+    filled_in: Mapping[str, Value]
     cannot: Mapping[str, str]
 
 
@@ -57,8 +59,9 @@ def effects(job: Job, backend: Backend, version: str) -> dict[str, Effect]:
 def meaning(job: Job, backend: Backend, version: str) -> Meaning:
     """Return what a job means on a backend version.
 
-    A value is what the written arguments mean, read backwards; where nothing is written, the default of the parser, if
-    one argument alone expresses the field. Fields that the backend does not take have no value.
+    A value is what the written arguments mean, read backwards; where nothing is written, what the backend fills in, or
+    the default of the parser, if one argument alone expresses the field. Fields that the backend does not take have no
+    value.
     """
     prepared = backend.prepare(job, version)
     translation = translate(prepared, backend, version)
@@ -69,8 +72,14 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
         for path in dict.fromkeys(row.fields):
             rows_by_field.setdefault(path, []).append(row)
     catalogue = backend.catalogue(version)
+    given, filled = filled_in(written, backend, version, prepared.cluster.world_size)
     found = {
         path: _effect(path, prepared, meant, rows_by_field.get(path, []), written, catalogue) for path in field_paths()
+    }
+    found |= {
+        path: Effect(value=value, how=DEFAULT)
+        for path, value in filled.items()
+        if found[path].how == DEFAULT and found[path].value is None
     }
     for path in _OF_LAUNCH:
         found[path] = Effect(value=value_at(prepared, path), how=WRITTEN)
@@ -80,7 +89,33 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
         if finding.rule == "MAP-UNSUPPORTED"
         for path in finding.fields
     }
-    return Meaning(job=prepared, backend=backend, version=version, fields=found, written=written, cannot=refused)
+    return Meaning(
+        job=prepared,
+        backend=backend,
+        version=version,
+        fields=found,
+        written=written,
+        filled_in=given,
+        cannot=refused,
+    )
+
+
+def filled_in(
+    written: Mapping[str, Value], backend: Backend, version: str, devices: int
+) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """Return what a backend gives to absent arguments beyond its parser's defaults: by argument, and by field.
+
+    Args:
+        written: the arguments that are there, by name.
+        devices: processes of the job.
+    """
+    given = backend.entry.computed(written, version, devices)
+    if not given:
+        return {}, {}
+    job = read_back({**written, **given}, backend, version).job
+    rows = (row for row in active_rows(backend.table(version), version) if not given.keys().isdisjoint(row.flags))
+    values = {path: value_at(job, path) for row in rows for path in row.fields}
+    return given, {path: value for path, value in values.items() if value is not None}
 
 
 def _effect(
@@ -109,4 +144,4 @@ def absent_value(argument: Argument) -> Value:
     """Return the value that says what the backend does without the argument; a switch that stores false is not on."""
     if argument.action == "store_false":
         return False
-    return argument.absent if argument.default is None else argument.default
+    return argument.without()

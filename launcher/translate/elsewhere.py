@@ -1,7 +1,7 @@
 """What became of an argument that this version lacks: another version's, another name, another backend's."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -49,7 +49,7 @@ def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
         where = f"it is an argument of {backend.title} {', '.join(having)}; in {version} it is {older}"
         return Elsewhere(message=where, name=older, convert=lambda value: value)
     if having:
-        return _of_other_version(option, row, having, backend, catalogue)
+        return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
     if row:
         return _became(_of_history(row, backend), row, option, catalogue)
     spelled = _spelled(option.replace("-", "_"), catalogue)
@@ -83,12 +83,6 @@ def _other_backends(option: str, own: str) -> list[str]:
         if name != own and any(other.catalogue(version).get(option) is not None for version in other.versions):
             found.append(other.title)
     return found
-
-
-def _of_other_version(
-    option: str, row: Mapping[str, Any], having: Sequence[str], backend: Backend, catalogue: Catalogue
-) -> Elsewhere:
-    return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
 
 
 def _spelled(name: str | None, catalogue: Catalogue) -> str | None:

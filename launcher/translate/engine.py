@@ -7,8 +7,8 @@ from functools import cache
 from launcher.job import Job, Value, as_tree, build, fields, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.translate.backend import Backend, get_backend
-from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArg, NativeArgs
+from launcher.translate.passed import pass_through, shown_value
 from launcher.translate.rows import Gap, NativeView, Read, Row, Table, Unsupported
 from launcher.translate.versions import in_range
 
@@ -110,97 +110,10 @@ def _inexpressible(
     return Finding(
         rule="MAP-UNSUPPORTED",
         severity=severity,
-        message=f"{backend.title} {version} cannot express {path}={_show(value_at(job, path))}: {why}",
+        message=f"{backend.title} {version} cannot express {path}={shown_value(value_at(job, path))}: {why}",
         fields=(path,),
         fixes=tuple(Fix(overrides=(override,)) for override in works if "=" in override),
         source=f"mapping table of {backend.name}",
-    )
-
-
-def _show(value: Value) -> str:
-    if isinstance(value, tuple):
-        return "[" + ",".join(_show(item) for item in value) + "]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def pass_through(
-    job: Job, args: list[NativeArg], backend: Backend, version: str
-) -> tuple[list[NativeArg], list[Finding]]:
-    """Return the arguments with the job's `backend.args` among them, and what is wrong with these."""
-    if not job.backend.args:
-        return args, []
-    catalogue = backend.catalogue(version)
-    findings: list[Finding] = []
-    for typed, value in _flat(job.backend.args, catalogue):
-        path = f"backend.args.{typed}"
-        argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
-        # A YAML key keeps its spelling: what is an alias to the catalogue is another key to the file.
-        name = typed if argument is None or catalogue.style == "yaml" else argument.name
-        problem = None if value is None else catalogue.check(name, value)
-        if problem is not None:
-            findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
-        spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
-        same = [arg for arg in args if arg.flag in spellings]
-        if same and same[0].value != value:
-            findings.append(
-                _override_of(path, name, value, same[0], settled=_as_in_script(job, path, same[0], backend))
-            )
-        args = [arg for arg in args if arg not in same]
-        native = tuple(value) if isinstance(value, list) else value
-        # null: not written, even if a field would write it; the backend's own default stands.
-        if native is None or (native is False and argument and argument.action in ("store_true", "store_false")):
-            continue
-        args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
-    return args, findings
-
-
-def _flat(args: Mapping[str, Value], catalogue: Catalogue, prefix: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield pass-through arguments; for YAML backends, nested sections become dotted paths."""
-    for name, value in args.items():
-        path = f"{prefix}{name}"
-        argument = catalogue.get(path)
-        takes_mapping = argument is not None and {"dict", "json", "any"} & set(argument.type.split("|"))
-        if catalogue.style == "yaml" and isinstance(value, Mapping) and not takes_mapping:
-            yield from _flat(value, catalogue, f"{path}.")
-        else:
-            yield path, value
-
-
-def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, backend: Backend, version: str) -> Finding:
-    return Finding(
-        rule="ARG-UNKNOWN" if catalogue.get(name) is None else "ARG-VALUE",
-        severity="error",
-        message=problem,
-        fields=(path,),
-        flags=(name,),
-        source=f"catalogue of {backend.name} {version}",
-    )
-
-
-def _as_in_script(job: Job, path: str, written: NativeArg, backend: Backend) -> bool:
-    """Tell whether an import wrote both values into its job's file: the script said both, and this one counts there."""
-    files = written.origin == "recipe" and job.origin(path).kind == "recipe"
-    return files and job.imported.backend == backend.name
-
-
-def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, settled: bool) -> Finding:
-    said = written.origin in ("override", "recipe") and written.field is not None
-    contradicts = said and value is not None and not settled
-    return Finding(
-        rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
-        severity="error" if contradicts else "warning" if said and value is not None else "change",
-        message=f"{flag}={_show(value)} (pass-through) against {_show(written.value)}"
-        + (f" from {written.field}" if written.field else " written by the launcher")
-        + (
-            ": say it once"
-            if contradicts
-            else ": the pass-through value is used"
-            if value is not None
-            else ": left out"
-        ),
-        fields=(path, written.field) if written.field else (path,),
-        flags=(flag,),
-        source="two values for one argument",
     )
 
 

@@ -1,5 +1,6 @@
 """Values of a job that its backend neither writes, refuses nor has by itself: nobody may lose one without a word."""
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 
@@ -123,8 +124,10 @@ def model_folder(job: Job) -> str:
 
 
 def model_files(job: Job) -> tuple[str, ...]:
-    """Return what names a model's files: the tokenizer's directory, which is one of them, or a blank."""
+    """Return what names a model's files: the tokenizer's directory or hub name, which is the model's, or a blank."""
     folder = model_folder(job)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", folder):
+        return (f"model.hub_id={folder}",)
     return (f"model.path={folder}",) if folder else ("model.path=DIR", "model.hub_id=OWNER/NAME")
 
 

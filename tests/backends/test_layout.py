@@ -7,7 +7,7 @@ import pytest
 from launcher.job import value_at
 from launcher.translate.backend import get_backend
 from launcher.translate.engine import read_back
-from tests.backends.test_details import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
+from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
 
 SWIFT_4 = ("megatron", "4.0.0")
 _FSDP_12 = {"use-distributed-optimizer": True, "use-custom-fsdp": True}

@@ -10,8 +10,8 @@ from launcher.job import value_at
 from launcher.translate.backend import get_backend
 from launcher.translate.effects import effects
 from launcher.translate.engine import read_back
-from launcher.translate.without_field import reason
-from tests.backends.test_details import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
+from launcher.translate.owns import owns_of
+from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
 
 Where = tuple[str, str]
 DIALECT = (LM, LM_12, MS, MS_OLD)
@@ -201,10 +201,10 @@ def test_a_name_that_its_own_parser_refuses_is_told_with_its_successor(given: st
 def test_what_no_training_reads_is_kept_with_a_reason() -> None:
     left = read_back({"mask-prob": 0.2}, get_backend("megatron_lm"), LM[1]).unmapped
     assert "mask-prob" in [arg.flag for arg in left]
-    row = reason("megatron_lm", "mask_prob")
+    row = owns_of("megatron_lm").reason("mask_prob")
     assert row is not None
-    assert "BERT" in row.why
-    assert reason("megatron_lm", "num-layers") is None
+    assert "BERT" in row.no_field
+    assert owns_of("megatron_lm").reason("num-layers") is None
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from launcher.models.source import ModelConfigError
 from launcher.plan.plan import LaunchPlan
 from launcher.translate.backend import get_backend
 from launcher.translate.engine import read_back, translate
-from tests.backends.test_details import LM, LM_12, MF, MF_OLD, MODEL, MS, MS_OLD, SWIFT, SWIFT_3, job_of, written
+from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MODEL, MS, MS_OLD, SWIFT, SWIFT_3, job_of, written
 
 LATENT = {**MODEL, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}
 KEYS = "megatron_extra_kwargs"

@@ -14,6 +14,7 @@ from launcher.balance.solve import balance
 from launcher.cli import main
 from launcher.estimate.estimate import estimate
 from launcher.job import value_at
+from launcher.pipeline import judge
 
 DEEPSEEK = ["+recipe=deepseek_v3", "hardware=h100_80g", "model.pretrained=false"]
 TIGHT = [
@@ -47,14 +48,16 @@ def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
     assert after["step_s"] < 0.95 * before["step_s"]
 
 
-def test_an_old_version_without_layouts_gets_empty_layers(capsys: pytest.CaptureFixture[str]) -> None:
-    tree = answer_of(capsys, *DEEPSEEK, "backend=mindspeed", "backend.version=2.1.0")
-    overrides = tree["overrides"]
-    assert isinstance(overrides, dict)
-    assert tree["how"] == "parallel.noop_layers"
+def test_an_old_version_without_layouts_gets_a_list_of_layers_per_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*DEEPSEEK, "backend=mindspeed", "backend.version=2.1.0"]
+    tree = answer_of(capsys, *words, "-o", str(tmp_path / "balanced.yaml"))
     layers = tree["layers"]
     assert isinstance(layers, list)
-    assert len(overrides["parallel.noop_layers"]) == 8 * max(layers[0]) - 61
+    judged = judge(compose([*words, f"+strategy={tmp_path / 'balanced.yaml'}"]), fixes=False)
+    assert judged.native.get("num-layer-list") == ",".join(str(sum(stage)) for stage in zip(*layers, strict=True))
+    assert sum(map(sum, layers)) == 61
 
 
 def test_layers_are_recomputed_where_memory_forces_it(capsys: pytest.CaptureFixture[str]) -> None:

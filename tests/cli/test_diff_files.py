@@ -142,6 +142,31 @@ def test_old_names_mean_the_same_as_new_ones(folder: Folder) -> None:
     assert not {"schedule.epochs", "logging.interval", "checkpoint.save_interval", "checkpoint.save"} & set(found)
 
 
+FILLED_IN = {
+    "swift's rate of adapters": (
+        "NPROC_PER_NODE=4 megatron sft --model Qwen/Qwen3-8B --dataset a.jsonl --tuner_type lora",
+        "--lr 1e-4 --global_batch_size 16",
+        "--lr 1e-5",
+    ),
+    "Megatron's batch of one round": (
+        "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+        "--seq-length 64 --max-position-embeddings 64 --tensor-model-parallel-size 2 --micro-batch-size 4 --lr 1e-4 "
+        "--train-iters 10",
+        "--global-batch-size 16",
+        "--global-batch-size 32",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FILLED_IN)
+def test_what_a_backend_fills_in_is_no_difference(folder: Folder, case: str) -> None:
+    script, same, other = FILLED_IN[case]
+    folder.write(left_sh=script, same_sh=f"{script} {same}", other_sh=f"{script} {other}")
+    left, *right = (f"{folder.path}/{name}.sh" for name in ("left", "same", "other"))
+    assert folder.diff(left, right[0])[0] == 0
+    assert folder.diff(left, right[1])[0] == 1
+
+
 def test_two_recipes(folder: Folder) -> None:
     found = folder.differing("+recipe=tiny_qwen3", "+recipe=tiny_qwen3_moe", "backend=megatron_lm")
     assert found["model.num_experts"]["values"] == {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.machines import Machines, Site, lacking, sites, wait_until
-from tests.cluster.test_training import losses, rank_processes, words
+from tests.cluster.trainings import losses, rank_processes, words
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
 pytest.importorskip("megatron.core")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.cluster.machines import SCRIPT, Site, lacking, wait_until
-from tests.cluster.test_training import JOB, losses, rank_processes, words
+from tests.cluster.trainings import JOB, losses, rank_processes, words
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
 pytest.importorskip("megatron.core")

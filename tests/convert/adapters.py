@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 PREFIX = "base_model.model."
+PARAMETERS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 CONFIG: dict[str, Any] = {
     "peft_type": "LORA",
     "task_type": "CAUSAL_LM",
@@ -74,3 +75,21 @@ def write_adapter(folder: Path, arrays: Mapping[str, Any], **changes: Any) -> Pa
     named = {PREFIX + name: value for name, value in arrays.items()}
     save_file(named, folder / "adapter_model.safetensors", metadata={"format": "pt"})
     return folder
+
+
+def fused_arrays(folder: Path, *, rank: int = 4) -> dict[str, Any]:
+    """Factors of all experts' fused parameters, as PEFT's `target_parameters` has them."""
+    import numpy as np
+
+    random = np.random.default_rng(1)
+    config = json.loads((folder / "config.json").read_text())
+    hidden, experts = config["hidden_size"], config.get("num_experts") or config["num_local_experts"]
+    width = config.get("moe_intermediate_size") or config["intermediate_size"]
+    shapes = {"base_layer.": (2 * width, hidden), "": (hidden, width)}
+    found = {}
+    for layer in range(config["num_hidden_layers"]):
+        for inner, (rows, columns) in shapes.items():
+            start = f"model.layers.{layer}.mlp.experts.{inner}lora_"
+            found[f"{start}A.weight"] = random.standard_normal((experts * rank, columns)).astype(np.float32) * 0.1
+            found[f"{start}B.weight"] = random.standard_normal((rows, experts * rank)).astype(np.float32) * 0.1
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,34 @@ def write(folder: Path, arrays: dict[str, Any], config: dict[str, Any] | str) ->
         os.pwrite(descriptor, arrays[slot.name].tobytes(), slot.offset)
         os.close(descriptor)
     return folder
+
+
+def arrays_of(folder: Path) -> dict[str, Any]:
+    """Name to numpy array of every tensor of a Hugging Face folder; bf16 and fp8 as words."""
+    import numpy as np
+
+    kinds = {"F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
+    return {
+        name: np.frombuffer(data, dtype=kinds[dtype]).reshape(shape)
+        for name, (dtype, shape, data) in tensors(folder).items()
+    }
+
+
+def with_mtp(model: Callable[[str], Path], folder: Path, **changed: Any) -> Path:
+    """DeepSeek-V3 with one MTP layer, as DeepSeek publishes it: with copies of embedding and head."""
+    import json
+
+    import numpy as np
+
+    plain = arrays_of(model("deepseek_v3"))
+    config = json.loads((model("deepseek_v3") / "config.json").read_text())
+    config["num_nextn_predict_layers"] = 1
+    rng = np.random.default_rng(1)
+    layer = {name.replace("layers.3.", "layers.4."): plain[name] + 1 for name in plain if "layers.3." in name}
+    hidden = config["hidden_size"]
+    new = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden), "shared_head.norm": (hidden,)}
+    for name, shape in new.items():
+        layer[f"model.layers.4.{name}.weight"] = rng.standard_normal(shape).astype("float32")
+    layer["model.layers.4.embed_tokens.weight"] = plain["model.embed_tokens.weight"]
+    layer["model.layers.4.shared_head.head.weight"] = plain["lm_head.weight"]
+    return write(folder, {**plain, **layer, **changed}, config)

@@ -9,8 +9,7 @@ import numpy
 import pytest
 
 from launcher.convert.casts import cast, decode, dequantised
-from tests.convert.helpers import launch, tensors, write
-from tests.convert.test_roundtrip import _arrays
+from tests.convert.helpers import arrays_of, launch, tensors, write
 
 torch = pytest.importorskip("torch")
 TORCH = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -58,7 +57,7 @@ def test_a_model_is_cast_when_asked(model: Callable[[str], Path], tmp_path: Path
     core, back = tmp_path / "core", tmp_path / "back"
     assert launch("hf-to-mcore", "--model", model("deepseek_v3"), "--out", core, "--dtype", "bf16") == 0
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", back) == 0
-    for name, array in _arrays(model("deepseek_v3")).items():
+    for name, array in arrays_of(model("deepseek_v3")).items():
         dtype, _, data = tensors(back)[name]
         if name.endswith("e_score_correction_bias"):
             assert (dtype, data) == ("F32", array.tobytes())
@@ -86,7 +85,7 @@ def _quantised(arrays: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
 def test_blockwise_fp8_is_dequantised_when_asked(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arrays = _quantised(_arrays(model("deepseek_v3")))
+    arrays = _quantised(arrays_of(model("deepseek_v3")))
     folder = write(tmp_path / "hf", arrays, (model("deepseek_v3") / "config.json").read_text())
     core, back = tmp_path / "core", tmp_path / "back"
     assert launch("hf-to-mcore", "--model", folder, "--out", core) == 1

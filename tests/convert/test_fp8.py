@@ -14,7 +14,7 @@ import torch
 from launcher.convert.casts import decode, dequantised, encode
 from launcher.convert.fp8 import e4m3, quantised_block
 from tests.convert import zoo
-from tests.convert.helpers import launch, tensors, write
+from tests.convert.helpers import arrays_of, launch, tensors, write
 
 Zoo = Callable[[str], Path]
 SCALE = "_scale_inv"
@@ -49,12 +49,6 @@ def published(wide: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((wide / "config.json").read_text())
     block = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
     return write(tmp_path_factory.mktemp("fp8") / "hf", arrays, {**config, "quantization_config": block})
-
-
-def _arrays(folder: Path) -> dict[str, Any]:
-    kinds = {"BF16": np.uint16, "F32": np.float32, "F8_E4M3": np.uint8}
-    found = tensors(folder).items()
-    return {name: np.frombuffer(data, kinds[dtype]).reshape(shape) for name, (dtype, shape, data) in found}
 
 
 def _all(folder: Path) -> dict[str, Any]:
@@ -122,7 +116,7 @@ def test_a_block_with_no_number_has_no_scale(number: float) -> None:
 def test_no_number_is_refused(word: int, wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In FP8 it would be 448 times the scale."""
     name = "model.layers.0.mlp.gate_proj.weight"
-    arrays = _arrays(wide)
+    arrays = arrays_of(wide)
     arrays[name] = arrays[name].copy()
     arrays[name][130, 5] = word
     broken = write(tmp_path / "broken", arrays, (wide / "config.json").read_text())
@@ -141,7 +135,7 @@ def _through(published: Path, folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def odd(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The published model with scales that its bf16 values do not tell: to quantise these gives others."""
-    arrays = _arrays(published)
+    arrays = arrays_of(published)
     changed = {name: value * np.float32(1.37) for name, value in arrays.items() if name.endswith(SCALE)}
     text = (published / "config.json").read_text()
     return write(tmp_path_factory.mktemp("odd") / "hf", {**arrays, **changed}, text)
@@ -227,7 +221,7 @@ def test_only_hugging_face_targets(wide: Path, tmp_path: Path, capsys: pytest.Ca
 def test_layers_that_the_original_has_in_bf16_stay_so(wide: Path, tmp_path: Path) -> None:
     """`--model` says which layers are in FP8: here one only."""
     name = "model.layers.1.self_attn.o_proj.weight"
-    arrays = _arrays(wide)
+    arrays = arrays_of(wide)
     arrays[name], arrays[name + SCALE] = quantised_block(decode(arrays[name], "BF16"))
     original = write(tmp_path / "original", arrays, (wide / "config.json").read_text())
     core, back = _through(original, tmp_path), tmp_path / "back"
@@ -248,7 +242,7 @@ def _with_mtp(published: Path, folder: Path) -> Path:
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     logical = logical_model(model_in(folder))
-    arrays = _arrays(published)
+    arrays = arrays_of(published)
     for name, shape in logical.tensors.items():
         if name not in arrays:
             arrays[name] = np.full(shape, 0x3C00, np.uint16 if "correction_bias" not in name else np.float32)
@@ -270,7 +264,7 @@ def test_an_original_with_mtp_layers_that_the_checkpoint_lacks(odd: Path, tmp_pa
 def test_an_original_that_cannot_be_read_is_no_original(
     published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arrays = _arrays(published)
+    arrays = arrays_of(published)
     del arrays["model.layers.1.self_attn.o_proj.weight"], arrays["model.layers.1.self_attn.o_proj.weight" + SCALE]
     part = write(tmp_path / "part", arrays, (published / "config.json").read_text())
     core = _through(published, tmp_path)

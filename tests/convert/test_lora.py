@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
+from tests.convert.adapters import PARAMETERS, adapter_arrays, fused_arrays, linear_modules, write_adapter
 from tests.convert.helpers import launch
 
 Zoo = Callable[[str], Path]
@@ -165,27 +165,6 @@ def _changed(folder: Path) -> dict[str, Any]:
 
 # How the second half of the first fused parameter is called, for expert 1.
 FUSED = {"qwen2_moe": "experts.1.up_proj", "qwen3_moe": "experts.1.up_proj", "mixtral": "experts.1.w3"}
-
-
-def fused_arrays(folder: Path, *, rank: int = 4) -> dict[str, Any]:
-    """Factors of all experts' fused parameters, as PEFT's `target_parameters` has them."""
-    import numpy as np
-
-    random = np.random.default_rng(1)
-    config = json.loads((folder / "config.json").read_text())
-    hidden, experts = config["hidden_size"], config.get("num_experts") or config["num_local_experts"]
-    width = config.get("moe_intermediate_size") or config["intermediate_size"]
-    shapes = {"base_layer.": (2 * width, hidden), "": (hidden, width)}
-    found = {}
-    for layer in range(config["num_hidden_layers"]):
-        for inner, (rows, columns) in shapes.items():
-            start = f"model.layers.{layer}.mlp.experts.{inner}lora_"
-            found[f"{start}A.weight"] = random.standard_normal((experts * rank, columns)).astype(np.float32) * 0.1
-            found[f"{start}B.weight"] = random.standard_normal((rows, experts * rank)).astype(np.float32) * 0.1
-    return found
-
-
-PARAMETERS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 
 
 @pytest.mark.parametrize("words", [["--backend", "megatron"], ["--backend", "mindspeed", "parallel.ep=2"]])

@@ -12,10 +12,9 @@ import pytest
 from core_world import Zygote
 
 from tests.convert import zoo
-from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
+from tests.convert.adapters import PARAMETERS, adapter_arrays, fused_arrays, linear_modules, write_adapter
 from tests.convert.core_logits import megatron_argv
 from tests.convert.helpers import launch
-from tests.convert.test_lora import PARAMETERS, fused_arrays
 from tests.rehearse.native.environments import python_with, torch_pin
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.convert.adapters import PARAMETERS, fused_arrays
 from tests.convert.helpers import launch, tensors, write
-from tests.convert.test_lora import PARAMETERS, fused_arrays
 from tests.convert.zoo import BASE
 from tests.rehearse.native.environments import python_with, torch_pin
 

@@ -13,8 +13,7 @@ from core_world import Zygote
 
 from tests.convert import zoo
 from tests.convert.core_logits import megatron_argv
-from tests.convert.helpers import launch, tensors, write
-from tests.convert.test_roundtrip import _arrays, with_mtp
+from tests.convert.helpers import arrays_of, launch, tensors, with_mtp, write
 
 TOLERANCE = 1e-4
 LAYOUTS = {"one rank": [], "pp2": ["parallel.pp=2"], "ep2": ["parallel.ep=2"]}
@@ -36,7 +35,7 @@ def _expected(folder: Path, tokens: Any, scratch: Path) -> tuple[Any, Any]:
     import torch
     import transformers
 
-    kept = {name: array.copy() for name, array in _arrays(folder).items()}
+    kept = {name: array.copy() for name, array in arrays_of(folder).items()}
     config = json.loads((folder / "config.json").read_text())
     layer = f"model.layers.{config['num_hidden_layers']}."
     inside = {name.removeprefix(layer): array for name, array in kept.items() if name.startswith(layer)}

@@ -16,15 +16,14 @@ from typing import Any
 import numpy
 import pytest
 
-from tests.convert.helpers import launch, write
-from tests.convert.test_roundtrip import _arrays
+from tests.convert.helpers import arrays_of, launch, write
 
 
 def _changed(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[Path, Path], Path]:
     """A copy of a model with changed tensors or configuration."""
 
     def made(model: Path, folder: Path) -> Path:
-        arrays, config = dict(_arrays(model)), json.loads((model / "config.json").read_text())
+        arrays, config = dict(arrays_of(model)), json.loads((model / "config.json").read_text())
         change(arrays, config)
         return write(folder, arrays, config)
 
@@ -51,7 +50,7 @@ def _missing_shard(model: Path, folder: Path) -> Path:
 
     folder.mkdir()
     shutil.copy(model / "config.json", folder)
-    specs = [TensorSpec(name=name, shape=array.shape, dtype="F32") for name, array in _arrays(model).items()]
+    specs = [TensorSpec(name=name, shape=array.shape, dtype="F32") for name, array in arrays_of(model).items()]
     safetensors.create(folder, specs, shard_bytes=sum(4 * math.prod(spec.shape) for spec in specs) // 3 + 1)
     next(folder.glob("model-00002-of-*")).unlink()
     return folder

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from tests.convert import zoo
-from tests.convert.helpers import launch, tensors, write
+from tests.convert.helpers import arrays_of, launch, tensors, with_mtp, write
 
 
 def _there_and_back(folder: Path, tmp_path: Path, *options: str) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def test_reshard_changes_the_layer_names(name: str, model: Callable[[str], Path]
 
 
 def test_config_and_tokenizer_travel_along(model: Callable[[str], Path], tmp_path: Path) -> None:
-    folder = write(tmp_path / "hf", _arrays(model("llama")), (model("llama") / "config.json").read_text())
+    folder = write(tmp_path / "hf", arrays_of(model("llama")), (model("llama") / "config.json").read_text())
     (folder / "tokenizer.json").write_text("{}")
     _there_and_back(folder, tmp_path)
     assert (tmp_path / "back" / "tokenizer.json").read_text() == "{}"
@@ -63,17 +63,9 @@ def test_config_and_tokenizer_travel_along(model: Callable[[str], Path], tmp_pat
     )
 
 
-def _arrays(folder: Path) -> dict[str, Any]:
-    kinds = {"F32": "<f4", "BF16": "<u2"}
-    return {
-        name: numpy.frombuffer(data, dtype=kinds[dtype]).reshape(shape)
-        for name, (dtype, shape, data) in tensors(folder).items()
-    }
-
-
 @pytest.mark.parametrize("name", ["qwen3_moe", "qwen2_moe", "mixtral", "deepseek_v3"])
 def test_fused_experts_of_transformers_5_are_read(name: str, model: Callable[[str], Path], tmp_path: Path) -> None:
-    plain = _arrays(model(name))
+    plain = arrays_of(model(name))
     folder = write(tmp_path / "hf", _fused(plain), (model(name) / "config.json").read_text())
     assert _there_and_back(folder, tmp_path) == tensors(model(name))
 
@@ -92,22 +84,6 @@ def _fused(plain: dict[str, Any]) -> dict[str, Any]:
         found[f"{stem}.experts.gate_up_proj"] = numpy.stack(pairs)
         found[f"{stem}.experts.down_proj"] = numpy.stack([plain[f"{e}{down}.weight"] for e in expert])
     return {name.replace("block_sparse_moe.gate", "mlp.gate"): array for name, array in found.items()}
-
-
-def with_mtp(model: Callable[[str], Path], folder: Path, **changed: Any) -> Path:
-    """DeepSeek-V3 with one MTP layer, as DeepSeek publishes it: with copies of embedding and head."""
-    plain = _arrays(model("deepseek_v3"))
-    config = json.loads((model("deepseek_v3") / "config.json").read_text())
-    config["num_nextn_predict_layers"] = 1
-    rng = numpy.random.default_rng(1)
-    layer = {name.replace("layers.3.", "layers.4."): plain[name] + 1 for name in plain if "layers.3." in name}
-    hidden = config["hidden_size"]
-    new = {"enorm": (hidden,), "hnorm": (hidden,), "eh_proj": (hidden, 2 * hidden), "shared_head.norm": (hidden,)}
-    for name, shape in new.items():
-        layer[f"model.layers.4.{name}.weight"] = rng.standard_normal(shape).astype("float32")
-    layer["model.layers.4.embed_tokens.weight"] = plain["model.embed_tokens.weight"]
-    layer["model.layers.4.shared_head.head.weight"] = plain["lm_head.weight"]
-    return write(folder, {**plain, **layer, **changed}, config)
 
 
 @pytest.mark.parametrize("layers", ["transformer_engine", "local"])
@@ -131,7 +107,7 @@ def test_mtp_layers_that_only_the_configuration_has_are_told(
 ) -> None:
     config = json.loads((model("deepseek_v3") / "config.json").read_text())
     config["num_nextn_predict_layers"] = 1
-    folder = write(tmp_path / "hf", _arrays(model("deepseek_v3")), config)
+    folder = write(tmp_path / "hf", arrays_of(model("deepseek_v3")), config)
     assert _there_and_back(folder, tmp_path) == tensors(model("deepseek_v3"))
     assert "the files hold none" in capsys.readouterr().out
 
@@ -140,7 +116,7 @@ def test_computed_tensors_are_dropped_by_name(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = {"model.layers.0.self_attn.rotary_emb.inv_freq": numpy.ones(8, dtype="float32")}
-    folder = write(tmp_path / "hf", {**_arrays(model("llama")), **old}, (model("llama") / "config.json").read_text())
+    folder = write(tmp_path / "hf", {**arrays_of(model("llama")), **old}, (model("llama") / "config.json").read_text())
     assert _there_and_back(folder, tmp_path) == tensors(model("llama"))
     assert "computed from config.json" in capsys.readouterr().out
 
@@ -151,7 +127,7 @@ def test_verify_finds_one_changed_byte(
     core = tmp_path / "core"
     assert launch("hf-to-mcore", "--model", model("qwen3_moe"), "--out", core) == 0
     assert launch("verify", model("qwen3_moe"), core) == 0
-    arrays = {name: array.copy() for name, array in _arrays(model("qwen3_moe")).items()}
+    arrays = {name: array.copy() for name, array in arrays_of(model("qwen3_moe")).items()}
     arrays["model.layers.2.mlp.experts.1.up_proj.weight"][3, 5] += 1
     other = write(tmp_path / "other", arrays, (model("qwen3_moe") / "config.json").read_text())
     capsys.readouterr()

@@ -2,7 +2,9 @@
 
 import pytest
 
+from launcher.api import check
 from launcher.compose import compose
+from launcher.importing.read_argv import read_argv
 from launcher.pipeline import judge
 
 JOB = ("model=qwen3_8b", "task=pretrain", "batch.seq_length=4096", "batch.global_batch_size=64", "optimizer.lr=1e-5")
@@ -55,3 +57,27 @@ def test_evaluation_that_is_off_loses_nothing() -> None:
 
     assert lost()
     assert not lost("evaluation.iters=0")
+
+
+PER_RANK = "--recompute-granularity full --recompute-method block --recompute-num-layers 1"
+
+
+def test_a_script_with_a_switch_that_does_nothing_runs() -> None:
+    """What the seed's document refuses is no reason to refuse a script that trains; a new job is told to leave it."""
+    shape = "--num-layers 8 --hidden-size 64 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128"
+    rest = "--micro-batch-size 1 --lr 1e-4 --train-iters 10 --pipeline-model-parallel-size 4"
+    words = (
+        f"torchrun --nproc_per_node 8 pretrain_gpt.py {shape} {rest} {PER_RANK} --enable-recompute-layers-per-pp-rank"
+    )
+    for version, expected in (("26.1.0", {"warning"}), ("2.1.0", {"error"})):
+        found = check(read_argv(words.split(), backend="mindspeed", version=version))
+        assert {each.severity for each in found if each.rule == "MS-RC-PER-RANK"} == expected, version
+    full = ("recompute.granularity=full", "recompute.method=block", "recompute.num_layers=1")
+    chosen = ("backend=mindspeed", "parallel.pp=4", "recompute.per_pp_rank=true", *full)
+    assert severity("MS-RC-PER-RANK", *chosen) == "error"
+
+
+def test_an_optimizer_on_the_host_is_offered_the_code_that_it_needs() -> None:
+    job = compose([*JOB, *REST, "backend=megatron_lm", "offload.optimizer=true"])
+    error = next(each for each in judge(job).findings if each.rule == "MLM-CPU-OFFLOAD-PRECISION")
+    assert {str(fix) for fix in error.fixes} >= {"optimizer.precision_aware=true", "offload.optimizer=false"}

@@ -158,22 +158,27 @@ def test_pass_through_against_a_value_that_the_user_set_is_an_error():
     assert {(f.rule, f.severity) for f in findings} == {("ARG-CONTRADICTION", "error")}
 
 
-@pytest.mark.parametrize(
-    ("imported_for", "typed", "rule"),
-    [
-        ("toy", "recipe", "ARG-REPLACED"),
-        ("other", "recipe", "ARG-CONTRADICTION"),
-        ("toy", "override", "ARG-CONTRADICTION"),
-    ],
-    ids=["both stand in the imported job's file", "written by hand", "the field is typed anew"],
-)
-def test_what_an_import_wrote_beside_a_field_holds_until_the_field_is_typed_anew(imported_for, typed, rule):
+# Backend of the import ("": none), where field and argument were set: the rule that tells, and the value that counts.
+TWICE = {
+    "both stand in the imported job's file": ("toy", "recipe", "recipe", ("ARG-REPLACED", "warning"), 4),
+    "written by hand": (None, "recipe", "recipe", ("ARG-CONTRADICTION", "error"), 4),
+    "carried over from another backend": ("other", "recipe", "recipe", ("ARG-CONTRADICTION", "error"), 4),
+    "the field is typed anew": ("toy", "override", "recipe", ("ARG-REPLACED", "change"), 2),
+    "the field is typed anew on another backend": ("other", "override", "recipe", ("ARG-REPLACED", "change"), 2),
+    "the argument is typed, too": ("toy", "override", "override", ("ARG-CONTRADICTION", "error"), 4),
+    "typed against a file by hand": (None, "override", "recipe", ("ARG-CONTRADICTION", "error"), 4),
+}
+
+
+@pytest.mark.parametrize("case", TWICE.values(), ids=TWICE.keys())
+def test_what_an_import_wrote_beside_a_field_holds_until_the_field_is_typed_anew(case):
+    imported_for, field, argument, told, counts = case
     tree = {"backend": {"name": "toy", "args": {"tp": 4}}, "imported": {"backend": imported_for}}
-    job = with_values(make_job(tree, backend="toy"), {"parallel.tp": 2}, Origin(kind=typed, where="job.yaml:3"))
-    origins = {**job.origins, "backend.args.tp": Origin(kind="recipe", where="job.yaml:9")}
+    job = with_values(make_job(tree, backend="toy"), {"parallel.tp": 2}, Origin(kind=field, where="job.yaml:3"))
+    origins = {**job.origins, "backend.args.tp": Origin(kind=argument, where="job.yaml:9")}
     translation = translate(dataclasses.replace(job, origins=origins), TOY, "2.0")
-    assert {finding.rule for finding in translation.findings} == {rule}
-    assert {arg.flag: arg.value for arg in translation.native}["tp"] == 4
+    assert {(finding.rule, finding.severity) for finding in translation.findings} == {told}
+    assert {arg.flag: arg.value for arg in translation.native}["tp"] == counts
 
 
 def test_reading_back_gives_the_job_and_keeps_the_rest():

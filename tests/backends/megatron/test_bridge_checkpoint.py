@@ -12,8 +12,7 @@ import pytest
 from backends.megatron.rehearse import NATIVE_CPU
 from launcher.convert.containers import torch_dist
 from tests.convert import zoo
-from tests.convert.helpers import launch
-from tests.convert.test_roundtrip import with_mtp
+from tests.convert.helpers import launch, with_mtp
 from tests.rehearse.native.environments import python_with, torch_pin
 from tests.rehearse.native.runs import run_native
 from tests.rehearse.native.test_megatron_swift import UNDECLARED

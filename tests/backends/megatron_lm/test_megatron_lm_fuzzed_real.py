@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.megatron_lm import mutated
-from tests.backends.megatron_lm.test_megatron_lm_parser import CHECKOUT, checked_out_version
+from tests.backends.megatron_lm.checkout import CHECKOUT, checked_out_version
 from tests.backends.megatron_lm.verdicts import compare, drawn, validator
 from tests.backends.mutated import changed
 from tests.backends.verdicts import Verdict

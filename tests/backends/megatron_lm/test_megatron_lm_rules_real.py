@@ -12,7 +12,7 @@ import pytest
 from backends.megatron_lm import BACKEND
 from launcher.rules.registry import RULES
 from tests.backends.megatron_lm import rule_cases
-from tests.backends.megatron_lm.test_megatron_lm_parser import CHECKOUT, checked_out_version
+from tests.backends.megatron_lm.checkout import CHECKOUT, checked_out_version
 
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 # What Megatron-LM says there is no matter of arguments, or fails only after its checks.

@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.job import Job
 from tests.backends.megatron_lm.jobs import Tree, job_of
+from tests.backends.models import DEEPSEEK_V3
 
 _FILE = Path(__file__).with_name("upstream_examples.json")
 
@@ -163,20 +164,7 @@ JOBS: Mapping[str, Job] = {
         _FUSED,
         {
             "model": {
-                "model_type": "deepseek_v3",
-                "num_hidden_layers": 61,
-                "hidden_size": 7168,
-                "intermediate_size": 18432,
-                "num_attention_heads": 128,
-                "num_key_value_heads": 128,
-                "vocab_size": 129280,
-                "max_position_embeddings": 163840,
-                "qk_layernorm": True,
-                "q_lora_rank": 1536,
-                "kv_lora_rank": 512,
-                "qk_nope_head_dim": 128,
-                "qk_rope_head_dim": 64,
-                "v_head_dim": 128,
+                **DEEPSEEK_V3,
                 "rope_scaling": {
                     "type": "yarn",
                     "factor": 40.0,
@@ -186,18 +174,6 @@ JOBS: Mapping[str, Job] = {
                     "mscale": 1.0,
                     "mscale_all_dim": 1.0,
                 },
-                "num_experts": 256,
-                "num_experts_per_tok": 8,
-                "moe_intermediate_size": 2048,
-                "shared_expert_intermediate_size": 2048,
-                "first_k_dense_replace": 3,
-                "scoring_func": "sigmoid",
-                "router_expert_bias": True,
-                "n_group": 8,
-                "topk_group": 4,
-                "routed_scaling_factor": 2.5,
-                "num_nextn_predict_layers": 1,
-                "mtp_loss_scaling_factor": 0.3,
                 "pretrained": True,
                 "path": "your_model_ckpt_path",
             },

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from tests.convert import zoo
-from tests.convert.helpers import launch, tensors
-from tests.convert.test_roundtrip import with_mtp
+from tests.convert.helpers import launch, tensors, with_mtp
 from tests.rehearse.native.environments import python_with, torch_pin
 
 
