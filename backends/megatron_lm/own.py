@@ -4,6 +4,7 @@ Read in megatron/training/arguments.py and megatron/core/{transformer/transforme
 core_v0.12.1 and core_v0.16.1.
 """
 
+from backends.megatron_lm.mapping_surroundings import tokenizer_kind
 from backends.megatron_lm.own_layers import LAYERS, passed
 from backends.megatron_lm.own_single import SINGLE
 from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
@@ -84,6 +85,15 @@ _DATA_ROWS = (
         _DATA,
         without="prepare the data so before",
         read=passed("fim-data"),
+    ),
+    own(
+        "vocab-size",
+        "says how large the vocabulary of a tokenizer without files is, or how much of a tiktoken file is used",
+        MODEL,
+        _DATA,
+        without="say model.vocab_size, with NullTokenizer one more than this says",
+        # Other tokenizers know their own size (training/tokenizer/tokenizer.py:64, :70 @core_v0.16.1).
+        read=lambda job: tokenizer_kind(job) in ("NullTokenizer", "TikTokenizer") and job.model.vocab_size is None,
     ),
     own(
         "allow-ambiguous-pad-tokens",

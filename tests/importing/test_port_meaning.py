@@ -172,3 +172,13 @@ def test_data_that_mindformers_does_not_read_have_no_further_fault() -> None:
 def test_recomputing_nothing_is_what_others_do() -> None:
     found = port(SWIFT, "--recompute_granularity none", "megatron_lm")
     assert "recompute_granularity" not in told(found, "PORT-LEFT-OUT")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "severity"),
+    [("NullTokenizer", "error"), ("HuggingFaceTokenizer --tokenizer-model /d/tokenizer", None)],
+)
+def test_a_vocabulary_size_is_missed_only_where_a_tokenizer_reads_it(tokenizer: str, severity: str | None) -> None:
+    found = port(LM, f"--vocab-size 151935 --tokenizer-type {tokenizer}", "mindformers")
+    missed = [each for each in found.findings if each.rule == "PORT-LEFT-OUT" and "vocab-size" in each.message]
+    assert [each.severity for each in missed] == ([] if severity is None else [severity])
