@@ -183,6 +183,13 @@ _NO_MLP_BIAS = Pinned(name="mlp_bias", value=False, why="biases there have no ca
 # Megatron's word for the norms on the compressed queries and keys, which latent attention always has.
 _LATENT_FIXED: Final[dict[str, Value]] = {"qk_layernorm": True}
 _INDEXED: Final[dict[str, Value]] = {"experimental_attention_variant": "dsa"}
+_INDEXED_PINNED = (*_PINNED, _NO_BIAS, _NO_MLP_BIAS, _ROTATED)
+_INDEXED_PARTS = (
+    routing(scoring="sigmoid", method="noaux_tc"),
+    SHARED_EXPERTS,
+    dense_first(3),
+    INDEXER_LAYERS,
+)
 
 _TABLE: Final = (
     Family(
@@ -264,20 +271,10 @@ _TABLE: Final = (
         model_type="deepseek_v32",
         stem="DeepseekV32",
         keys=_indexed(1e-6),
-        parts=(
-            LATENT_HEADS,
-            rope(10000.0),
-            routing(scoring="sigmoid", method="noaux_tc"),
-            SHARED_EXPERTS,
-            dense_first(3),
-            INDEXER_LAYERS,
-        ),
+        parts=(LATENT_HEADS, rope(10000.0), *_INDEXED_PARTS),
         fixed=_LATENT_FIXED | _INDEXED,
         pinned=(
-            *_PINNED,
-            _NO_BIAS,
-            _NO_MLP_BIAS,
-            _ROTATED,
+            *_INDEXED_PINNED,
             Pinned(name="indexer_rope_interleave", value=False, why="its indexer rotates the halves of a head"),
         ),
     ),
@@ -285,20 +282,10 @@ _TABLE: Final = (
         model_type="glm_moe_dsa",
         stem="GlmMoeDsa",
         keys=_indexed(1e-5),
-        parts=(
-            LATENT_HEADS,
-            rope(),
-            routing(scoring="sigmoid", method="noaux_tc"),
-            SHARED_EXPERTS,
-            dense_first(3),
-            INDEXER_LAYERS,
-        ),
+        parts=(LATENT_HEADS, rope(), *_INDEXED_PARTS),
         fixed=_LATENT_FIXED | _INDEXED,
         pinned=(
-            *_PINNED,
-            _NO_BIAS,
-            _NO_MLP_BIAS,
-            _ROTATED,
+            *_INDEXED_PINNED,
             Pinned(name="indexer_rope_interleave", value=True, why="its indexer rotates neighbouring dimensions"),
         ),
     ),
