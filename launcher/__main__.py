@@ -1,5 +1,10 @@
 """`python -m launcher` is `launch`."""
 
-from launcher.cli import main
+import os
+
+try:
+    from launch_llm import main
+except KeyboardInterrupt:
+    os._exit(130)
 
 raise SystemExit(main())

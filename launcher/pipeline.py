@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding, Fix
+from launcher.job.secret import job_without_secrets
 from launcher.plan import LaunchPlan
 from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.fixes import with_fixes
@@ -85,6 +86,7 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
     Raises:
         Refused: there is no such backend or version.
     """
+    job = job_without_secrets(job)
     backend, version = chosen_backend(job)
     load(backend.rules)
     job, told = _arrived(job, backend, version, sound if fixes else None)

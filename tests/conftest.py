@@ -1,65 +1,90 @@
-"""What tests of all rooms share: running the real command line in a child process, and small jobs."""
+"""What all tests share: options and samples, running the real command line in a child process, and small jobs."""
 
-import json
 import os
-import subprocess
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 from launcher.job import Job, build, derive
+from tests import sampling
+from tests.commands import ROOT, CommandServer, Finished
 
-ROOT = Path(__file__).resolve().parent.parent
+# Each of the suite's many child processes would compile every module anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+# Scripts that ask for python3 mean this interpreter, also where its environment is not activated.
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+# A shell starts what runs in its background with SIGINT ignored, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run: whether a commit passes is no matter of luck. CONTRIBUTING.md: how to find new ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.load_profile("repeatable")
+# Tests of a file run on one worker (pytest --dist loadgroup), as do files that share an expensive process or machine.
+GROUPS = {
+    "tests/rehearse/core": "megatron-core",
+    "tests/rehearse/native/test_transformer_engine_standin.py": "megatron-core",
+    "tests/rehearse/native/test_megatron_swift.py": "ms-swift",
+    "tests/cluster": "cluster",
+    "tests/executors/test_kubernetes_run.py": "kubernetes",
+}
 
 
-class Finished:
-    """A finished command: exit code, standard output, standard error."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("samples")
+    group.addoption("--all-cases", action="store_true", help="run every case of sampled tests, and all examples")
+    group.addoption("--seed", metavar="N|rotate", help="seed of samples and examples (default: the commit's tree)")
 
-    def __init__(self, process: "subprocess.CompletedProcess[str]") -> None:
-        self.code = process.returncode
-        self.out = process.stdout
-        self.err = process.stderr
 
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    sampling.configure(config)
 
-    def __repr__(self) -> str:
-        return f"exit code {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["seed"] = sampling.chosen_seed()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    cases = "all cases" if config.getoption("all_cases") else "a sample of the cases"
+    terminalreporter.write_line(f"seed {sampling.chosen_seed()[0]}, {cases}")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    sampling.deselect(config, items)
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        group = next((group for start, group in GROUPS.items() if file.startswith(start)), None)
+        item.add_marker(pytest.mark.xdist_group(group or file))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers `-n auto` means: a worker takes about 1 GB, so no more than eight."""
+    return min(len(os.sched_getaffinity(0)), 8)
 
 
 Launch = Callable[..., Finished]
 
 
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandServer]:
+    """What runs the command line."""
+    with CommandServer(tmp_path_factory.mktemp("commands")) as server:
+        yield server
+
+
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path, commands: CommandServer) -> Launch:
     """Run `launch WORDS` as a user would, in an empty folder."""
 
     def run(*words: str, timeout: float = 240, env: dict[str, str] | None = None) -> Finished:
-        return Finished(
-            subprocess.run(
-                [sys.executable, "-m", "launcher", *words],
-                cwd=tmp_path,
-                env={
-                    **os.environ,
-                    "PYTHONPATH": str(ROOT),
-                    "LAUNCH_HOME": f"{tmp_path}.launch",
-                    **(env or {}),
-                },
-                capture_output=True,
-                text=True,
-                timeout=timeout,
-                check=False,
-            )
-        )
+        own = {"PYTHONPATH": str(ROOT), "LAUNCH_HOME": f"{tmp_path}.launch"}
+        return commands.run(words, cwd=tmp_path, env={**os.environ, **own, **(env or {})}, timeout=timeout)
 
     return run
 

@@ -16,6 +16,7 @@ from backends.megatron.mapping_model import (
 from launcher.job import Job, Value, output_dir
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import master_addr, master_port
+from launcher.translate.command_line import option
 from launcher.translate.native import NativeArgs
 from launcher.translate.variables import environment
 from launcher.translate.versions import in_range
@@ -33,11 +34,7 @@ def argv(native: NativeArgs) -> list[str]:
     line: list[str] = []
     for arg in native:
         values = list(arg.value) if isinstance(arg.value, (tuple, list)) else [arg.value]
-        texts = [text_of(value) for value in values]
-        if len(texts) == 1 and texts[0].startswith("-") and not _is_number(texts[0]):
-            line.append(f"--{arg.flag}={texts[0]}")  # as a word of its own it would be taken for an option
-        else:
-            line.extend((f"--{arg.flag}", *texts))
+        line += option(arg.flag, [text_of(value) for value in values])
     return line
 
 
@@ -48,14 +45,6 @@ def text_of(value: Value) -> str:
     if isinstance(value, (Mapping, list, tuple)):
         return json.dumps(value, ensure_ascii=False)
     return str(value)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:

@@ -1,7 +1,6 @@
 """The model directory that a plan prepares where there is none to name: config.json, tokenizer, random weights."""
 
 import json
-from shlex import join, quote
 
 from backends.megatron.mapping_model import BRIDGED, config_json, is_described, model_dir, source
 from launcher.job import Job, output_dir
@@ -15,6 +14,17 @@ _LIMIT_GIB = "512"
 _FETCH = (
     "import sys; from transformers import AutoTokenizer; "
     "AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])"
+)
+# Scripts of bash; their arguments are paths, and a command after them.
+_ONCE = 'test -e "$1" || "${@:2}"'
+_COPY = (
+    'for file in "$1"/*; do '
+    'case "${file##*/}" in config.json | generation_config.json | *.safetensors*) continue ;; esac; '
+    '[ ! -f "$file" ] || [ -e "$2/${file##*/}" ] || cp -- "$file" "$2/" || exit 1; done'
+)
+_DRAW = (
+    'test -e "$1/model.safetensors" || { rm -rf -- "$2" && "${@:3}" && rm -- "$2/config.json" && '
+    'mv -- "$2"/* "$1/" && rmdir -- "$2"; }'
 )
 
 
@@ -43,33 +53,26 @@ def prepare_model(job: Job, version: str) -> tuple[NodePlan, ...]:
     fetch: tuple[NodePlan, ...] = ()
     if tokenizer is None and source(job) is not None:
         tokenizer = f"{output_dir(job)}/tokenizer"
-        fetch = (
-            _once(
-                f"{tokenizer}/tokenizer_config.json", join([_python(job), "-c", _FETCH, str(source(job)), tokenizer])
-            ),
-        )
+        words = (_python(job), "-c", _FETCH, str(source(job)), tokenizer)
+        fetch = (_bash(_ONCE, f"{tokenizer}/tokenizer_config.json", *words),)
     if tokenizer is None:
         return ()
     if not _draws(version):
-        names = " ".join(
-            f"! -name {quote(name)}" for name in ("config.json", "generation_config.json", "*.safetensors*")
-        )
-        copy = f"find {quote(tokenizer)} -maxdepth 1 -type f {names} -exec cp -n {{}} {quote(folder)} ';'"
-        return (*fetch, NodePlan(rank=0, argv=("bash", "-c", copy)))
-    return (*fetch, _once(f"{folder}/model.safetensors", _draw(job, folder, tokenizer)))
-
-
-def _draw(job: Job, folder: str, tokenizer: str) -> str:
-    """Draw into a fresh directory and move: config.json stays as planned, transformers 5 would rename keys in it."""
+        return (*fetch, _bash(_COPY, tokenizer, folder))
     drawn = f"{output_dir(job)}/drawn"
-    words = [_python(job), f"{output_dir(job)}/{_SCRIPT}", "--config", f"{folder}/config.json"]
-    words += ["--tokenizer", tokenizer, "--out", drawn, "--seed", str(job.seed), "--limit-gib", _LIMIT_GIB]
-    move = f"rm {quote(drawn)}/config.json && mv {quote(drawn)}/* {quote(folder)}/ && rmdir {quote(drawn)}"
-    return f"rm -rf {quote(drawn)} && {join(words)} && {move}"
+    return (*fetch, _bash(_DRAW, folder, drawn, *_draw(job, folder, tokenizer, drawn)))
 
 
-def _once(target: str, command: str) -> NodePlan:
-    return NodePlan(rank=0, argv=("bash", "-c", f"test -e {quote(target)} || {{ {command}; }}"))
+def _draw(job: Job, folder: str, tokenizer: str, drawn: str) -> tuple[str, ...]:
+    """Return what draws into a fresh directory: transformers 5 would rename keys in the planned config.json."""
+    script = f"{output_dir(job)}/{_SCRIPT}"
+    places = (f"--config={folder}/config.json", f"--tokenizer={tokenizer}", f"--out={drawn}")
+    return (_python(job), script, *places, "--seed", str(job.seed), "--limit-gib", _LIMIT_GIB)
+
+
+def _bash(body: str, *words: str) -> NodePlan:
+    """Run a script of bash with words as its arguments: as part of its text, a quote in one would end it."""
+    return NodePlan(rank=0, argv=("bash", "-c", body, "launch", *words))
 
 
 def _python(job: Job) -> str:

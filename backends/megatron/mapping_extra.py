@@ -217,6 +217,8 @@ def _layers(job: Job, version: str) -> dict[str, Value]:
     if in_range(version, "3.6", THREE):
         return {}  # an option of its own
     changed = overridden(job, version) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
+    if not changed and job.model.moe_layer_freq == 1:
+        return {}
     pattern = layer_pattern(job)
     if pattern is None:
         return {"moe_layer_freq": "1"} if changed - {"num_hidden_layers"} else {}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from backends.megatron.families import ids
 from backends.megatron.mapping_rows import FOUR, THREE, mapping_of
 from launcher.job import Job, Value, output_dir
 from launcher.translate.rows import NativeView, Row, Unsupported, fixed, same
@@ -10,25 +11,6 @@ from launcher.translate.versions import in_range
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 # swift's own ids, the newest of a family first: swift/model/constant.py @4.6.0; swift/llm/model/constant.py @3.x.
-_IDS_46 = {
-    name: name
-    for name in (
-        *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3"),
-        *("deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss"),
-    )
-}
-_IDS_4 = {**_IDS_46, "deepseek_v32": "deepseek_v3_2"}  # swift/model/constant.py @4.0.0
-_IDS_36 = {
-    "llama": "llama3_2",
-    "qwen2": "qwen2_5",
-    "qwen3": "qwen3",
-    "qwen2_moe": "qwen2_moe",
-    "qwen3_moe": "qwen3_moe",
-    "deepseek_v2": "deepseek_v2",
-    "deepseek_v3": "deepseek_v2_5",
-}
-_IDS_312 = {**_IDS_36, "qwen3_next": "qwen3_next", "gpt_oss": "gpt_oss", "glm4_moe": "glm4_5"}
-_IDS_35 = {name: id_ for name, id_ in _IDS_36.items() if not name.startswith("deepseek")}
 # Since then weights come from safetensors, through mcore-bridge.
 BRIDGED = "3.10"
 # Chat template that most models of a family use: swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
@@ -219,27 +201,19 @@ def _is_path(named: str) -> bool:
     return named.startswith(("/", "./", "../", "~"))
 
 
-def _ids(version: str) -> Mapping[str, str]:
-    if in_range(version, FOUR, None):
-        return _IDS_46 if in_range(version, "4.6", None) else _IDS_4
-    if in_range(version, "3.12", None):
-        return _IDS_312
-    return _IDS_36 if in_range(version, "3.6", None) else _IDS_35
-
-
 def _model_type(version: str) -> Row:
-    ids = _ids(version)
-    back = {id_: name for name, id_ in ids.items()}
+    known = ids(version)
+    back = {id_: name for name, id_ in known.items()}
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         family = job.model.model_type
         if family is None:
             return
-        if family not in ids:
-            raise Unsupported("model.model_type", f"no Megatron model of this family (it has {', '.join(ids)})")
+        if family not in known:
+            raise Unsupported("model.model_type", f"no Megatron model of this family (it has {', '.join(known)})")
         local = job.model.path is not None and in_range(version, FOUR, None)
         if is_described(job, version) or (local and not _known_folder(job)):
-            yield "model_type", ids[family]
+            yield "model_type", known[family]
 
     def read(view: NativeView) -> Mapping[str, Value]:
         told = in_range(version, FOUR, None) and not _HUB_NAME.fullmatch(_folder(view.peek("model", "")))

@@ -1,9 +1,9 @@
 """Row factories that these tables need besides the general ones: renamed options, quiet ones, defaults when read."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from launcher.budgets import json_value
 from launcher.job import Job, Value, field_at, value_at
 from launcher.translate.rows import NativeView, Row, Unsupported, negated, same
 
@@ -126,7 +126,7 @@ def mapping_of(value: Value) -> dict[str, Value] | None:
     """Return the mapping that a JSON option holds, given as mapping or as text; None if it is neither."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = json_value(value)
         except ValueError:
             return None
     return dict(value) if isinstance(value, Mapping) else None

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from backends.megatron.families import ROWS
 from backends.megatron.rules_view import FOUR, NAME, SwiftRule, View, declare
 from launcher.rules.registry import lower
+from launcher.translate.buildable import Unbuildable
 
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
 _BASE = "ms-swift 4.6.0 arguments/base_args"
@@ -327,4 +329,20 @@ TUNING = (
     ),
 )
 
+
+def _built(row: Unbuildable) -> SwiftRule:
+    return SwiftRule(
+        id=row.id,
+        doc=row.doc,
+        source=row.source,
+        flags=(),
+        fields=row.fields,
+        when=lambda v: row.when(v.job.model),
+        say=lambda v: f"Megatron-SWIFT cannot build this model: {row.say(v.job.model)}",
+        since=row.since,
+        until=row.until,
+    )
+
+
 declare(*DATA, *PARALLEL, *CHECKPOINT, *OPTIMIZER, *TUNING)
+declare(*(_built(row) for row in ROWS if row.id))

@@ -68,6 +68,7 @@ BACKEND = Backend(
     launch=late("backends.megatron_lm.launch:launch"),
     native_cpu="backends.megatron_lm.rehearse",
     checkpoint_format="launcher.convert.formats.torch_dist",
+    unbuildable=late("backends.megatron_lm.families:rows"),
     converted_folder=_converted_folder,
     argv=late("backends.megatron_lm.launch:argv"),
     rules=RULES,

@@ -4,6 +4,7 @@ from backends.megatron_lm.environment import ENVIRONMENT
 from launcher.job import Job, output_dir
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
+from launcher.translate.command_line import option
 from launcher.translate.native import NativeArgs
 from launcher.translate.variables import environment
 
@@ -20,11 +21,8 @@ def argv(native: NativeArgs) -> list[str]:
     """Return the arguments as words: `--flag value …`, a bare flag for a switch."""
     words: list[str] = []
     for arg in native:
-        words.append(f"--{arg.flag}")
-        if arg.value is True:
-            continue
-        values = arg.value if isinstance(arg.value, tuple) else (arg.value,)
-        words.extend(str(value) for value in values)
+        values = () if arg.value is True else arg.value if isinstance(arg.value, tuple) else (arg.value,)
+        words += option(arg.flag, [str(value) for value in values])
     return words
 
 

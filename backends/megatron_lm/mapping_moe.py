@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import refused, single, when_given
+from backends.megatron_lm.families import ALL_DENSE
 from launcher.job import Job, Value, value_at
 from launcher.models.layer_pattern import describe, expand, pattern
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
@@ -44,8 +45,8 @@ def layer_frequency() -> Row:
             if every > 1:
                 yield "moe-layer-freq", every
             return
-        if layers is None or dense >= layers:
-            raise Unsupported(fields[0], "the pattern of layers needs more layers than dense ones")
+        if layers is None or ALL_DENSE.when(job.model):
+            raise Unsupported(fields[0], ALL_DENSE.say(job.model))
         yield "moe-layer-freq", pattern(layers, dense, every)
 
     def read(view: NativeView) -> Mapping[str, Value]:

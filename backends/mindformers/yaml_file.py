@@ -182,4 +182,11 @@ def _scalar(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     text = str(value)
-    return text if _PLAIN.match(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=False)
+    return text if _PLAIN.match(text) and text.lower() not in _WORDS else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    """Return a text between double quotes as YAML has them: JSON's, but for characters that YAML folds or refuses."""
+    escaped = {ord(char): f"\\U{ord(char):08x}" for char in text if not char.isprintable()}
+    # What JSON itself escapes is gone by then, in a form that YAML has, too.
+    return json.dumps(text, ensure_ascii=False).translate(escaped)

@@ -9,6 +9,8 @@ import numpy as np
 from launcher.balance.problem import Problem
 from launcher.balance.program import Program, Terms
 from launcher.balance.schedule import schedule
+from launcher.outputs.files import write_output
+from launcher.outputs.kinds import MARK, PROGRAM
 
 
 def whole_program(problem: Problem) -> Program:
@@ -37,11 +39,15 @@ def write_mps(path: Path, problem: Problem) -> None:
     """Write the whole program as an MPS file.
 
     Raises:
+        OutputRefused: something else lies there.
         OSError: the file cannot be written.
     """
     import highspy
 
-    beside = path.with_name(f".{path.stem}.partial.mps")
-    if whole_program(problem.checked()).solver.writeModel(str(beside)) == highspy.HighsStatus.kError:
-        raise OSError(f"{path}: cannot be written")
-    beside.replace(path)
+    def write(beside: Path) -> None:
+        if whole_program(problem.checked()).solver.writeModel(str(beside)) == highspy.HighsStatus.kError:
+            raise OSError(f"{path}: cannot be written")
+        # A line that begins with an asterisk is a comment.
+        beside.write_bytes(f"* {MARK}\n".encode() + beside.read_bytes())
+
+    write_output(path, write, PROGRAM)

@@ -5,18 +5,40 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 fine, 1 refused or failed, 2 wrong usage."""
-    from launcher.cli.dispatch import dispatch
+    """Run the command line and return its exit code: 0 fine, 1 refused or failed, 2 wrong usage, 130 Ctrl-C.
 
-    words = list(sys.argv[1:] if argv is None else argv)
+    Args:
+        argv: words of the command line; None: those of this process, whose signals and standard streams are taken over.
+    """
+    if argv is not None:
+        return _run(list(argv))
     try:
-        code = dispatch(words)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader (head, less) has gone; so is every reason to go on.
-        sys.stderr.close()
-        return 0
+        # First of all: Ctrl-C during an import would be shown with a traceback.
+        from launcher.cli import process
+
+        process.prepare()
+        code = _run(sys.argv[1:])
+        return process.finish(code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+
+
+def _run(words: list[str]) -> int:
+    try:
+        from launcher.cli.dispatch import dispatch
+
+        code = dispatch(words)
+        sys.stdout.flush()
+    except BaseException as error:
+        from launcher.cli import process
+
+        process.work_ended()
+        signalled = process.received() or (process.INTERRUPTED if isinstance(error, KeyboardInterrupt) else None)
+        if signalled is not None:
+            print(process.said(signalled), file=sys.stderr)
+            return signalled
+        from launcher.cli.internal_error import exit_code
+
+        return exit_code(error, words)
     return code

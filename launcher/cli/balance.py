@@ -7,12 +7,14 @@ from pathlib import Path
 
 from launcher.balance.problem import BadProblem, Problem
 from launcher.balance.profile import BadTable, Measured, read_table, sizes_of, two_kinds
-from launcher.cli.options import composed, parse, parser, print_json, readable, writable
+from launcher.cli.options import composed, parse, parser, print_json, readable, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.estimate.estimate import CannotEstimate
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
+from launcher.outputs.kinds import JOB, PICTURE, PROGRAM
+from launcher.terminal import can_redraw
 
 _RULE = "BALANCE"
 _RATIOS = (
@@ -63,9 +65,9 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
         raise WrongUse(f"--time-limit {options.time_limit:g}: seconds above 0", "--time-limit 60")
     if not 0 <= options.gap < 1:
         raise WrongUse(f"--gap {options.gap:g}: a share from 0 to below 1", "--gap 0.001")
-    writable("--plot", options.plot, ".html", ".svg", ".png")
-    writable("--mps", options.mps, ".mps")
-    writable("-o", options.output, ".yaml", ".yml")
+    writable("--plot", options.plot, PICTURE, ".html", ".svg", ".png")
+    writable("--mps", options.mps, PROGRAM, ".mps")
+    writable("-o", options.output, JOB, ".yaml", ".yml")
     readable("--profile-result", options.profile_result)
 
 
@@ -105,9 +107,10 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         _say(f"warning: {options.time_limit:g} s were over before this was proven: up to {share:.2g} % above the best")
     values = strategy(answer)
     if options.output and values is not None:
-        from launcher.report.strategy import write_strategy
+        from launcher.report.strategy import strategy_text
 
-        write_strategy(Path(options.output), values, f"launch balance {' '.join(without_secrets(options.overrides))}")
+        comment = f"launch balance {' '.join(without_secrets(options.overrides))}"
+        write_file(options.output, strategy_text(values, comment), JOB)
         if not options.json:
             print(f"written: {options.output} (add +strategy={options.output})")
     if values is not None:
@@ -164,7 +167,7 @@ def _measured(options: argparse.Namespace, row: Measured | None) -> Callable[[Pr
 
 
 def _progress() -> Callable[[float, float], None] | None:
-    if not sys.stderr.isatty():
+    if not can_redraw(sys.stderr):
         return None
 
     def show(time: float, bound: float) -> None:

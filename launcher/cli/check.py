@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from launcher.cli.multirun import Answer, add_option, answered
-from launcher.cli.options import composed, parse, parser, writable
+from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job
 from launcher.job.finding import Finding
+from launcher.job.syntax import escaped
+from launcher.outputs.kinds import JOB
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
-from launcher.report.strategy import write_text
 from launcher.rules.engine import ordered
 
 
@@ -32,7 +33,7 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
     if options.output and (options.multirun or not options.fix):
         raise WrongUse("-o writes the fixes of one job", "launch check OVERRIDES --fix -o fixes.yaml")
-    writable("-o", options.output, ".yaml", ".yml")
+    writable("-o", options.output, JOB, ".yaml", ".yml")
     return answered(options, _existing if _file(options) else _composed)
 
 
@@ -49,7 +50,7 @@ def _file(options: argparse.Namespace) -> str | None:
 def _composed(options: argparse.Namespace) -> Answer:
     job = composed(options)
     outcome = judge(job)
-    label = f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}"
+    label = escaped(f"{job.name or 'job'} on {outcome.backend.title} {outcome.version}")
     findings = list(outcome.findings)
     if options.deep and outcome.ok:
         from launcher.rehearse.deep import deep_findings
@@ -109,4 +110,4 @@ def _write(path: Path, tree: dict[str, object]) -> None:
     import yaml
 
     body = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True) if tree else ""
-    write_text(path, f"# @package _global_\n# What `launch check --fix` changed.\n{body}")
+    write_file(path, f"# @package _global_\n# What `launch check --fix` changed.\n{body}", JOB)

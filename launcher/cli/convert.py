@@ -20,7 +20,7 @@ _VERBS = {
     "hf-to-mcore": "a Hugging Face model to what a training stack loads",
     "mcore-to-hf": "a training checkpoint to a Hugging Face model",
     "reshard": "a training checkpoint to another layout or format",
-    "verify": "compare two checkpoints of one model, byte by byte",
+    "verify": "compare two checkpoints of one model, byte by byte (exit 3: equal after rounding)",
     "merge": "add a LoRA adapter to the model that it was trained on",
 }
 _HELP = """\
@@ -112,8 +112,13 @@ def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
             " --model has in FP8 and training left alone comes back to the byte",
         )
     made.add_argument("--dtype", metavar="T", help="cast to bf16, fp16 or fp32; default: nothing is cast")
+    made.add_argument(
+        "--allow-overflow",
+        action="store_true",
+        help="finite values that do not fit --dtype become infinite; default: they are refused",
+    )
     made.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
-    made.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
+    made.add_argument("--overwrite", action="store_true", help="replace a conversion or checkpoint at --out")
     made.add_argument("--durable", action="store_true", help="wait until the disk has everything before renaming")
     made.add_argument("--dry-run", action="store_true", help="show the plan, its size and its time; write nothing")
 
@@ -184,9 +189,11 @@ def _verify(options: argparse.Namespace) -> int:
         print_json(answer.as_tree())
     else:
         print("\n".join(answer.lines()))
-    return 0 if answer.same else 1
+    return _CODES[answer.outcome]
 
 
+# Not 1: the checkpoints are what a cast makes of each other. Not 0: they are not the same weights.
+_CODES = {"equal": 0, "different": 1, "equal_after_rounding": 3}
 _BODIES: dict[str, Callable[[argparse.Namespace], int]] = {
     "hf-to-mcore": _convert,
     "mcore-to-hf": _convert,

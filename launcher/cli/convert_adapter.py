@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from launcher.convert.builds import for_backend
 from launcher.convert.casts import dtype_named
 from launcher.convert.conversion import Conversion
 from launcher.convert.convert import refuse_overlap
 from launcher.convert.errors import ConvertError, WrongWord
 from launcher.convert.formats.format import Format, Layout
 from launcher.convert.logical import logical_model
-from launcher.convert.lora.formats import adapter_in, adapters_for
+from launcher.convert.lora.formats import adapter_in, adapters_for, backend_of
 from launcher.convert.lora.logical import Shared
 from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.lora.peft import peft_format
@@ -61,6 +62,8 @@ def adapter_conversion(
     named = Path(options.model).expanduser() if options.model else None
     donor = config_folder([named, path, form.config(path)])
     model, out = model_in(donor), Path(options.out).expanduser()
+    if not to_peft:
+        layout = for_backend(layout, backend_of(target), model)
     asked = Conversion(
         source=path,
         source_format=form,
@@ -75,11 +78,12 @@ def adapter_conversion(
         overwrite=options.overwrite,
         durable=options.durable,
         workers=options.workers,
+        allow_overflow=options.allow_overflow,
     )
     if form.name != PEFT.name or to_peft:
         yield asked
         return
-    refuse_overlap(out, path, donor)
+    refuse_overlap(out, {"the checkpoint that is read": path, "--model": donor})
     rewrite = None
     if getattr(options, "rewrite", False):
         beside = Path(tempfile.gettempdir()) if options.dry_run else out.absolute().parent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import sys
 from pathlib import Path
 
 from launcher.cli.options import parser, print_json
@@ -17,8 +17,13 @@ def merge_parser() -> argparse.ArgumentParser:
     made.add_argument("--model", metavar="DIR", required=True, help="Hugging Face model")
     made.add_argument("--adapter", metavar="DIR", required=True, help="adapter_config.json, adapter_model.safetensors")
     made.add_argument("--out", metavar="DIR", required=True, help="folder to write; appears when it is complete")
+    made.add_argument(
+        "--allow-overflow",
+        action="store_true",
+        help="finite sums that do not fit the model's number format become infinite; default: they are refused",
+    )
     made.add_argument("--no-verify", action="store_true", help="do not read the result back")
-    made.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
+    made.add_argument("--overwrite", action="store_true", help="replace a conversion or checkpoint at --out")
     made.add_argument("--dry-run", action="store_true", help="show what would be merged; write nothing")
     made.add_argument("--workers", type=int, metavar="N", help="threads; default: one for each processor, at most 8")
     return made
@@ -27,13 +32,17 @@ def merge_parser() -> argparse.ArgumentParser:
 def merge_body(options: argparse.Namespace) -> int:
     """Merge; what is refused is raised."""
     from launcher.convert.containers.workplace import check_space, check_target
+    from launcher.convert.convert import refuse_overlap
     from launcher.convert.lora.merge import merge, plan_merge
+    from launcher.convert.ownership import checkpoint_contents
+    from launcher.outputs.protected import located
 
     model, adapter, out = (Path(path).expanduser() for path in (options.model, options.adapter, options.out))
     planned = plan_merge(model, adapter, out)
+    refuse_overlap(out, planned.read)
+    target = located(out)
+    check_target(target, overwrite=options.overwrite, judge=checkpoint_contents)
     if options.dry_run:
-        target = Path(os.path.realpath(out))
-        check_target(target, overwrite=options.overwrite)
         check_space(target, planned.bytes_written, planned.files)
         if options.json:
             print_json({"ok": True, "dry_run": True, **planned.as_tree()})
@@ -42,15 +51,17 @@ def merge_body(options: argparse.Namespace) -> int:
         return 0
     if not options.json:
         print("\n".join(planned.lines()), flush=True)
-    told = merge(
+    told, values = merge(
         planned,
         verify=not options.no_verify,
         overwrite=options.overwrite,
         quiet=options.json,
         workers=options.workers,
+        allow_overflow=options.allow_overflow,
+        warn=lambda text: print(text, file=sys.stderr),
     )
     if options.json:
-        print_json({"ok": True, **planned.as_tree()})
+        print_json({"ok": True, **planned.as_tree(), "values": values.as_tree()})
     else:
         print("\n".join(told))
     return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.cli.convert_adapter import adapter_conversion, adapter_source, check_words
 from launcher.cli.options import composed_of
+from launcher.convert.builds import for_backend
 from launcher.convert.casts import dtype_named
 from launcher.convert.conversion import Conversion
 from launcher.convert.errors import ConvertError, WrongWord
@@ -62,13 +63,15 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
         raise ConvertError(f"--model {source} is a {source_format.title} checkpoint; works: mcore-to-hf, reshard")
     named = Path(options.model).expanduser() if options.model else None
     donor, model = _model([named, source], job)
+    layout, written_for = _layout(job, options), backend if target.kind == "mcore" else None
+    layout = for_backend(layout, written_for, model)
     yield Conversion(
         source=source,
         source_format=source_format,
         out=Path(options.out).expanduser(),
         target_format=target,
         model=model,
-        layout=_layout(job, options),
+        layout=layout,
         source_layout=_source_layout(options),
         donor=donor,
         dtype=dtype,
@@ -76,7 +79,9 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
         overwrite=options.overwrite,
         durable=options.durable,
         workers=options.workers,
+        allow_overflow=options.allow_overflow,
         fp8=getattr(options, "fp8", None) is not None,
+        backend=written_for,
     )
 
 

@@ -62,8 +62,11 @@ def dispatch(words: list[str]) -> int:
 
         print(__version__)
         return 0
+    from launcher.cli.process import work_begins
     from launcher.cli.refusal import exit_code
 
+    if not all(map(_is_text, words)):
+        return exit_code("", lambda: _no_text(words), words)
     if words[0] not in VERBS and _is_bare_word(words[0]):
         return exit_code("", lambda: _unknown_verb(words[0]), words)
     name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
@@ -71,7 +74,9 @@ def dispatch(words: list[str]) -> int:
     gc.set_threshold(50_000, 20, 20)
 
     def body() -> int:
-        code = import_module(VERBS[name].module).main(rest)
+        verb_main = import_module(VERBS[name].module).main
+        work_begins(name)
+        code = verb_main(rest)
         assert isinstance(code, int)
         return code
 
@@ -80,6 +85,20 @@ def dispatch(words: list[str]) -> int:
 
 def _is_bare_word(word: str) -> bool:
     return "=" not in word and not word.startswith(("-", "+", "~"))
+
+
+def _is_text(word: str) -> bool:
+    """Tell whether a word can be written to a file, and be a file's name: no bytes that are no UTF-8, no NUL."""
+    return "\0" not in word and (word.isascii() or not any("\ud800" <= char <= "\udfff" for char in word))
+
+
+def _no_text(words: list[str]) -> NoReturn:
+    from launcher.cli.refusal import WrongUse
+    from launcher.job.secret import without_secrets
+
+    word = next(word for word in words if not _is_text(word))
+    shown = ascii(without_secrets([word])[0])
+    raise WrongUse(f"word {words.index(word) + 1} is not UTF-8 text: {shown}", "words and file names in UTF-8")
 
 
 def _unknown_verb(word: str) -> NoReturn:

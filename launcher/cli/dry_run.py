@@ -12,9 +12,10 @@ from launcher.cli.options import composed, parse, parser
 from launcher.cli.refusal import NotDone
 from launcher.convert.offer import Offer, offered
 from launcher.job import Job, Origin, as_tree, output_dir, with_values
+from launcher.job.syntax import escaped
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
-from launcher.plan.shell import one_line, script
+from launcher.plan.shell import one_line, script, settled
 from launcher.report.findings import print_findings
 from launcher.runtime import choose, planned
 from launcher.translate.variables import Explained, explained
@@ -153,7 +154,7 @@ def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
 
 
 def _text(outcome: Outcome, plan: LaunchPlan) -> None:
-    print(f"# {outcome.job.name or 'job'}: {plan.what}")
+    print(escaped(f"# {outcome.job.name or 'job'}: {plan.what}"))
     print(f"# {here(outcome)}")
     estimate = estimated(outcome)
     if estimate:
@@ -164,7 +165,7 @@ def _text(outcome: Outcome, plan: LaunchPlan) -> None:
     rows = [(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native]
     widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
     for row in rows:
-        print("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip())
+        print(escaped("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip()))
     print()
     for each in _environment(outcome, plan):
         said = " ".join(filter(None, (each.where, f"[{each.source}]" if each.source else "")))
@@ -187,7 +188,7 @@ def _value(value: object) -> str:
 
 def _argv(outcome: Outcome, plan: LaunchPlan) -> None:
     shown = plan.nodes[:2]
-    for node in (*plan.prepare, *shown):
+    for node in map(settled, (*plan.prepare, *shown)):
         env = " ".join(f"{key}={one_line([value])}" for key, value in node.env.items())
         print(f"{env} {one_line(node.argv)}".strip())
     if len(plan.nodes) > len(shown):
@@ -214,7 +215,9 @@ def _submit(outcome: Outcome, plan: LaunchPlan) -> None:
 def _yaml(job: Job) -> None:
     import yaml
 
-    tree = as_tree(job)
+    from launcher.importing.job_file import uninterpolated
+
+    tree = uninterpolated(as_tree(job))
     for path in ("parallel.dp", "checkpoint.save"):
         # What follows from other values is left open, so that the file can be changed.
         if job.origin(path).kind == "derived":

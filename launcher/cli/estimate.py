@@ -7,6 +7,7 @@ from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser, writable
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.estimate.estimate import CannotEstimate, estimate
+from launcher.outputs.kinds import PICTURE, TRACE
 
 
 def main(words: list[str]) -> int:
@@ -20,13 +21,13 @@ def main(words: list[str]) -> int:
     made.add_argument("--trace", metavar="FILE.json", help="write the pipeline for Perfetto or chrome://tracing")
     add_option(made)
     options = parse(made, words)
-    for flag, file, endings in (
-        ("--plot", options.plot, (".html", ".svg", ".png")),
-        ("--trace", options.trace, (".json",)),
+    for flag, file, kind, endings in (
+        ("--plot", options.plot, PICTURE, (".html", ".svg", ".png")),
+        ("--trace", options.trace, TRACE, (".json",)),
     ):
         if file is not None and options.multirun:
             raise WrongUse(f"{flag} draws one job; leave out -m")
-        writable(flag, file, *endings)
+        writable(flag, file, kind, *endings)
     return answered(options, _estimated)
 
 

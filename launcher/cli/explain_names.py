@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from launcher.cli.explain_secrets import explained_secret
 from launcher.cli.explain_variables import known_variables
 from launcher.job import field_at, fields
 from launcher.rules.engine import load
@@ -159,10 +160,13 @@ def _rule(name: str, backends: Sequence[Backend]) -> Tree | None:
         "fields": list(fields_of(rule.id)) if applied else [],
         "arguments": sorted({flag for backend in backends for flag in flags_of(rule) if _is_flag(flag, backend, rule)}),
         "source": rule.source,
-        "applied by": "launch check, dry-run, run; rules.disable=[" + rule.id + "] switches it off"
-        if applied
-        else "launch estimate",
+        "applied by": _applied_by(rule) if applied else "launch estimate",
     }
+
+
+def _applied_by(rule: Rule) -> str:
+    off = "rules.disable has no effect on it" if rule.mandatory else f"rules.disable=[{rule.id}] switches it off"
+    return f"launch check, dry-run, run; {off}"
 
 
 def _range(since: str | None, until: str | None) -> str:
@@ -302,16 +306,17 @@ def _started(name: str, backends: Sequence[Backend]) -> Tree | None:
     ]
     known = known_variables().get(name) or known_variables().get(name.upper())
     own = [_set_by(backend, row) for backend in backends for row in backend.environment if row.name == name.upper()]
-    if not found and known is None and not own:
+    secret = explained_secret(name)
+    if not found and known is None and not own and secret is None:
         return None
-    if known is None and not own and not any(each["by"].startswith(ENVIRONMENT) for each in found):
+    if secret is None and known is None and not own and not any(each["by"].startswith(ENVIRONMENT) for each in found):
         return {"launcher argument": name, "found": found}
     return {
         "environment variable": name.upper(),
         "meaning": known.meaning if known is not None else "",
         "set by": own,
         "found": found,
-        "set": f"backend.env.{name.upper()}=VALUE",
+        **(secret or {"set": f"backend.env.{name.upper()}=VALUE"}),
         "source": known.source if known is not None else "",
     }
 

@@ -10,6 +10,7 @@ from launcher.cli.refusal import WrongUse
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.port import ported
+from launcher.outputs.kinds import JOB
 from launcher.transfer.carry import ALL
 from launcher.translate.backend import UnknownVersion, backend_names, get_backend
 from launcher.translate.catalogue import plain
@@ -97,7 +98,7 @@ def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
         raise WrongUse(f"there is no file {file}")
     if file and output and Path(output).exists() and Path(output).samefile(file):
         raise WrongUse(f"-o {output} is the file that is read: it would be overwritten")
-    writable("-o", output)
+    writable("-o", output, JOB)
     wrong = next((pair for pair in options.set if "=" not in pair or not pair.split("=")[0]), None)
     if wrong is not None:
         raise WrongUse(f"--set takes VARIABLE=VALUE, got {wrong!r}")

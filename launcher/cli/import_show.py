@@ -1,18 +1,18 @@
 """What `launch import` prints and writes: what each argument became."""
 
-import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.cli.notes import MOST_NOTES, print_note, printable, shortened
-from launcher.cli.options import print_json
+from launcher.cli.options import print_json, write_file
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import refuse
 from launcher.job import fields
 from launcher.job.cluster import Cluster
-from launcher.report.strategy import write_text
+from launcher.outputs.files import check_output
+from launcher.outputs.kinds import JOB
 from launcher.translate.backend import get_backend
 
 _COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value before its middle is left out
@@ -20,7 +20,7 @@ _COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value bef
 
 def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool) -> int:
     """Write and report imported jobs; return the exit code: 1 if something was left out for a problem."""
-    paths = [numbered(output, number, len(jobs)) for number in range(len(jobs))]
+    paths = paths_of(output, len(jobs))
     for imported, path in zip(jobs, paths, strict=True):
         if path is not None:
             newest = get_backend(imported.backend).versions[0]
@@ -34,6 +34,19 @@ def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool
     return 1 if any(imported.problems for imported in jobs) else 0
 
 
+def paths_of(output: str | None, count: int) -> list[str | None]:
+    """Return the file of each of `count` jobs; none is written if one of them would replace something else.
+
+    Raises:
+        OutputRefused: with another name that is free.
+    """
+    paths = [numbered(output, number, count) for number in range(count)]
+    for path in paths:
+        if path is not None:
+            check_output(path, JOB)
+    return paths
+
+
 def numbered(output: str | None, number: int, count: int) -> str | None:
     """Return the file of one of several jobs."""
     if output is None or count == 1:
@@ -44,14 +57,8 @@ def numbered(output: str | None, number: int, count: int) -> str | None:
 
 def write(path: str, text: str) -> None:
     """Write a job file; another one in its place, which may have been edited, is kept beside it."""
-    target = Path(path).expanduser()
     try:
-        if target.is_file() and target.read_bytes() != text.encode():
-            numbers = itertools.count(1)
-            kept = next(old for n in numbers if not (old := target.with_name(f"{target.name}.{n}")).exists())
-            target.replace(kept)
-            print(f"# the earlier {target.name} is kept as {kept}", file=sys.stderr)
-        write_text(target, text)
+        write_file(path, text, JOB)
     except OSError as error:
         raise refuse(f"cannot be written: {error.strerror}", path) from None
 

@@ -1,17 +1,21 @@
 """What all verbs share: their options, composing the job, the files that they write, and JSON."""
 
 import argparse
-import json
 import os
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from launcher.cli.examples import filled
-from launcher.cli.refusal import WrongUse
+from launcher.cli.refusal import NotDone, WrongUse
+from launcher.cli.streams import json_text
 from launcher.compose import compose
 from launcher.job import Job
 from launcher.job.secret import without_secrets
+from launcher.outputs.files import OutputRefused, check_output, write_output
+from launcher.outputs.kinds import Kind
 from launcher.pipeline import chosen_backend
 
 
@@ -69,15 +73,17 @@ def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
     return job
 
 
-def writable(flag: str, file: str | None, *endings: str) -> None:
-    """Refuse, before anything is computed, a file that cannot be written.
+def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
+    """Refuse, before anything is computed, a file that cannot be written, or that would replace something else.
 
     Args:
         file: as given; None: not given.
+        kind: what is written; only a file of this kind may lie there already.
         endings: how its name may end; none: as it likes.
 
     Raises:
         WrongUse: the name ends otherwise, is that of a folder, or its folder is not there or may not be written.
+        NotDone: something else lies there.
     """
     if file is None:
         return
@@ -93,6 +99,22 @@ def writable(flag: str, file: str | None, *endings: str) -> None:
         raise WrongUse(
             f"{flag} {file}: {path if path.exists() else folder} may not be written", f"{flag} ./{path.name}"
         )
+    try:
+        check_output(path, kind)
+    except OutputRefused as error:
+        works = [] if error.free is None else [f"{flag} {shlex.quote(str(error.free))}"]
+        raise NotDone(f"{flag} {error}", *works, rule="CMD-OUTPUT") from None
+
+
+def write_file(file: str | Path, content: str, kind: Kind) -> None:
+    """Write a file that the command line names, and say where an earlier one is kept; raises as `write_output`."""
+    say_kept(file, write_output(file, content, kind))
+
+
+def say_kept(file: str | Path, kept: Path | None) -> None:
+    """Say where an earlier file, which may have been edited, is kept; None: there was none."""
+    if kept is not None:
+        print(f"# the earlier {Path(file).name} is kept as {kept}", file=sys.stderr)
 
 
 def readable(flag: str, file: str | None) -> None:
@@ -108,4 +130,4 @@ def readable(flag: str, file: str | None) -> None:
 
 def print_json(tree: Any) -> None:
     """Print plain data as JSON."""
-    print(json.dumps(tree, indent=2, ensure_ascii=False))
+    print(json_text(tree))

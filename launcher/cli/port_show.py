@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Iterable
 
-from launcher.cli.import_show import numbered, write
+from launcher.cli.import_show import paths_of, write
 from launcher.cli.notes import print_note, printable
 from launcher.cli.options import print_json
 from launcher.importing.accounts import CARRIED, LEFT_OUT, Account, counted
@@ -31,8 +31,7 @@ _NPU_TWINS = {
 def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | None, *, as_json: bool) -> int:
     """Write and report ported jobs; return the exit code: 1 if something stands against running them."""
     trees = []
-    for number, (imported, ported) in enumerate(pairs):
-        path = numbered(output, number, len(pairs))
+    for path, (imported, ported) in zip(paths_of(output, len(pairs)), pairs, strict=True):
         if path is not None:
             write(path, ported_yaml(imported, ported, source))
         trees.append(_port_tree(imported, ported))

@@ -1,9 +1,8 @@
 """The one place where what a verb refuses becomes a screen or one JSON document, and an exit code."""
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 REFUSED, WRONG = 1, 2
 # So many overrides are written out; of more than that, the values alone.
 _FEW = 3
+# Problems of one conversion that fit one screen.
+_SCREEN = 20
 # Verbs whose 1 says that something differs: whatever keeps them from an answer is 2, as of diff(1).
 _ONE_IS_AN_ANSWER = ("diff",)
 # Verbs that judge sizes and hardware themselves: impossible ones are a refused job, not a wrong command line.
@@ -98,9 +99,18 @@ def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:
             sys.stdout.flush()
             refusal.show()
         else:
+            from launcher.cli.streams import json_text
+
             many = "-m" in own or "--multirun" in own
-            print(json.dumps([refusal.tree] if many else refusal.tree, indent=2, ensure_ascii=False))
+            print(json_text([refusal.tree] if many else refusal.tree))
         return code
+
+
+def _finding_without(finding: "Finding") -> "Finding":
+    from launcher.job.secret import redacted
+
+    fixes = tuple(replace(fix, overrides=tuple(map(redacted, fix.overrides))) for fix in finding.fixes)
+    return replace(finding, message=redacted(finding.message), fixes=fixes)
 
 
 def wants_json(words: Sequence[str]) -> bool:
@@ -112,9 +122,19 @@ def refusal_of(error: BaseException, verb: str = "") -> Refusal | None:
     """Return what an exception says to the user; None: it is no refusal but a fault of this program."""
     for kind in type(error).__mro__:
         told = _KINDS.get(f"{kind.__module__}.{kind.__qualname__}")
-        if told is not None:
-            return told(error, f"launch {verb}".strip())
+        refusal = None if told is None else told(error, f"launch {verb}".strip())
+        if refusal is not None:
+            return _without_secrets(refusal)
     return None
+
+
+def _without_secrets(refusal: Refusal) -> Refusal:
+    """Return a refusal that repeats no secret: messages quote words, files, and what queues and libraries say."""
+    from launcher.job.secret import redacted, redacted_tree
+
+    findings = tuple(_finding_without(each) for each in refusal.findings)
+    more = {name: redacted_tree(value) for name, value in refusal.more.items()}
+    return replace(refusal, findings=findings, lines=tuple(map(redacted, refusal.lines)), more=more)
 
 
 def _verb(name: str) -> str:
@@ -134,8 +154,9 @@ def _own(error: NotDone, name: str) -> Refusal:
 
 def _formatted(findings: Sequence["Finding"], job: "Job | None") -> Iterator[str]:
     from launcher.report.findings import format_finding
+    from launcher.terminal import has_colour
 
-    yield from (format_finding(finding, job, colour=sys.stderr.isatty()) for finding in findings)
+    yield from (format_finding(finding, job, colour=has_colour(sys.stderr)) for finding in findings)
 
 
 def _composing(error: Any, name: str) -> Refusal:
@@ -174,6 +195,9 @@ def _converting(code: int) -> Callable[[Any, str], Refusal]:
     def told(error: Any, name: str) -> Refusal:
         findings = tuple(_finding("CONVERT", problem) for problem in error.problems)
         lines = tuple(f"error  {problem}" for problem in error.problems)
+        if len(lines) > _SCREEN:  # what would work is said last
+            left = f"  … and {len(lines) - _SCREEN} more (all of them: --json)"
+            lines = (*lines[: _SCREEN - 1], left, lines[-1])
         return Refusal(code=code, findings=findings, lines=lines, more={"problems": list(error.problems)})
 
     return told
@@ -185,6 +209,11 @@ def _about_run(error: Any, name: str) -> Refusal:
 
 def _start(error: Any, name: str) -> Refusal:
     return _own(NotDone(str(error), rule="RUN-START"), name)
+
+
+def _output(error: Any, name: str) -> Refusal:
+    works = () if error.free is None else (str(error.free),)
+    return _own(NotDone(str(error), *works, rule="CMD-OUTPUT"), name)
 
 
 def _no_backend(error: Any, name: str) -> Refusal:
@@ -201,6 +230,17 @@ def _file(error: OSError, name: str) -> Refusal | None:
     if error.filename is None:
         return None
     return _own(NotDone(f"{error.filename}: {error.strerror}", rule="CMD-FILE"), name)
+
+
+def _no_home(error: RuntimeError, name: str) -> Refusal | None:
+    """Answer what pathlib raises for `~name/…`."""
+    if not str(error).startswith("Could not determine home"):
+        return None
+    return _own(NotDone("~ or ~NAME: there is no such user, or no home directory", "the whole path"), name)
+
+
+def _budget(error: Any, name: str) -> Refusal:
+    return _own(NotDone(str(error), error.works, rule="CMD-BUDGET"), name)
 
 
 def _finding(rule: str, message: str, *, works: Sequence[str] = (), fields: Sequence[str] = ()) -> "Finding":
@@ -233,5 +273,8 @@ _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.observe.logs.NoSuchRank": _about_run,
     "launcher.observe.stop.CannotStop": _about_run,
     "launcher.executors.failure.CannotStart": _start,
+    "launcher.outputs.files.OutputRefused": _output,
+    "launcher.budgets.BeyondBudget": _budget,
     "builtins.OSError": _file,
+    "builtins.RuntimeError": _no_home,
 }

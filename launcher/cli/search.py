@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from launcher.balance.profile import BadTable
 from launcher.cli import search_profile
-from launcher.cli.options import composed, parse, parser, print_json, writable
+from launcher.cli.options import composed, parse, parser, print_json, writable, write_file
 from launcher.cli.refusal import NotDone, WrongUse
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
+from launcher.outputs.kinds import JOB, PICTURE
 from launcher.report.findings import print_findings
+from launcher.terminal import can_redraw
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 # Seconds between two lines of progress in a log, two drawings on a terminal, two writings of the state.
 _LINES, _DRAWINGS, _WRITINGS = 10.0, 0.1, 1.0
+# Candidates to show; each of them keeps the search from leaving out what cannot be among the best.
+_MOST = 1000
 
 
 def main(words: list[str]) -> int:
@@ -41,16 +45,20 @@ def main(words: list[str]) -> int:
     made.add_argument("--resume", metavar="FILE.json", help="keep the state of the search there, and go on from it")
     search_profile.add_options(made)
     options = parse(made, words)
+    from launcher.search.screen import CANDIDATES
+    from launcher.search.state import STATE
 
     if options.top < 1:
         raise WrongUse(f"--top {options.top}: at least 1", "--top 10")
-    for flag, file, endings in (
-        ("--plot", options.plot, (".html", ".svg", ".png")),
-        ("--csv", options.csv, (".csv",)),
-        ("--resume", options.resume, (".json",)),
-        ("-o", options.output, (".yaml", ".yml")),
+    if options.top > _MOST:  # nothing is left out of a search for so many
+        raise WrongUse(f"--top {options.top}: at most {_MOST}", f"--top {_MOST}", "--csv FILE.csv")
+    for flag, file, kind, endings in (
+        ("--plot", options.plot, PICTURE, (".html", ".svg", ".png")),
+        ("--csv", options.csv, CANDIDATES, (".csv",)),
+        ("--resume", options.resume, STATE, (".json",)),
+        ("-o", options.output, JOB, (".yaml", ".yml")),
     ):
-        writable(flag, file, *endings)
+        writable(flag, file, kind, *endings)
     search_profile.refuse_wrong(options)
     return _search(composed(options), options)
 
@@ -107,21 +115,21 @@ def _unusable(mistake: str) -> Finding:
 
 
 def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table | None") -> int:
-    from launcher.report.strategy import write_strategy, write_text
+    from launcher.report.strategy import strategy_text
     from launcher.search.begin import varied
     from launcher.search.ranking import ranking_screen, ranking_tree
-    from launcher.search.screen import as_tree, csv_text, screen, write_pareto
+    from launcher.search.screen import CANDIDATES, as_tree, csv_text, screen, write_pareto
 
     ranked = search_profile.ranking(job, found, table)
     if not options.json:
         print(screen(job, found) if ranked is None else ranking_screen(job, found, ranked))
     profiles = search_profile.emit(job, found, options)
     if options.csv:
-        write_text(Path(options.csv), csv_text(job, found))
+        write_file(options.csv, csv_text(job, found), CANDIDATES)
     values = search_profile.best_values(found, ranked)
     if options.output and values is not None:
         comment = f"launch search {' '.join(without_secrets(options.overrides))}"
-        write_strategy(Path(options.output), values, comment)
+        write_file(options.output, strategy_text(values, comment), JOB)
         if not options.json:
             print(f"written: {options.output} (add +strategy={options.output})")
     if options.plot:
@@ -140,7 +148,7 @@ class _Progress:
 
     def __init__(self, layouts: int, *, quiet: bool) -> None:
         self.layouts, self.quiet = layouts, quiet
-        self.terminal = sys.stderr.isatty()
+        self.terminal = can_redraw(sys.stderr)
         self.begun = self.shown = self.written = time.monotonic()
         self.first: int | None = None
         self.number = 0

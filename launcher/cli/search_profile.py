@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.cli.options import readable
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job, Value, with_values
+from launcher.outputs.files import check_empty
 
 if TYPE_CHECKING:
     from launcher.balance.profile import Table
@@ -31,6 +32,8 @@ def refuse_wrong(options: argparse.Namespace) -> None:
     folder = options.emit_profile
     if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
         raise WrongUse(f"--emit-profile {folder}: is no folder")
+    if folder is not None:
+        check_empty(folder)
     readable("--profile-result", options.profile_result)
     if options.emit_profile and options.profile_result:
         raise WrongUse("--emit-profile and --profile-result: first measure, then rank")

@@ -11,6 +11,8 @@ from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.resolve import resolve
+from launcher.compose.user_files import check_files
+from launcher.compose.variables import secrets_unread, with_references
 from launcher.job import Job, Origin, Problem, build
 from launcher.job.secret import without_secrets
 
@@ -33,6 +35,7 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     """
     places = search_path(config_dirs)
     overrides = _parsed(words, places)
+    check_files(overrides, places)
     tree, files = plain.composed(overrides, places) or _composed(overrides, places)
     origins = _origins(files, overrides)
     job, problems = build(tree, origins)
@@ -58,7 +61,7 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from launcher.compose.mounted import SCHEME, register
+    from launcher.compose.mounted import FOLDER, SCHEME, register
 
     register()
     words, aliases = for_hydra(overrides)
@@ -68,7 +71,7 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
         for alias in aliases
     ]
     paths += [f"{SCHEME}://{mount.group}={mount.folder}" for mount in places.mounts]
-    paths += [f"file://{root}" for root in places.roots[:-1]]
+    paths += [f"{FOLDER}://{root}" for root in places.roots[:-1]]
     words.append("hydra.searchpath=[" + ",".join(f"'{path}'" for path in paths) + "]")
     GlobalHydra.instance().clear()
     try:
@@ -88,7 +91,9 @@ def _plain(config: Any) -> dict[str, Any]:
 
     with flag_override(config, ["readonly", "struct"], False):
         del config["hydra"]
-    tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    with secrets_unread():
+        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    tree = with_references(tree, OmegaConf.to_container(config))
     assert isinstance(tree, dict)
     return {str(key): value for key, value in tree.items()}
 

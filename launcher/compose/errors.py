@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from launcher.job.secret import without_secrets
+from launcher.job.secret import redacted, without_secrets
 
 # Ids of the findings that mistakes are (launcher/rules/told.py says what they mean).
 WORDS, NAME, OPTION, VALUE, BOUND = "JOB-WORDS", "JOB-FIELD", "JOB-OPTION", "JOB-VALUE", "JOB-BOUND"
@@ -50,9 +50,13 @@ class ComposeError(Exception):
     """
 
     def __init__(self, mistakes: list[Mistake]) -> None:
-        super().__init__("\n".join(mistake.what for mistake in mistakes))
-        # What was typed is shown again as the place: not where it is a secret.
-        self.mistakes = [replace(each, where=without_secrets([each.where])[0]) for each in mistakes]
+        # What was typed is shown again as the place, and in messages of Hydra: not where it is a secret. Places first:
+        # there the name of the value stands, and messages may repeat the value without it.
+        placed = [replace(each, where=without_secrets([each.where])[0]) for each in mistakes]
+        self.mistakes = [
+            replace(each, what=redacted(each.what), works=tuple(map(redacted, each.works))) for each in placed
+        ]
+        super().__init__("\n".join(mistake.what for mistake in self.mistakes))
         self.impossible = all(
             (each.rule, each.field) == (OPTION, "hardware") or each.rule == BOUND for each in mistakes
         )

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.job import Job, Origin, with_values
+from launcher.job.syntax import is_ssh_host
 
 _SLOTS = re.compile(r"slots=(\d+)")
-# What may be a host for ssh: a name or address, with a user before it; never an option.
-_HOST = re.compile(r"(?:[\w.-]+@)?\[?[A-Za-z0-9][\w.:%-]*\]?", re.ASCII)
 
 
 def with_hosts(job: Job) -> Job:
@@ -32,7 +31,7 @@ def with_hosts(job: Job) -> Job:
             mistakes.append(
                 Mistake(what=f"cluster.hosts: {host} stands twice; one host is one node", where=where, works=())
             )
-        if not _HOST.fullmatch(host):
+        if not is_ssh_host(host):
             mistakes.append(Mistake(what=f"cluster.hosts: {host!r} is no host name", where=where))
         seen.add(host)
     if mistakes:

@@ -2,12 +2,15 @@
 
 from pathlib import Path
 
+from hydra._internal.core_plugins.file_config_source import FileConfigSource
 from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 
-SCHEME = "launch"
+from launcher.compose.user_files import check_file
+
+SCHEME, FOLDER = "launch", "launchdir"
 _BACKEND, _OVERRIDE = "backend", "override /backend"
 
 
@@ -42,7 +45,8 @@ class MountedSource(ConfigSource):
         path = self._file(config_path)
         if path is None:
             raise ConfigLoadError(f"Config not found: {config_path}")
-        text = path.read_text(encoding="utf-8")
+        check_file(path)
+        text = path.read_text(encoding="utf-8-sig")
         header = ConfigSource._get_header_dict(text[:512])
         header["package"] = header.get("package") or "_global_"
         config = OmegaConf.create(text) if text.strip() else OmegaConf.create({})
@@ -73,6 +77,20 @@ class MountedSource(ConfigSource):
         return [self.alias] if self.alias else sorted(path.stem for path in self.target.glob("*.yaml"))
 
 
+class CheckedFolder(FileConfigSource):
+    """A folder of the user's groups (`--config-dir`), whose files are checked before they are read."""
+
+    @staticmethod
+    def scheme() -> str:
+        return FOLDER
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        path = Path(self.path) / self._normalize_file_name(config_path)
+        if path.is_file():
+            check_file(path)
+        return super().load_config(config_path)
+
+
 def _keep(left: DictConfig, config: DictConfig) -> None:
     """Keep what a job file says for its own backend, where the command line chooses another one, as what it came with.
 
@@ -93,3 +111,4 @@ def _keep(left: DictConfig, config: DictConfig) -> None:
 def register() -> None:
     """Make the scheme known to Hydra; registering twice is harmless."""
     Plugins.instance().register(MountedSource)
+    Plugins.instance().register(CheckedFolder)

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import BeyondBudget, load_json, read_limited
 from launcher.compose import plain
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.hosts import with_hosts
 from launcher.compose.lines import shown
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
-from launcher.job.secret import HIDDEN, by_reference, is_secret, is_secret_argument, without_secrets
+from launcher.job.secret import job_without_secrets
 from launcher.models import determined_fields
 
 # Fields that hold paths of this machine's file system.
@@ -39,7 +40,7 @@ def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
     Raises:
         ComposeError: model.path or its config.json cannot be used, or the hosts cannot.
     """
-    job = with_hosts(_without_secrets(_at_home(job)))
+    job = with_hosts(job_without_secrets(_at_home(job)))
     if job.model.path is not None:
         job = _with_config(job, Path(job.model.path).expanduser(), preset)
     elif job.model.hub_id is not None:
@@ -61,28 +62,6 @@ def _at_home(job: Job) -> Job:
     return with_values(job, values) if values else job
 
 
-def _without_secrets(job: Job) -> Job:
-    """Replace secrets of `backend` by references to the environment, so that no plan, file or screen shows them."""
-    env, args, told = dict(job.backend.env), dict(job.backend.args), job.imported
-    origins = dict(job.origins)
-    for path, origin in job.origins.items():
-        if origin.kind == "override" and path.startswith("backend"):
-            origins[path] = dataclasses.replace(origin, where=without_secrets([origin.where])[0])
-    for name in env:
-        if is_secret(name):
-            env[name] = f"${{{name}}}"
-            origins[f"backend.env.{name}"] = Origin(kind="override", where=f"backend.env.{name}={HIDDEN}")
-    for name, value in args.items():
-        args[name] = by_reference(name, value)
-        if is_secret_argument(name):
-            origins[f"backend.args.{name}"] = Origin(kind="override", where=f"backend.args.{name}={HIDDEN}")
-    backend = dataclasses.replace(job.backend, env=env, args=args)
-    kept = {name: f"${{{name}}}" if is_secret(name) else text for name, text in told.env.items()}
-    passed = None if told.args is None else {name: by_reference(name, value) for name, value in told.args.items()}
-    imported = dataclasses.replace(told, env=kept, args=passed)
-    return dataclasses.replace(job, backend=backend, imported=imported, origins=origins)
-
-
 def _named(job: Job, name: str | None) -> Job:
     return dataclasses.replace(job, name=name, origins={**job.origins, "name": Origin(kind="derived")})
 
@@ -100,10 +79,12 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     if not file.is_file():
         raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where, field="model.path")])
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = load_json(read_limited(file, "config bytes").decode("utf-8"), str(file))
         read = model_from_config(config, str(file))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ComposeError([Mistake(what=f"model.path: {file} is not JSON: {error}", where=where)]) from None
+    except BeyondBudget as error:
+        raise ComposeError([Mistake(what=f"model.path: {error}", where=where, works=(error.works,))]) from None
     except ModelConfigError as error:
         raise ComposeError([Mistake(what=f"model.path: {error}", where=where)]) from None
     explicit = _explicit(job, preset)

@@ -1,9 +1,11 @@
 """Words that stand for many jobs (Hydra's multirun): lists, choice, range and glob, by Hydra's own parser."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from launcher.budgets import BUDGETS, BeyondBudget, spend
 from launcher.compose.errors import ComposeError, Mistake, first_line
 from launcher.compose.overrides import Override, check_fields, check_options, for_hydra, is_text, parse
 from launcher.compose.places import SearchPath, search_path
@@ -37,6 +39,7 @@ def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[st
         mistakes = check_options(expanded, places)
     if mistakes:
         raise ComposeError(mistakes)
+    spend("jobs", math.prod(map(len, axes.values())), "-m")
     return [list(combination) for combination in itertools.product(*axes.values())]
 
 
@@ -48,7 +51,16 @@ def _values(override: Override, places: SearchPath) -> list[str]:
     if parsed.is_interval_sweep():
         works = tuple(word.replace("FIELD", override.key) for word in _INTERVAL_WORKS)
         raise ComposeError([Mistake(what=f"{override.key}: an interval has no end of values", works=works)])
-    values = list(_globbed(override, parsed, places) if _is_glob(parsed) else _listed(override, parsed))
+    if _length(parsed) > BUDGETS["jobs"].limit:  # shuffle(range(…)) makes the whole list at once
+        raise BeyondBudget("jobs", override.key)
+    made = _globbed(override, parsed, places) if _is_glob(parsed) else _listed(override, parsed)
+    try:
+        values = list(itertools.islice(made, BUDGETS["jobs"].limit + 1))
+    except (ValueError, TypeError, OverflowError) as error:  # range(0,1,0), range(0,inf)
+        what = f"{override.key}: {first_line(error)}"
+        raise ComposeError([Mistake(what=what, where=override.raw, works=(f"{override.key}=a,b",))]) from None
+    if len(values) > BUDGETS["jobs"].limit:
+        raise BeyondBudget("jobs", override.key)
     if not values:
         raise ComposeError([Mistake(what=f"{override.key}: no value fits", where=override.raw)])
     return [f"{override.sign}{override.key}={value}" for value in values]
@@ -65,6 +77,17 @@ def _parsed(override: Override) -> "Parsed | None":
         return OverridesParser.create().parse_override(word)
     except HydraException as error:
         raise ComposeError([Mistake(what=first_line(error), where=override.raw)]) from None
+
+
+def _length(parsed: "Parsed") -> float:
+    """Return how many values a `range()` has; 0 for other sweeps and for ranges that have none or no end."""
+    from hydra.core.override_parser.types import RangeSweep
+
+    value = parsed.value()
+    if not isinstance(value, RangeSweep) or not value.step or value.start is None or value.stop is None:
+        return 0
+    length = (value.stop - value.start) / value.step
+    return length if math.isfinite(length) else 0
 
 
 def _is_glob(parsed: "Parsed") -> bool:

@@ -4,51 +4,91 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats import format_in
 from launcher.convert.formats.format import Layout
+from launcher.convert.fp8 import with_scales
 from launcher.convert.layouts.content import Stored
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.lora.alone import side_by_side
 from launcher.convert.lora.formats import adapter_in
 from launcher.convert.lora.logical import different_scales
 from launcher.convert.lora.peft import FORMAT as PEFT
+from launcher.convert.losses import Losses, total
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress, duration, size
+from launcher.convert.scales import unscaled
 from launcher.convert.verify import compare
 from launcher.job.model import Model
 
 _SHOWN = 20
 
 
+Outcome = Literal["equal", "equal_after_rounding", "different"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a comparison of two checkpoints found."""
+    """What a comparison of two checkpoints found.
+
+    Attributes:
+        left, right: the checkpoints.
+        problems: differences, one sentence each.
+        rounded: logical tensor to what the cast from one checkpoint's number format to the other's did.
+        compared: bytes compared.
+        seconds: how long it took.
+    """
 
     left: str
     right: str
     problems: tuple[str, ...]
     compared: int
     seconds: float
+    rounded: Mapping[str, Losses] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether every value is the same, is once one side is rounded to the other's number format, or is not."""
+        if self.problems:
+            return "different"
+        return "equal_after_rounding" if any(one.rounded for one in self.rounded.values()) else "equal"
 
     @property
     def same(self) -> bool:
-        """Whether both hold the same model, to the last byte."""
-        return not self.problems
+        """Whether both hold the same values."""
+        return self.outcome == "equal"
+
+    @property
+    def rounding(self) -> dict[str, Any] | None:
+        """Return, as plain data, how many values differ by rounding alone and how far; None where none does."""
+        found = {name: one for name, one in self.rounded.items() if one.rounded}
+        if not found:
+            return None
+        every = total(self.rounded.values())
+        return {
+            "to": total(found.values()).target,
+            "tensors": len(found),
+            "rounded": every.rounded,
+            "values": every.values,
+            "largest_difference": every.difference,
+            "largest_difference_in": max(found, key=lambda name: found[name].difference),
+        }
 
     def as_tree(self) -> dict[str, Any]:
         """Return plain data."""
         return {
             "ok": self.same,
+            "outcome": self.outcome,
             "left": self.left,
             "right": self.right,
             "problems": list(self.problems),
+            "rounding": self.rounding,
             "compared_bytes": self.compared,
             "seconds": round(self.seconds, 3),
         }
@@ -56,11 +96,20 @@ class Comparison:
     def lines(self) -> list[str]:
         """Return the result for people."""
         done = f"compared {size(self.compared)} in {duration(self.seconds)}"
-        if self.same:
-            return [f"{self.left} and {self.right} hold the same weights, every byte ({done})"]
+        both, cast = f"{self.left} and {self.right}", total(self.rounded.values())
+        if self.outcome == "equal":
+            how = f"every value, in other number formats ({cast.target})" if cast.values else "every byte"
+            return [f"{both} hold the same weights, {how} ({done})"]
+        if self.outcome == "equal_after_rounding":
+            found = self.rounding or {}
+            return [
+                f"{both} are equal after rounding to {found['to']}, largest difference"
+                f" {found['largest_difference']:.6g} in {found['largest_difference_in']}:"
+                f" {found['rounded']:,} of {found['values']:,} values differ ({done})"
+            ]
         more = [f"  … and {len(self.problems) - _SHOWN} more"] if len(self.problems) > _SHOWN else []
         shown = [f"  {problem}" for problem in self.problems[:_SHOWN]]
-        return [f"{self.left} and {self.right} are not the same ({done}):", *shown, *more]
+        return [f"{both} are not the same ({done}):", *shown, *more]
 
 
 def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any], Stored, Stored, list[str]]:
@@ -70,7 +119,10 @@ def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any
         raise ConvertError(f"{left if adapters[0] else right} is an adapter, the other one is a model")
     if None in adapters:
         found = [format_in(path).read(path, base, Layout())[1] for path in (left, right)]
-        return base.tensors, found[0], found[1], []
+        problems = [problem for stored in found for problem in unscaled(stored.contents)]
+        if problems:
+            raise ConvertError(problems)
+        return _with_common_scales(base, found[0], found[1])
     # A training stack's adapter first: it says which modules are one layer.
     order = sorted((0, 1), key=lambda place: adapters[place] is PEFT)
     logical: Logical = base
@@ -81,6 +133,17 @@ def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any
         logical, stored = form.read(path, logical, Layout())
         read[place] = logical, stored
     return logical.tensors, read[0][1], read[1][1], different_scales(read[0][0], read[1][0])
+
+
+def _with_common_scales(
+    base: Logical, left: Stored, right: Stored
+) -> tuple[Mapping[str, Any], Stored, Stored, list[str]]:
+    """Where both sides have a weight in FP8, its scales are compared like any other tensor."""
+    names = [{content.scale.name for content in each.contents if content.scale is not None} for each in (left, right)]
+    common = frozenset(names[0] & names[1])
+    logical, ours = with_scales(base, left, common)
+    _, theirs = with_scales(base, right, common)
+    return logical.tensors, ours, theirs, []
 
 
 def between(
@@ -106,8 +169,11 @@ def between(
             problems.extend(error.problems)
     progress = Progress("comparing", sum(nbytes(content.slot) for content in ours.contents), quiet=quiet)
     threads = workers or min(8, os.cpu_count() or 1)
+    rounded: dict[str, Losses] = {}
     with OpenFiles() as files:
-        differences = compare(ours.contents, theirs.contents, files=files, workers=threads, advance=progress.advance)
+        differences = compare(
+            ours.contents, theirs.contents, files=files, workers=threads, advance=progress.advance, rounded=rounded
+        )
     problems.extend(str(difference) for difference in differences)
     seconds = progress.finish()
     return Comparison(
@@ -116,4 +182,5 @@ def between(
         problems=tuple(dict.fromkeys(problems)),
         compared=progress.done,
         seconds=seconds,
+        rounded=rounded,
     )

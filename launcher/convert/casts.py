@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from launcher.convert.containers.dtypes import SIZES
 from launcher.convert.errors import ConvertError, WrongWord
 
 FLOATS: Final = ("F32", "BF16", "F16", "F64", "F8_E4M3")
@@ -65,13 +66,14 @@ def decode(words: Any, dtype: str) -> Any:
 def _encode(values: Any, dtype: str) -> Any:
     import numpy as np
 
-    if dtype == "F32":
-        return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
-    if dtype == "F16":
-        with np.errstate(over="ignore"):
+    # What does not fit becomes infinite here; `launcher.convert.losses` counts it.
+    with np.errstate(over="ignore"):
+        if dtype == "F32":
+            return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+        if dtype == "F16":
             return values.astype(np.float16).view(np.uint16)
-    if dtype == "BF16":
-        return _bfloat16(np.ascontiguousarray(values, dtype=np.float32))
+        if dtype == "BF16":
+            return _bfloat16(np.ascontiguousarray(values, dtype=np.float32))
     raise ConvertError(f"no cast to format {dtype}")
 
 
@@ -127,3 +129,34 @@ def dequantised(words: Any, dtype: str, scales: Any, row: int, column: int) -> A
 def encode(values: Any, dtype: str) -> Any:
     """Return float values as words of a format, rounded to nearest even."""
     return _encode(values, dtype)
+
+
+# Bits of the exponent: words with all of them set are NaN or infinite (E4M3: one word of each sign, NaN).
+_EXPONENT: Final = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000, "F8_E4M3": 0x7F}
+# Words looked at together: few enough to stay in a core's cache.
+_LOOK: Final = 1 << 17
+
+
+def not_finite(data: Any, dtype: str) -> tuple[int, int]:
+    """Return how many values are NaN and how many infinite, in a buffer of words; (0, 0) for formats without them.
+
+    Nearly always there is none: the largest word as a signed number (of positive values) and as an unsigned one (of
+    negative values) tells so at memory's speed.
+    """
+    import numpy as np
+
+    limit = _EXPONENT.get(dtype)
+    if limit is None:
+        return 0, 0
+    words = np.frombuffer(data, dtype=_WORDS[SIZES[dtype]])
+    signed, sign = words.view(words.dtype.str.replace("u", "i")), 1 << (8 * SIZES[dtype] - 1)
+    nan = infinite = 0
+    for start in range(0, words.size, _LOOK):
+        part = words[start : start + _LOOK]
+        if int(signed[start : start + _LOOK].max()) < limit and int(part.max()) < (sign | limit):
+            continue
+        size = part & part.dtype.type(sign - 1)
+        odd, equal = int(np.count_nonzero(size >= limit)), int(np.count_nonzero(size == limit))
+        infinite += equal if dtype != "F8_E4M3" else 0
+        nan += odd - equal if dtype != "F8_E4M3" else odd
+    return nan, infinite

@@ -34,6 +34,8 @@ class Conversion:
         durable: have the disk confirm everything before the name appears.
         workers: threads; None: one for each processor, at most 8.
         fp8: store linear layers in FP8 with blockwise scales.
+        allow_overflow: finite values that do not fit `dtype` become infinite instead of being refused.
+        backend: what it is written for; None: whatever loads the format.
     """
 
     source: Path
@@ -50,6 +52,8 @@ class Conversion:
     durable: bool = False
     workers: int | None = None
     fp8: bool = False
+    allow_overflow: bool = False
+    backend: str | None = None
 
     @property
     def threads(self) -> int:

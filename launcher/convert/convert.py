@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
-import hashlib
-import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,24 +13,28 @@ from typing import Any
 
 from launcher.convert.casts import FLOATS
 from launcher.convert.containers import safetensors
+from launcher.convert.containers.archive import seal
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.containers.workplace import Workplace, check_target
+from launcher.convert.containers.workplace import Workplace, another_target, check_target
 from launcher.convert.conversion import Conversion, Prepared
 from launcher.convert.errors import ConvertError
+from launcher.convert.fingerprint import fingerprint, starting_anew
 from launcher.convert.formats.format import Draft, Target
 from launcher.convert.fp8 import check_source, originals, quantise, stated, to_quantise, with_scales
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, logical_model
+from launcher.convert.losses import Losses, Values, named_losses, overflows
 from launcher.convert.move import fill, in_parallel
+from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
 from launcher.convert.prove import prove
 from launcher.convert.records import Slot
 from launcher.convert.report import Report
+from launcher.convert.scales import other_scheme
 from launcher.convert.verify import only_nan
-
-REPORT = "conversion.json"
+from launcher.outputs.protected import located, overlap
 
 
 def prepare(asked: Conversion) -> Prepared:
@@ -40,25 +44,28 @@ def prepare(asked: Conversion) -> Prepared:
         ConvertError: the source does not fit its config.json, or cannot be written as asked; every problem at once.
         ContainerError: a file is damaged, unsafe or of an unknown kind, or the target cannot be written.
     """
-    refuse_overlap(asked.out, asked.source, asked.donor)
-    check_target(Path(os.path.realpath(asked.out)), overwrite=asked.overwrite)
+    refuse_overlap(asked.out, {"the checkpoint that is read": asked.source, "--model": asked.donor})
+    check_target(located(asked.out), overwrite=asked.overwrite, judge=checkpoint_contents)
     with _without_collector():
         return _prepared(asked)
 
 
-def refuse_overlap(out: Path, source: Path, donor: Path | None) -> None:
+def refuse_overlap(out: Path, read: Mapping[str, Path | None]) -> None:
     """Refuse a target that is, holds or lies in what is read: replacing it would take the source away.
 
+    Args:
+        read: what each folder is, for people, and its path.
+
     Raises:
-        ConvertError: it is, holds or lies in `source` or `donor`.
+        ConvertError: the target is, holds or lies in one of them.
     """
-    target = out.resolve()
-    for what, folder in (("the checkpoint that is read", source), ("--model", donor)):
-        if folder is None:
-            continue
-        other = folder.resolve()
-        if target == other or target in other.parents or other in target.parents:
-            raise ConvertError(f"--out {out} and {what} ({folder}) overlap; works: another folder beside it")
+    folders = [(what, folder) for what, folder in read.items() if folder is not None]
+    found = overlap(Path(os.path.realpath(out)), folders)
+    if found is None:
+        return
+    works = another_target(found[1], accept=lambda path: overlap(path, folders) is None)
+    told = f"; works: {works}" if works else ""
+    raise ConvertError(f"--out {out} and {found[0]} ({found[1]}) overlap{told}")
 
 
 @contextmanager
@@ -77,6 +84,8 @@ def _prepared(asked: Conversion) -> Prepared:
     logical, stored = asked.source_format.read(asked.source, logical_model(asked.model), asked.source_layout)
     to_hf = asked.target_format.name == "hf"
     problems = check_source(stored, to_hf=to_hf, title=asked.target_format.title, cast_to=asked.dtype)
+    if any(content.scale is not None for content in stored.contents):
+        problems += other_scheme(asked.source)
     if problems:
         raise ConvertError(problems)
     if to_hf and asked.dtype is None:
@@ -137,44 +146,70 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
         ConvertError: the result cannot be proved, or a tensor is nothing but NaN.
         ContainerError: no room, the target exists, a file is damaged.
     """
-    asked = prepared.asked
+    asked, digest = prepared.asked, fingerprint(prepared)
     with (
-        Workplace(asked.out, digest=_fingerprint(prepared), overwrite=asked.overwrite) as place,
+        Workplace(asked.out, digest=digest, overwrite=asked.overwrite, judge=checkpoint_contents) as place,
         OpenFiles() as files,
     ):
+        if place.restored:
+            warn(f"{asked.out}: an interrupted conversion had moved the old folder aside; it is back")
+        if place.kept is not None:
+            warn(f"{asked.out}: an interrupted conversion left the old folder as {place.kept}; it is kept")
         _refuse_nan(prepared.stored, files)
         if place.resumed:
             warn(f"{asked.out}: continuing an interrupted conversion")
         else:
+            if place.left is not None:
+                warn(starting_anew(asked.out, place.left, digest))
             place.check_space(prepared.bytes_needed, prepared.draft.files)
         contents = prepared.draft.contents(_laid_out(place, prepared.draft))
-        seconds = _move(prepared, contents, place, files, quiet=quiet)
-        report = Report.of(prepared, seconds=seconds)
+        seconds, losses = _move(prepared, contents, place, files, quiet=quiet)
+        problems = [] if asked.allow_overflow else overflows(losses)
+        if problems:
+            place.discard()
+            raise ConvertError(problems)
+        seconds += _seal(place, asked.threads)
+        report = Report.of(prepared, seconds=seconds, values=Values.of(losses))
         if asked.verify:
             proof = prove(prepared, place.directory, files, quiet=quiet)
             if proof.problems:
                 place.discard()
                 raise ConvertError(proof.problems)
             report = report.proved(proof)
+        report = dataclasses.replace(report, files=files_written(place.directory))
         (place.directory / REPORT).write_text(report.as_json(), encoding="utf-8")
-        place.publish(durable=asked.durable)
+        place.publish(durable=asked.durable, proven=asked.verify)
+    if place.kept is not None:
+        warn(why_kept(place.kept, asked.out, proven=asked.verify))
     return report
+
+
+def why_kept(kept: Path, out: Path, *, proven: bool) -> str:
+    """Return why the folder that was replaced is not removed."""
+    why = "it holds something that no conversion made" if proven else "the new one is not verified"
+    return f"{out}: what was there before is kept as {kept}: {why}"
 
 
 def _move(
     prepared: Prepared, contents: tuple[Content, ...], place: Workplace, files: OpenFiles, *, quiet: bool
-) -> float:
+) -> tuple[float, Mapping[str, Losses]]:
+    """Write every tensor; return the seconds and, by name, what casts did to tensors."""
     progress = Progress("converting", prepared.bytes_written - prepared.bytes_padding, quiet=quiet)
     source = prepared.stored.contents
+    found = {int(number): Losses(**note) for number, note in place.notes.items() if number in place.finished}
 
     def task(number: int) -> Callable[[], None]:
         def run() -> None:
-            target, moves = contents[number], prepared.plan.moves[number]
+            target, moves, losses = contents[number], prepared.plan.moves[number], Losses()
             if target.scale is None:
-                fill(files, source, target, moves, progress.advance)
+                fill(files, source, target, moves, progress.advance, losses)
             else:
-                quantise(files, source, target, moves, progress.advance, prepared.original(number))
-            place.finish([str(number)])
+                quantise(files, source, target, moves, progress.advance, prepared.original(number), losses)
+            if losses.values:
+                found[number] = losses
+            # A tensor that is going to be refused is written again, and counted again, when this is continued.
+            if not losses.overflowed:
+                place.finish([str(number)], losses.as_tree() if losses.values else None)
 
         return run
 
@@ -182,7 +217,15 @@ def _move(
     done = sum(nbytes(content.slot) for number, content in enumerate(contents) if str(number) in place.finished)
     progress.advance(done)
     in_parallel([task(number) for number in todo], prepared.asked.threads)
-    return progress.finish()
+    return progress.finish(), named_losses(contents, found)
+
+
+def _seal(place: Workplace, workers: int) -> float:
+    """Give files of torch.save their checksums, now that their data is there; return the seconds."""
+    started = time.monotonic()
+    files = sorted(place.directory.rglob("*.pt"))
+    in_parallel([lambda path=path: seal(path) for path in files], workers)  # type: ignore[misc]
+    return time.monotonic() - started
 
 
 def _laid_out(place: Workplace, draft: Draft) -> list[Slot]:
@@ -210,13 +253,3 @@ def _refuse_nan(stored: Stored, files: OpenFiles) -> None:
                 for slot in broken
             ]
         )
-
-
-def _fingerprint(prepared: Prepared) -> str:
-    """Identify a conversion: the same one may continue where it was interrupted."""
-    asked = prepared.asked
-    files = sorted({content.slot.path for content in prepared.stored.contents})
-    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    wanted = [(tensor.name, tensor.shape) for tensor in prepared.draft.wanted]
-    parts = [asked.source_format.name, asked.target_format.name, stats, wanted, prepared.draft.dtypes]
-    return hashlib.sha256(json.dumps([*parts, repr(asked.layout), sorted(prepared.originals)]).encode()).hexdigest()

@@ -21,12 +21,14 @@ from launcher.convert.containers.transfer import OpenFiles, write
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical
+from launcher.convert.losses import Losses
 from launcher.convert.move import Advance, values
 from launcher.convert.plan import Move
 from launcher.convert.records import Slot
+from launcher.convert.scales import SCALE, unscaled
 from launcher.convert.spans import array, block, forget_slot, within
 
-SCALE: Final = "_scale_inv"
+_LARGEST_F32: Final = 3.4028234663852886e38
 LARGEST: Final = 448.0
 """The largest value of E4M3."""
 CONFIG: Final = {
@@ -44,20 +46,21 @@ _BAND: Final = 1 << 20
 _PLAIN: Final = ("mlp.router.weight", "eh_proj.weight")
 
 
-def scale_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of a weight's scales."""
-    return tuple(-(-size // BLOCK) for size in shape)
-
-
 # --- kept as they are ---
 
 
-def with_scales(logical: Logical, stored: Stored) -> tuple[Logical, Stored]:
-    """Return model and checkpoint with the scales as tensors of their own: a copy then keeps them, byte by byte."""
+def with_scales(logical: Logical, stored: Stored, only: frozenset[str] | None = None) -> tuple[Logical, Stored]:
+    """Return model and checkpoint with the scales as tensors of their own: a copy then keeps them, byte by byte.
+
+    `only`: names of the scales to treat so; None: all.
+    """
     contents: list[Content] = []
     scales: dict[str, tuple[int, ...]] = {}
     for content in stored.contents:
         scale = content.scale
+        if scale is not None and only is not None and scale.name not in only:
+            contents.append(content)
+            continue
         contents.append(dataclasses.replace(content, scale=None))
         if scale is not None and scale.name not in scales:
             scales[scale.name] = scale.shape
@@ -164,6 +167,7 @@ def quantise(
     moves: Sequence[Move],
     advance: Advance,
     original: Content | None = None,
+    losses: Losses | None = None,
 ) -> None:
     """Write one weight in FP8, and its scales.
 
@@ -175,10 +179,14 @@ def quantise(
         advance: is told the bytes as they are written.
         original: the same weight in FP8, as it was before training: its blocks are taken as they are where their
             values are still the same, so that what was not trained comes back to the byte.
+        losses: where rounded values are counted.
     """
     slot, scale = target.slot, target.scale
     assert scale is not None
-    for row, words, scales in _quantised(files, source, target, moves, original):
+    for row, numbers, words, scales in _quantised(files, source, target, moves, original):
+        if losses is not None:
+            losses.target = slot.dtype
+            losses.compare(numbers, dequantised(words, slot.dtype, scales, 0, 0))
         write(files, slot.path, slot.offset + row * slot.shape[1], memoryview(words).cast("B"))
         at = scale.offset + row // BLOCK * scale.shape[1] * itemsize(scale.dtype)
         write(files, scale.path, at, memoryview(scales).cast("B"))
@@ -200,7 +208,7 @@ def differing(
     assert target.scale is not None
     found, known = array(files, target.slot), array(files, target.scale)
     wrong = 0
-    for row, words, scales in _quantised(files, source, target, moves, original):
+    for row, _, words, scales in _quantised(files, source, target, moves, original):
         wrong += int(np.count_nonzero(found[row : row + len(words)] != words))
         first = row // BLOCK
         wrong += int(np.count_nonzero(known[first : first + len(scales)] != scales.view(known.dtype)))
@@ -219,8 +227,8 @@ def _forget(files: OpenFiles, source: Sequence[Content], moves: Sequence[Move], 
 
 def _quantised(
     files: OpenFiles, source: Sequence[Content], target: Content, moves: Sequence[Move], original: Content | None
-) -> Iterator[tuple[int, Any, Any]]:
-    """Yield (first row, words, scales) of bands of whole blocks."""
+) -> Iterator[tuple[int, Any, Any, Any]]:
+    """Yield (first row, values, words, scales) of bands of whole blocks."""
     import numpy as np
 
     rows, columns = target.slot.shape
@@ -234,12 +242,27 @@ def _quantised(
             if found is not None:
                 box, part = found
                 block(words, box, box.stored_at)[...] = values(files, source[part.source], part, dtype)
-        quantised, scales = quantised_block(decode(words, dtype))
+        numbers = decode(words, dtype)
+        quantised, scales = quantised_block(numbers)
         if not np.isfinite(scales).all():
-            raise ConvertError(f"{target.slot.name}: not a number or infinite in rows {row} to {row + count}: no FP8")
+            raise ConvertError(_no_number(target.slot.name, numbers, row))
         if original is not None:
             _keep_equal(files, original, row, words, dtype, quantised, scales)
-        yield row, quantised, scales
+        yield row, numbers, quantised, scales
+
+
+def _no_number(name: str, numbers: Any, row: int) -> str:
+    """Say which values have no FP8: they would be 448 times the scale, and so would all others of their block."""
+    import numpy as np
+
+    count = int(np.count_nonzero(np.isnan(numbers)))
+    with np.errstate(invalid="ignore"):
+        beyond = np.abs(numbers) > np.float32(_LARGEST_F32)
+    largest = float(np.abs(numbers[beyond]).max()) if beyond.any() else 0.0
+    return (
+        f"{name}: not a number or infinite in rows {row} to {row + len(numbers)}: {count} NaN,"
+        f" {int(np.count_nonzero(beyond))} beyond float32{f' (largest {largest:.6g})' if largest else ''}: no FP8"
+    )
 
 
 def _keep_equal(
@@ -271,7 +294,8 @@ def quantised_block(numbers: Any) -> tuple[Any, Any]:
     rows, columns = numbers.shape
     whole_rows, whole_columns = (-(-size // BLOCK) * BLOCK for size in (rows, columns))
     padded = np.zeros((whole_rows, whole_columns), np.float32)
-    padded[:rows, :columns] = numbers
+    with np.errstate(over="ignore"):
+        padded[:rows, :columns] = numbers
     cut = padded.reshape(whole_rows // BLOCK, BLOCK, whole_columns // BLOCK, BLOCK)
     largest = np.abs(cut).max(axis=(1, 3))
     scales = np.where(largest == 0, np.float32(1), largest / np.float32(LARGEST))
@@ -296,7 +320,10 @@ def e4m3(numbers: Any) -> Any:
 
 
 def check_source(stored: Stored, *, to_hf: bool, title: str, cast_to: str | None) -> list[str]:
-    """Return why FP8 weights of a source cannot be kept in a format."""
+    """Return why FP8 weights of a source cannot be read, or kept in a format."""
+    problems = unscaled(stored.contents)
+    if problems:
+        return problems
     scaled = [content.slot for content in stored.contents if content.scale is not None]
     if not scaled or to_hf or cast_to is not None:
         return []

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import BeyondBudget, load_json, read_limited
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats import known_formats
 from launcher.job.build import build
@@ -26,8 +27,10 @@ def model_in(folder: Path) -> Model:
     if not file.is_file():
         raise ConvertError(f"{file}: no such file; works: a folder of a Hugging Face model, with its config.json")
     try:
-        tree: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        tree: Mapping[str, Any] = load_json(read_limited(file, "config bytes").decode("utf-8"), str(file))
         values = model_from_config(tree, str(file))
+    except BeyondBudget as error:
+        raise ConvertError(str(error)) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ConvertError(f"{file} is not JSON: {error}") from None
     except ModelConfigError as error:

@@ -7,12 +7,14 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from launcher.convert.boxes import narrowed, stored_dim
-from launcher.convert.casts import cast, dequantised, encode, word
+from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.transfer import OpenFiles, copy, write
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content
+from launcher.convert.losses import Losses
 from launcher.convert.plan import Move
+from launcher.convert.scales import scale_values
 from launcher.convert.spans import array, block, chunks, direct, forget_slot, within
 
 # Elements in one buffer, bytes in one plain copy: large enough to be fast, small enough to be nothing.
@@ -21,15 +23,31 @@ PIECE = 64 * 1024 * 1024
 Advance = Callable[[int], None]
 
 
-def fill(files: OpenFiles, source: Sequence[Content], target: Content, moves: Sequence[Move], advance: Advance) -> None:
-    """Write one target tensor. `advance` is told the bytes as they are written. Padding stays a hole: zeros."""
+def fill(
+    files: OpenFiles,
+    source: Sequence[Content],
+    target: Content,
+    moves: Sequence[Move],
+    advance: Advance,
+    losses: Losses | None = None,
+) -> None:
+    """Write one target tensor. Padding stays a hole: zeros.
+
+    Args:
+        files: open files.
+        source: what the moves take from.
+        target: where to.
+        moves: where its values come from.
+        advance: is told the bytes as they are written.
+        losses: where values that are cast are counted.
+    """
     plain = [direct(move, source[move.source].slot, target.slot) for move in moves]
     if all(found is not None for found in plain):
         for move, found in zip(moves, plain, strict=True):
             assert found is not None
             _copy(files, source[move.source], target, found, advance)
         return
-    _assemble(files, source, target, moves, advance)
+    _assemble(files, source, target, moves, advance, losses)
 
 
 def _copy(files: OpenFiles, source: Content, target: Content, found: tuple[int, int, int], advance: Advance) -> None:
@@ -41,7 +59,12 @@ def _copy(files: OpenFiles, source: Content, target: Content, found: tuple[int, 
 
 
 def _assemble(
-    files: OpenFiles, source: Sequence[Content], target: Content, moves: Sequence[Move], advance: Advance
+    files: OpenFiles,
+    source: Sequence[Content],
+    target: Content,
+    moves: Sequence[Move],
+    advance: Advance,
+    losses: Losses | None,
 ) -> None:
     import numpy as np
 
@@ -54,7 +77,8 @@ def _assemble(
             found = within(move, at, shape)
             if found is not None:
                 box, part = found
-                block(buffer, box, box.stored_at)[...] = values(files, source[move.source], part, slot.dtype)
+                taken = values(files, source[move.source], part, slot.dtype, losses)
+                block(buffer, box, box.stored_at)[...] = taken
         write(files, slot.path, slot.offset + row * size, memoryview(buffer).cast("B"))
         row += buffer.size
         advance(buffer.size * size)
@@ -62,20 +86,31 @@ def _assemble(
         forget_slot(files, content.slot)
 
 
-def values(files: OpenFiles, content: Content, move: Move, dtype: str) -> Any:
-    """Return what a move takes from its source, as words of format `dtype` in the logical tensor's orientation."""
+def values(files: OpenFiles, content: Content, move: Move, dtype: str, losses: Losses | None = None) -> Any:
+    """Return what a move takes from its source, as words of format `dtype` in the logical tensor's orientation.
+
+    What a cast does to the values is added to `losses`.
+    """
     slot, box = content.slot, move.source_box
     runs = narrowed(box, move.region)
     found = block(array(files, slot), box, runs)
     if slot.dtype == dtype:
         return found
-    if content.scale is None:
-        return cast(found, slot.dtype, dtype)
-    scales = array(files, content.scale).view("<f4")
+    numbers = decode(found, slot.dtype) if content.scale is None else _dequantised(files, content, move, found)
+    words = encode(numbers, dtype)
+    if losses is not None:
+        losses.count(numbers, words, dtype)
+    return words
+
+
+def _dequantised(files: OpenFiles, content: Content, move: Move, found: Any) -> Any:
+    slot, box, scale = content.slot, move.source_box, content.scale
+    assert scale is not None
+    runs = narrowed(box, move.region)
     rows, columns = (runs[stored_dim(box, dim)] for dim in (len(move.region) - 2, len(move.region) - 1))
     if box.transposed or rows.step != 1 or columns.step != 1:
         raise ConvertError(f"{slot.name}: a blockwise scaled tensor must be stored as Hugging Face does")
-    return encode(dequantised(found, slot.dtype, scales, rows.start, columns.start), dtype)
+    return dequantised(found, slot.dtype, scale_values(files, scale), rows.start, columns.start)
 
 
 def in_parallel(tasks: Sequence[Callable[[], None]], workers: int) -> None:

@@ -7,6 +7,8 @@ import time
 from threading import Lock
 from typing import TextIO
 
+from launcher.terminal import can_redraw
+
 _REDRAW = 0.2
 _LINE = 10.0
 
@@ -20,7 +22,7 @@ class Progress:
         self.done = 0
         self.quiet = quiet
         self.stream = sys.stderr if stream is None else stream
-        self.drawn = self.stream.isatty()
+        self.drawn = can_redraw(self.stream)
         self.started = time.monotonic()
         self.shown = self.started
         self.lock = Lock()

@@ -14,6 +14,7 @@ from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.errors import ConvertError
 from launcher.convert.fp8 import differing
 from launcher.convert.layouts.content import Content
+from launcher.convert.losses import one_of_each
 from launcher.convert.move import Advance, in_parallel
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
@@ -32,12 +33,15 @@ class Proof:
         compared: bytes compared.
         seconds: how long it took.
         digests: SHA-256 of each tensor of the target, by file and name.
+        nan, infinite: tensors of the target that hold such values, by their labels, with how many.
     """
 
     problems: tuple[str, ...]
     compared: int
     seconds: float
     digests: Mapping[str, str] = field(default_factory=dict)
+    nan: Mapping[str, int] = field(default_factory=dict)
+    infinite: Mapping[str, int] = field(default_factory=dict)
 
 
 def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -> Proof:
@@ -63,9 +67,17 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
         for content in stored.contents
         if not padding_is_zero(files, content)
     )
-    digests = _digests(stored.contents, written, files, asked.threads)
+    digests, odd = _digests(stored.contents, written, files, asked.threads)
     progress.finish()
-    return Proof(problems=tuple(problems), compared=progress.done, seconds=time.monotonic() - started, digests=digests)
+    named = one_of_each(stored.contents, odd)
+    return Proof(
+        problems=tuple(problems),
+        compared=progress.done,
+        seconds=time.monotonic() - started,
+        digests=digests,
+        nan={name: count for name, parts in named.items() if (count := sum(nan for nan, _ in parts))},
+        infinite={name: count for name, parts in named.items() if (count := sum(each for _, each in parts))},
+    )
 
 
 def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: OpenFiles, advance: Advance) -> list[str]:
@@ -88,16 +100,22 @@ def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: Open
     return sorted(problems)
 
 
-def _digests(contents: Sequence[Content], root: Path, files: OpenFiles, workers: int) -> dict[str, str]:
+def _digests(
+    contents: Sequence[Content], root: Path, files: OpenFiles, workers: int
+) -> tuple[dict[str, str], dict[int, tuple[int, int]]]:
+    """Return the SHA-256 of every tensor, and the counts of NaN and infinite values of those that hold any."""
     found: dict[str, str] = {}
+    odd: dict[int, tuple[int, int]] = {}
     lock = Lock()
 
-    def run(content: Content) -> None:
-        slot = content.slot
-        text = digest(files, slot)
+    def run(number: int) -> None:
+        slot = contents[number].slot
+        text, nan, infinite = digest(files, slot)
         with lock:
             found[f"{slot.path.relative_to(root)}:{slot.name}"] = text
+            if nan or infinite:
+                odd[number] = nan, infinite
 
-    ordered = sorted(contents, key=lambda content: -nbytes(content.slot))
-    in_parallel([lambda content=content: run(content) for content in ordered], workers)  # type: ignore[misc]
-    return dict(sorted(found.items()))
+    ordered = sorted(range(len(contents)), key=lambda number: -nbytes(contents[number].slot))
+    in_parallel([lambda number=number: run(number) for number in ordered], workers)  # type: ignore[misc]
+    return dict(sorted(found.items())), odd

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.layouts.torch_dist import stacks_layers
+from launcher.convert.losses import Values
 from launcher.convert.progress import duration, size
 
 if TYPE_CHECKING:
@@ -31,8 +33,10 @@ class Report:
         repeats: stored tensors that repeat others (compared, not copied).
         notes: what was assumed about the source.
         seconds: time to move, and `verify_seconds` to prove.
+        values: what became of values: rounded, NaN, infinite.
         verified: every byte was compared; None: not asked for.
         digests: SHA-256 of each tensor written, by file and name.
+        files: what was written beside the report, so that it is known again: size of each file, SHA-256 of small ones.
     """
 
     source: str
@@ -51,11 +55,13 @@ class Report:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     verify_seconds: float = 0.0
+    values: Values = Values()
     verified: bool | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @staticmethod
-    def of(prepared: Prepared, *, seconds: float = 0.0) -> Report:
+    def of(prepared: Prepared, *, seconds: float = 0.0, values: Values | None = None) -> Report:
         """Return the report of a planned or finished conversion."""
         asked, stored = prepared.asked, prepared.stored
         return Report(
@@ -72,19 +78,24 @@ class Report:
             bytes_padding=prepared.bytes_padding,
             dropped=dict(stored.dropped),
             repeats=tuple(stored.contents[index].slot.name for index in prepared.plan.repeats),
-            notes=(*stored.notes, *prepared.draft.notes, *_padding_note(prepared)),
+            notes=(*stored.notes, *prepared.draft.notes, *_padding_note(prepared), *_notes_on_backends(prepared)),
             seconds=round(seconds, 3),
+            values=values or Values(),
         )
 
     def proved(self, proof: Proof) -> Report:
         """Return the report with the result of the comparison."""
         return dataclasses.replace(
-            self, verified=not proof.problems, verify_seconds=round(proof.seconds, 3), digests=proof.digests
+            self,
+            verified=not proof.problems,
+            verify_seconds=round(proof.seconds, 3),
+            digests=proof.digests,
+            values=self.values.with_copied(proof.nan, proof.infinite),
         )
 
     def as_tree(self) -> dict[str, Any]:
         """Return plain data."""
-        return dataclasses.asdict(self)
+        return {**dataclasses.asdict(self), "values": self.values.as_tree()}
 
     def as_json(self) -> str:
         """Return the file that lies beside the result."""
@@ -108,13 +119,23 @@ class Report:
     def times(self) -> list[str]:
         """Return how long it took, for people."""
         rate = size(self.bytes_written / max(self.seconds, 1e-9))
-        found = [f"  moved in {duration(self.seconds)} ({rate}/s)"]
+        found = [f"  moved in {duration(self.seconds)} ({rate}/s)", *self.values.lines()]
         if self.verified is not None:
             outcome = "every byte is where it should be" if self.verified else "it differs"
             found.append(f"  verified in {duration(self.verify_seconds)}: {outcome}")
         else:
             found.append("  not verified (--no-verify)")
         return found
+
+
+def _notes_on_backends(prepared: Prepared) -> tuple[str, ...]:
+    from launcher.convert.builds import notes
+
+    asked = prepared.asked
+    if asked.backend is not None or asked.target_format.kind != "mcore":
+        return ()
+    stack = asked.layout.stack if asked.layout.stack is not None else stacks_layers(prepared.logical)
+    return notes(asked.target_format, prepared.logical.model, stack)
 
 
 def _padding_note(prepared: Prepared) -> list[str]:

@@ -13,10 +13,11 @@ from threading import Lock
 from typing import Any
 
 from launcher.convert.boxes import narrowed
-from launcher.convert.casts import decode, word
+from launcher.convert.casts import decode, not_finite, word
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.transfer import OpenFiles, allocated, is_hole
 from launcher.convert.layouts.content import Content
+from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, in_parallel, values
 from launcher.convert.plan import Move, all_shared
 from launcher.convert.records import Slot
@@ -41,9 +42,12 @@ class Difference:
     logical: str
     count: int
     total: int
+    why: str = ""
 
     def __str__(self) -> str:
-        return f"{self.left} and {self.right} differ in {self.count} of {self.total} elements of {self.logical}"
+        return (
+            f"{self.left} and {self.right} differ in {self.count} of {self.total} elements of {self.logical}{self.why}"
+        )
 
 
 def compare(
@@ -53,10 +57,21 @@ def compare(
     files: OpenFiles,
     workers: int,
     advance: Advance,
+    rounded: dict[str, Losses] | None = None,
 ) -> list[Difference]:
-    """Compare every element of `left` with every place of `right` that holds it; where formats differ, after the cast.
+    """Compare every element of `left` with every place of `right` that holds it.
 
-    Casts go from `left`'s format to `right`'s. Returns one difference for each pair of tensors that has any.
+    Args:
+        left: stored tensors.
+        right: others of the same model.
+        files: open files.
+        workers: threads.
+        advance: is told the bytes of `left` as they are compared.
+        rounded: None: where formats differ, `right` must be exactly `left`'s cast, as a conversion makes it. Else
+            either side may be the other one's cast, and what that cast rounded is added here, by logical tensor.
+
+    Returns:
+        One difference for each pair of tensors that has any.
     """
     found: list[Difference] = []
     lock = Lock()
@@ -64,10 +79,14 @@ def compare(
     def task(moves: Sequence[Move]) -> Callable[[], None]:
         def run() -> None:
             for move in moves:
-                difference = _compared(files, left, right, move, advance)
-                if difference is not None:
-                    with lock:
+                losses = Losses()
+                difference = _compared(files, left, right, move, advance, None if rounded is None else losses)
+                with lock:
+                    if difference is not None:
                         found.append(difference)
+                    if rounded is not None and losses.values:
+                        name = move.source_box.logical
+                        rounded[name] = total([rounded[name], losses]) if name in rounded else losses
 
         return run
 
@@ -76,32 +95,80 @@ def compare(
 
 
 def _compared(
-    files: OpenFiles, left: Sequence[Content], right: Sequence[Content], move: Move, advance: Advance
+    files: OpenFiles,
+    left: Sequence[Content],
+    right: Sequence[Content],
+    move: Move,
+    advance: Advance,
+    losses: Losses | None,
 ) -> Difference | None:
-    import numpy as np
-
     mine, other = left[move.source], right[move.target]
     plain = direct(move, mine.slot, other.slot)
-    wrong = total = 0
+    wrong = elements = 0
     if plain is not None:
-        total = plain[2] // itemsize(mine.slot.dtype)
+        elements = plain[2] // itemsize(mine.slot.dtype)
         wrong = _differing_bytes(files, mine.slot, other.slot, plain, advance)
     else:
         for part in pieces(move, _PIECE):
-            expected = values(files, mine, part, other.slot.dtype)
-            box = part.target_box
-            present = block(array(files, other.slot), box, narrowed(box, part.region))
-            total += expected.size
-            if not _same_block(expected, present):
-                wrong += int(np.count_nonzero(expected != present))
-            advance(expected.size * itemsize(mine.slot.dtype))
+            if losses is None or mine.slot.dtype == other.slot.dtype:
+                wrong += _differing_cast(files, mine, other, part, losses)
+            else:
+                wrong += _differing_either_way(files, mine, other, part, losses)
+            count = math.prod(size for _, size in part.region)
+            elements += count
+            advance(count * itemsize(mine.slot.dtype))
         forget_slot(files, mine.slot)
         forget_slot(files, other.slot)
-    if not wrong:
+    lost = losses.overflowed if losses is not None else 0
+    if not wrong and not lost:
         return None
     return Difference(
-        left=mine.slot.name, right=other.slot.name, logical=move.source_box.logical, count=wrong, total=total
+        left=mine.slot.name,
+        right=other.slot.name,
+        logical=move.source_box.logical,
+        count=wrong or lost,
+        total=elements,
+        why=f": {lost} finite values, the largest {losses.largest:.6g}, became infinite" if losses and lost else "",
     )
+
+
+def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses | None) -> int:
+    """Elements of `other` that are not the cast of `mine`'s."""
+    import numpy as np
+
+    expected = values(files, mine, part, other.slot.dtype, losses)
+    present = block(array(files, other.slot), part.target_box, narrowed(part.target_box, part.region))
+    if _same_block(expected, present):
+        return 0
+    unequal = expected != present
+    if mine.slot.dtype != other.slot.dtype and losses is not None:
+        # NaN has many words, and whose cast made this one is not known.
+        nan = [np.isnan(decode(words, other.slot.dtype)) for words in (expected, present)]
+        unequal &= ~(nan[0] & nan[1])
+    return int(np.count_nonzero(unequal))
+
+
+def _differing_either_way(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses) -> int:
+    """Elements that differ where one side may be the other one's cast: the wider format is the one that was cast."""
+    back = Move(part.target, part.target_box, part.source, part.source_box, part.region)
+    forward = _width(mine) > _width(other)
+    if _width(mine) == _width(other):
+        tried = Losses(), Losses()
+        wrong = [
+            _differing_cast(files, mine, other, part, tried[0]),
+            _differing_cast(files, other, mine, back, tried[1]),
+        ]
+        best = min((0, 1), key=lambda way: (wrong[way], tried[way].overflowed, tried[way].rounded))
+        losses.add(tried[best])
+        return wrong[best]
+    if forward:
+        return _differing_cast(files, mine, other, part, losses)
+    return _differing_cast(files, other, mine, back, losses)
+
+
+def _width(content: Content) -> int:
+    """Return a rank of number formats: a cast goes from a higher one to a lower one; scaled FP8 is multiplied out."""
+    return 9 if content.scale is not None else itemsize(content.slot.dtype)
 
 
 def _differing_bytes(files: OpenFiles, left: Slot, right: Slot, plain: tuple[int, int, int], advance: Advance) -> int:
@@ -158,16 +225,20 @@ def _same_block(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def digest(files: OpenFiles, slot: Slot) -> str:
-    """Return the SHA-256 of a stored tensor's bytes."""
+def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
+    """Return the SHA-256 of a stored tensor's bytes, and how many of its values are NaN and infinite."""
     found = hashlib.sha256()
+    nan = infinite = 0
     size = math.prod(slot.shape) * itemsize(slot.dtype)
     view = files.view(slot.path)
     for start, length, hole in _parts(files, ((slot.path, slot.offset),), size, _HASHED):
-        found.update(_ZEROS[:length] if hole else view[slot.offset + start : slot.offset + start + length])
+        part = _ZEROS[:length] if hole else view[slot.offset + start : slot.offset + start + length]
+        found.update(part)
         if not hole:
+            odd = not_finite(part, slot.dtype)
+            nan, infinite = nan + odd[0], infinite + odd[1]
             forget(files, slot.path, slot.offset + start, length)
-    return found.hexdigest()
+    return found.hexdigest(), nan, infinite
 
 
 def only_nan(files: OpenFiles, content: Content) -> bool:

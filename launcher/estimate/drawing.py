@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
+from launcher.outputs.kinds import MARK
+
 INK, GREY, GRID = "#1f2430", "#5b6472", "#d8dce3"
 
 
@@ -60,6 +62,7 @@ def svg(drawing: Drawing) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {drawing.width:g} {drawing.height:g}" '
         f'width="{drawing.width:g}" height="{drawing.height:g}" font-family="system-ui, sans-serif">',
+        f"<!-- {MARK} -->",
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     for box in drawing.boxes:
@@ -116,4 +119,4 @@ def write_png(path: Path, drawing: Drawing) -> None:
             color=text.colour,
             fontweight="bold" if text.bold else "normal",
         )
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Software": MARK})

@@ -1,6 +1,6 @@
 """Explicit pipeline layouts: what stands in which chunk, and the error of layers that cannot be split."""
 
-import re
+from launcher.budgets import BUDGETS, BeyondBudget, written_out
 
 
 class CannotSplit(ValueError):
@@ -11,8 +11,7 @@ class CannotSplit(ValueError):
         self.fields = fields
 
 
-# Layers of any model that was ever trained, many times over: more is a slip of the keyboard.
-MOST_LAYERS = 100_000
+MOST_LAYERS = BUDGETS["layers"].limit
 
 
 def parse_layout(text: str) -> list[str]:
@@ -21,10 +20,10 @@ def parse_layout(text: str) -> list[str]:
     Raises:
         CannotSplit: a letter is unknown, or repeated without end.
     """
-    if any(int(number) > MOST_LAYERS for number in re.findall(r"\d{1,18}", text)):
-        raise CannotSplit(f"a layout repeats nothing more than {MOST_LAYERS:,} times", ("parallel.layout",))
-    text = re.sub(r"\(([^)]+)\)\*(\d+)", lambda match: match[1] * int(match[2]), text.replace(",", "").replace(" ", ""))
-    text = re.sub(r"(.)\*(\d+)", lambda match: match[1] * int(match[2]), text)
+    try:
+        text = written_out(text)
+    except BeyondBudget as error:
+        raise CannotSplit(f"parallel.layout has {error.message}", ("parallel.layout",)) from None
     wrong = sorted(set(text) - set("EtmL|"))
     if wrong:
         raise CannotSplit(f"{''.join(wrong)!r} is no part of a layout: E, t, m, L, |, (…)*n", ("parallel.layout",))

@@ -8,6 +8,8 @@ from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
 from launcher.estimate.schedule import Event
 from launcher.job import Job
+from launcher.outputs.files import write_output
+from launcher.outputs.kinds import PICTURE
 
 _LEFT, _RIGHT, _WIDTH = 90.0, 30.0, 1000.0
 # Okabe and Ito's colours: told apart also by those who see no red or green.
@@ -34,7 +36,7 @@ def write_drawing(path: Path, drawing: Drawing, title: str) -> str | None:
     """Write a drawing as .html, .svg or .png; return what is wrong where it cannot be done."""
     if path.suffix == ".png":
         try:
-            write_png(path, drawing)
+            write_output(path, lambda beside: write_png(beside, drawing), PICTURE)
         except ImportError:
             return f"--plot {path}: PNG needs matplotlib (pip install matplotlib); .svg and .html need nothing"
         return None
@@ -44,7 +46,7 @@ def write_drawing(path: Path, drawing: Drawing, title: str) -> str | None:
             f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title></head>'
             f'<body style="margin:24px">{picture}</body></html>'
         )
-    path.write_text(picture, encoding="utf-8")
+    write_output(path, picture, PICTURE)
     return None
 
 

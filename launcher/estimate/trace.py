@@ -6,6 +6,8 @@ from typing import Any
 
 from launcher.estimate.result import Estimate
 from launcher.job import Job
+from launcher.outputs.files import write_output
+from launcher.outputs.kinds import MARK, TRACE
 
 
 def trace_of(job: Job, answer: Estimate) -> dict[str, Any]:
@@ -31,9 +33,10 @@ def trace_of(job: Job, answer: Estimate) -> dict[str, Any]:
                 "args": {"micro_batch": event.micro_batch, "chunk": event.chunk},
             }
         )
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
+    # First, so that the head of the file says what it is.
+    return {"otherData": {"source": MARK}, "traceEvents": events, "displayTimeUnit": "ms"}
 
 
 def write_trace(path: Path, job: Job, answer: Estimate) -> None:
     """Write the trace to a file."""
-    path.write_text(json.dumps(trace_of(job, answer)), encoding="utf-8")
+    write_output(path, json.dumps(trace_of(job, answer)), TRACE)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.executors.carried import ASSIGNED
 from launcher.executors.environment import Here, here, own_part
 from launcher.executors.failure import CannotStart
@@ -90,13 +91,13 @@ def render_to(plan: LaunchPlan, folder: Path) -> tuple[str, ...]:
     executor = get_executor(plan.start.executor)
     written = Written()
     try:
-        claim(folder, written)
+        claim(folder, written, "--render")
         if executor is not None:
             write_as_is(executor.render(plan, place), written)
-            written.folder(folder.absolute() / "logs")
+            written.folder(folder.absolute() / "logs", private.FOLDER)
             return executor.command(plan, place)
         path = f"{place.folder}/{RUN}/command.sh"
-        write_as_is([PlanFile(path=path, content=script(plan), mode=0o755)], written)
+        write_as_is([PlanFile(path=path, content=script(plan), mode=private.PROGRAM)], written)
         return ("bash", path)
     except CannotStart:
         written.undo()
@@ -188,7 +189,7 @@ def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Re
             folder = Path(begun.place.folder)
             claim(folder, written)
             write_as_is(begun.files, written)
-            written.folder(folder / "logs")
+            written.folder(folder / "logs", private.FOLDER)
         if through is not None:
             handles = [each.handle for each in through(pairs)]
         elif together is None:

@@ -1,13 +1,14 @@
 """Which variables go along to nodes that do not inherit the submitter's environment: names, never values."""
 
 from launcher.plan import LaunchPlan
-from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, references
+from launcher.plan.pods import is_secret
+from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, REFERENCE, references
 from launcher.plan.start import RESUME
 
 # What the rendered files assign themselves.
 ASSIGNED = (LAUNCH_DIR, RESUME, "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 # What libraries read besides: secrets, and places that a user sets once for all jobs.
-_READ = (
+READ = (
     "HF_TOKEN",
     "HF_HOME",
     "HF_ENDPOINT",
@@ -15,6 +16,7 @@ _READ = (
     "MODELSCOPE_CACHE",
     "MODELSCOPE_API_TOKEN",
     "WANDB_API_KEY",
+    "SWANLAB_API_KEY",
     "WANDB_BASE_URL",
     "WANDB_MODE",
     "HTTP_PROXY",
@@ -26,4 +28,5 @@ _READ = (
 def carried_names(plan: LaunchPlan) -> tuple[str, ...]:
     """Return the names of variables to hand on: what the plan refers to, search paths, and what libraries read."""
     named = [name for name in references(plan) if name not in ASSIGNED]
-    return tuple(dict.fromkeys([*OPTIONAL, *named, *_READ]))
+    named += [name for text in plan.start.setup for name in REFERENCE.findall(text) if is_secret(name)]
+    return tuple(dict.fromkeys([*OPTIONAL, *named, *READ]))

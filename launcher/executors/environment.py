@@ -9,6 +9,7 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.platforms import PLATFORMS, Platform, recognised
 from launcher.executors.port import with_port
 from launcher.plan import LaunchPlan, NodePlan
+from launcher.plan.syntax import is_host, shown
 
 _ADDRESS = "${MASTER_ADDR}"
 _DEFAULT_PORT = "MASTER_PORT"
@@ -69,6 +70,8 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
     if nodes > 1 and not master:
         wanted = platform.master or platform.hosts
         raise CannotStart(f"{platform.title}: {wanted} does not say where node 0 is; set cluster.master_addr")
+    if master and not is_host(master):
+        raise CannotStart(f"{platform.title}: {shown(master)} is no host, and it names node 0")
     port = "" if plan.start.port is not None else environ.get(platform.port or _DEFAULT_PORT, "")
     job = environ.get(platform.job, "") if platform.job else ""
     return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "", job=job)

@@ -5,9 +5,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.executors.failure import CannotStart
+from launcher.outputs.free import free_path
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.shell import REFERENCE
+from launcher.plan.syntax import shown
 
 # What only the job that a folder belongs to makes in it.
 _OWN = "run"
@@ -20,13 +23,13 @@ class Written:
         self._files: list[Path] = []
         self._folders: list[Path] = []
 
-    def folder(self, path: Path) -> None:
+    def folder(self, path: Path, mode: int = 0o777) -> None:
         """Create a folder and those above it that are missing."""
         if path.is_dir():
             return
         if path.parent != path:
             self.folder(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode=mode, exist_ok=True)
         self._folders.append(path)
 
     def made(self, folder: Path) -> None:
@@ -50,8 +53,11 @@ class Written:
         return folder.is_dir() and any(folder.iterdir())
 
 
-def check_free(folder: Path) -> None:
+def check_free(folder: Path, flag: str = "output_dir") -> None:
     """Refuse an output folder that holds something; nothing is written.
+
+    Args:
+        flag: what names the folder.
 
     Raises:
         CannotStart: the folder is not empty, or cannot be looked at.
@@ -59,11 +65,16 @@ def check_free(folder: Path) -> None:
     try:
         if folder.exists() and any(folder.iterdir()):
             holds = _held(folder)
-            raise CannotStart(
-                f"output_dir {folder} is not empty{holds}: nothing is overwritten; choose another output_dir=…"
-            )
+            raise CannotStart(f"{flag} {folder} is not empty{holds}: nothing is overwritten; {_works(flag, folder)}")
     except OSError as error:
-        raise CannotStart(f"output_dir {folder} cannot be written: {error.strerror or error}") from None
+        raise CannotStart(f"{flag} {folder} cannot be written: {error.strerror or error}") from None
+
+
+def _works(flag: str, folder: Path) -> str:
+    free = free_path(folder)
+    if free is None:
+        return f"choose another {flag}"
+    return f"works: {flag}{' ' if flag.startswith('-') else '='}{free}"
 
 
 def _held(folder: Path) -> str:
@@ -75,23 +86,23 @@ def _held(folder: Path) -> str:
     return f" (run {run_id}: launch status {run_id})"
 
 
-def claim(folder: Path, written: Written) -> None:
+def claim(folder: Path, written: Written, flag: str = "output_dir") -> None:
     """Create an empty output folder, which of two jobs that start at the same moment only one can do.
 
     Raises:
         CannotStart: the folder holds something, or cannot be written.
     """
-    check_free(folder)
+    check_free(folder, flag)
     try:
         written.folder(folder)
         if not made_here(folder / _OWN):
-            raise CannotStart(f"output_dir {folder} is being used by another job: choose another output_dir=…")
+            raise CannotStart(f"{flag} {folder} is being used by another job: choose another one")
         written.made(folder / _OWN)
         probe = folder / f".launch-{os.getpid()}"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise CannotStart(f"output_dir {folder} cannot be written: {error.strerror or error}") from None
+        raise CannotStart(f"{flag} {folder} cannot be written: {error.strerror or error}") from None
 
 
 def write(plan: LaunchPlan, environ: Mapping[str, str], written: Written) -> None:
@@ -121,22 +132,21 @@ def write_as_is(files: Iterable[PlanFile], written: Written) -> None:
 
 def _write(file: PlanFile, content: str, written: Written) -> None:
     path = Path(file.path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         written.folder(path.parent)
-        written.file(beside)
-        beside.write_text(content, encoding="utf-8")
-        beside.chmod(file.mode)
+        written.file(private.beside(path))
         written.file(path)
-        beside.replace(path)
+        private.write(path, content, file.mode)
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror or error}") from None
+    except UnicodeEncodeError:
+        raise CannotStart(f"{shown(str(path))} cannot be written: it would hold what is no UTF-8 text") from None
 
 
 def made_here(folder: Path) -> bool:
     """Create a folder; False if it is there already. Only one of those who try gets True."""
     try:
-        folder.mkdir()
+        folder.mkdir(mode=private.FOLDER)
     except FileExistsError:
         return False
     return True

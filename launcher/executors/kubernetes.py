@@ -1,6 +1,7 @@
 """Submits a plan to Kubernetes by `kubectl apply`; state and logs by `kubectl get` and `kubectl logs`."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -49,6 +50,10 @@ _KINDS = {
     ("TrainJob", "trainer.kubeflow.org"): "trainjob",
     ("Job", "batch.volcano.sh"): "volcano",
 }
+# Texts that every reader of YAML takes for texts. kubectl's own (sigs.k8s.io/yaml) makes a truth value of y and n, and
+# numbers of 1e3, 0o7 and 0b1, where PyYAML sees a text.
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _APPLY = ("apply", "--server-side", "--field-manager=launch")
 
 
@@ -177,8 +182,8 @@ class Kubernetes:
         try:
             pods = pods_seen(handle)
             with following_logs(handle, pods, GRACE_SECONDS + 20):
-                words = (RESOURCES[handle["kind"]], handle["name"])
-                kubectl(handle, "delete", *words, "--wait=false", "--ignore-not-found")
+                named = f"{RESOURCES[handle['kind']]}/{handle['name']}"
+                kubectl(handle, "delete", named, "--wait=false", "--ignore-not-found")
         except Refused as error:
             raise CannotStart(f"the cluster does not end job {handle['name']}: {error}") from None
         deadline = time.monotonic() + _GONE_SECONDS
@@ -201,7 +206,12 @@ def as_yaml(objects: Sequence[Object]) -> str:
         pass
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        lines = value.split("\n")
+        # A block is for people: what is not printed as it is cannot stand in one.
+        is_block = len(lines) > 1 and lines[0] != "" and all(line.replace("\t", "").isprintable() for line in lines)
+        style = "|" if is_block else None if plain else '"'
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
     Dumper.ignore_aliases = lambda self, data: True  # type: ignore[method-assign]

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launcher.executors.carried import ASSIGNED, carried_names
+from launcher.executors.failure import CannotStart
 from launcher.executors.render import GRACE_SECONDS, Place
 from launcher.plan import LaunchPlan, PlanFile
-from launcher.plan.pods import Pods, Volume, is_secret
+from launcher.plan.pods import Pods, Volume, find, is_secret
 from launcher.plan.shell import OPTIONAL, references
+from launcher.plan.syntax import is_text
 
 Object = dict[str, Any]
 
@@ -102,11 +104,14 @@ def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[
     for name in dict.fromkeys([*named, *carried]):
         if name in ASSIGNED:
             continue
-        if is_secret(name):
+        if is_secret(name) or find(environ.get(name, ""), name):
             reference = {"name": pods.secret, "key": name, "optional": name not in named}
             found.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
         elif name in named and name in environ:
-            found.append({"name": name, "value": environ[name]})
+            if not is_text(environ[name]):
+                raise CannotStart(f"{name} in the environment is no UTF-8 text, and a manifest holds nothing else")
+            # The kubelet expands $(NAME), and makes one $ of two.
+            found.append({"name": name, "value": environ[name].replace("$", "$$")})
     return found
 
 

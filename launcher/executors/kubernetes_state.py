@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from launcher.executors import private
 from launcher.executors.kubectl import Refused, items, kubectl
 from launcher.executors.kubernetes_objects import RESOURCES, RUN_LABEL
 from launcher.executors.protocol import Observed
@@ -76,7 +77,7 @@ def state_seen(handle: Mapping[str, Any], pods: Sequence[Pod]) -> Observed:
     Raises:
         Refused: with kubectl's message; it may be gone.
     """
-    (job,) = items(handle, RESOURCES[handle["kind"]], handle["name"])
+    (job,) = items(handle, f"{RESOURCES[handle['kind']]}/{handle['name']}")
     status = job.get("status", {})
     machines = tuple(dict.fromkeys(pod.machine for pod in pods if pod.machine))
     state, why = _of_phase(status) if handle["kind"] == "volcano" else _of_conditions(status)
@@ -96,8 +97,8 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
             continue
         by_others = pod is not first and pod.code in _ENDED_BY_OTHERS
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{pod.code} {pod.machine or pod.name} {'stopped' if by_others else ''}\n")
+            private.make_folder(file.parent)
+            private.write(file, f"{pod.code} {pod.machine or pod.name} {'stopped' if by_others else ''}\n")
             os.utime(file, (pod.at, pod.at))
         except OSError:
             break  # somebody else's folder, or a full disk: the cluster still says it
@@ -148,7 +149,7 @@ def _append(handle: Mapping[str, Any], folder: Path, pod: Pod, follow: float = 0
             fresh.append(rest)
             last = stamp
     if fresh:
-        with (folder / f"node{pod.node}.log").open("a", encoding="utf-8") as file:
+        with open(folder / f"node{pod.node}.log", "a", encoding="utf-8", opener=private.opener) as file:
             file.write("\n".join(fresh) + "\n")
         mark.write_text(last, encoding="utf-8")
 
@@ -156,7 +157,7 @@ def _append(handle: Mapping[str, Any], folder: Path, pod: Pod, follow: float = 0
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Let one program at a time append: `status` and `logs -f` may both look."""
-    folder.mkdir(parents=True, exist_ok=True)
+    private.make_folder(folder)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

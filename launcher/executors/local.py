@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from launcher.executors import private
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, claim, resolved, write, write_as_is
 from launcher.executors.guard import Guard
@@ -21,7 +22,7 @@ from launcher.executors.record import write_exit, write_status
 from launcher.executors.render import rank_log_environment
 from launcher.executors.stop import Stop
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
-from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, references
+from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, WRONG_IN_FILE, fits_in_file, references, references_of, settled
 from launcher.plan.start import RESUME
 
 _LOOK_SECONDS = 0.5
@@ -106,9 +107,20 @@ def check_commands(plan: LaunchPlan) -> None:
 
 
 def check_references(plan: LaunchPlan, given: Sequence[str] = ()) -> str:
-    """Return what the environment does not say though the plan refers to it; "" if it says all, or `given` does."""
-    missing = [name for name in references(plan) if name not in _environ() and name not in given]
-    return f"{', '.join(missing)} not set in the environment: the plan refers to it" if missing else ""
+    """Return what the environment lacks though the plan refers to it, or what no file can hold; "" where all is well.
+
+    Args:
+        given: names that the environment need not have.
+    """
+    environ = _environ()
+    missing = [name for name in references(plan) if name not in environ and name not in given]
+    if missing:
+        return f"{', '.join(missing)} not set in the environment: the plan refers to it"
+    for file in plan.files:
+        for name in references_of(file):
+            if not fits_in_file(environ.get(name, "")):
+                return f"{name} {WRONG_IN_FILE} {file.path} refers to it"
+    return ""
 
 
 def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> Ended:
@@ -192,9 +204,9 @@ def _check_program(node: NodePlan, plan: LaunchPlan, environ: Mapping[str, str])
 
 def _make_log(log: Path, written: Written) -> None:
     try:
-        written.folder(log.parent)
+        written.folder(log.parent, private.FOLDER)
         written.file(log)
-        log.touch()
+        log.touch(private.FILE)
     except OSError as error:
         raise CannotStart(f"{log} cannot be written: {error.strerror or error}") from None
 
@@ -256,6 +268,7 @@ def _environment(node: NodePlan, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Progress | None) -> tuple[Ended, bool]:
+    node = settled(node)
     argv = [resolved(word, environ) for word in node.argv]
     stop, log = run.stop, run.log or Path(run.plan.output_dir) / "logs"
     if stop.received:

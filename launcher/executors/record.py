@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.executors import private
 from launcher.executors.processes import Process, identified
 from launcher.executors.render import Place
 from launcher.plan import LaunchPlan
@@ -163,7 +164,5 @@ def _user() -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    private.make_folder(path.parent)
+    private.write(path, text)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.executors import private
+
 _NUMBER = re.compile(r"(?P<name>.+)-(?P<number>\d+)\.json")
 _UNFIT = re.compile(r"[^A-Za-z0-9_.]+")
 
@@ -32,11 +34,11 @@ def reserve(name: str, folder: Path) -> str:
     stem = _UNFIT.sub("-", name).strip("-.") or "job"
     runs = home() / "runs"
     try:
-        runs.mkdir(parents=True, exist_ok=True)
+        _make_private(runs)
         number = 1 + max((entry[1] for entry in _numbers(runs) if entry[0] == stem), default=0)
         while True:
             try:
-                file = os.open(runs / f"{stem}-{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+                file = os.open(runs / f"{stem}-{number}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, private.FILE)
             except FileExistsError:
                 number += 1
                 continue
@@ -45,6 +47,16 @@ def reserve(name: str, folder: Path) -> str:
             return f"{stem}-{number}"
     except OSError:
         return f"{stem}-{os.getpid()}"
+
+
+def _make_private(runs: Path) -> None:
+    """Create the folder of runs; files that an earlier version left readable for others are so no longer."""
+    if not runs.parent.exists():
+        private.make_folder(runs.parent)
+    wider = runs.exists() and private.tighten(runs)
+    private.make_folder(runs)
+    for file in runs.glob("*.json") if wider else ():
+        private.tighten(file)
 
 
 def release(run_id: str) -> None:

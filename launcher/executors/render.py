@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from launcher.executors.port import with_port_reference
+from launcher.executors.private import PROGRAM
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.shell import script
 
@@ -159,7 +160,7 @@ def rendered_file(
 ) -> PlanFile:
     """Return a file below `run/`: assignments before bodies of bash."""
     text = ["#!/usr/bin/env bash" if not first else "#!/bin/bash", *first, *head, *map(shell_body, bodies)]
-    return PlanFile(path=f"{place.folder}/run/{name}", content="\n".join(text), mode=0o755)
+    return PlanFile(path=f"{place.folder}/run/{name}", content="\n".join(text), mode=PROGRAM)
 
 
 @cache

@@ -10,9 +10,11 @@ from typing import Any
 
 from launcher.executors.carried import carried_names
 from launcher.executors.failure import CannotStart
+from launcher.executors.private import PROGRAM
 from launcher.executors.protocol import Observed, Submitted, Together
 from launcher.executors.render import Place, array, assignment, conductor_file, node_files
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.syntax import shown
 
 SCRIPT = "job.sbatch"
 _SECONDS, _LOOK_SECONDS = 60, 20
@@ -36,6 +38,7 @@ _ENDED = {
     "PREEMPTED": "failed",
     "LAUNCH_FAILED": "failed",
 }
+_JOB = re.compile(r"[0-9]+(?:_[0-9]+)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
@@ -54,23 +57,30 @@ class Slurm:
             if shutil.which(name) is None:
                 raise CannotStart(f"there is no {name} on the PATH: this machine does not submit to Slurm")
         _check_container(plan)
+        folder = os.path.abspath(plan.output_dir)
+        self.render(plan, Place(id=plan.start.name, folder=folder, launch_dir=os.getcwd()))
         done = _call(["sbatch", "--test-only", *plan.start.batch_options, "--wrap", "true"])
         if done.returncode:
             raise CannotStart(f"Slurm refuses the job: {_words(done)}")
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
-        """Return node.sh with its commands, and job.sbatch."""
+        """Return node.sh with its commands, and job.sbatch.
+
+        Raises:
+            CannotStart: an option or the run's folder is no word of a batch script's header.
+        """
         start = plan.start
         options = [
             f"--job-name={start.name}",
             f"--comment={place.id}",
-            f"--output={place.folder}/logs/slurm.log",
+            f"--output={_pattern(place.folder)}/logs/slurm.log",
             "--open-mode=append",
             *start.batch_options,
         ]
-        first = [f"#SBATCH {_option(option)}" for option in options]
+        first = [_header(option) for option in options]
         head = ["unset LAUNCH_ATTACHED", array("srun", ["srun", *_container(plan, place)])]
         head.append(assignment("requeue", "yes" if "--requeue" in start.batch_options else ""))
+        head.append(assignment("step_logs", f"{_pattern(place.folder)}/logs"))
         head.append(array("carry", carried_names(plan) if start.container else ()))
         head.append('srun+=(${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})')
         grace = _GRACE_SECONDS
@@ -96,14 +106,14 @@ class Slurm:
             return None
         limit = "" if start.array_limit is None else f"%{start.array_limit}"
         options = [f"--array=0-{len(runs) - 1}{limit}", f"--job-name={start.name}", "--output=/dev/null"]
-        lines = ["#!/bin/bash", *(f"#SBATCH {_option(option)}" for option in (*options, *start.batch_options))]
+        lines = ["#!/bin/bash", *map(_header, (*options, *start.batch_options))]
         lines.append('case "$SLURM_ARRAY_TASK_ID" in')
         for number, (_, each) in enumerate(runs):
             log, script = (shlex.quote(f"{each.folder}/{name}") for name in ("logs/slurm.log", f"run/{SCRIPT}"))
             lines.append(f"{number}) exec bash {script} >>{log} 2>&1 ;;")
         path = f"{place.folder}/run/array.sbatch"
         return Together(
-            file=PlanFile(path=path, content="\n".join([*lines, "esac", ""]), mode=0o755),
+            file=PlanFile(path=path, content="\n".join([*lines, "esac", ""]), mode=PROGRAM),
             command=("sbatch", "--parsable", path),
             submitted=lambda output: self._tasks(self.submitted(output), len(runs)),
         )
@@ -114,14 +124,17 @@ class Slurm:
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Ask squeue, then scontrol; a job that both have forgotten is told by its run directory."""
-        place = _cluster(handle)
-        done = _call(["squeue", *place, "-h", "-j", handle["job"], "-t", "all", "-o", "%T|%r|%N"], _LOOK_SECONDS)
+        try:
+            place, job = _cluster(handle), _number(handle)
+        except CannotStart as error:
+            return Observed(state="", why=str(error), asked=False)
+        done = _call(["squeue", *place, "-h", "-j", job, "-t", "all", "-o", "%T|%r|%N"], _LOOK_SECONDS)
         if done.returncode and not any(sign in done.stderr for sign in _FORGOTTEN):
             return Observed(state="", why=f"Slurm cannot be asked: {_words(done)}", asked=False)
         if done.returncode == 0 and done.stdout.strip():
             state, why, nodes = (*done.stdout.strip().splitlines()[-1].split("|"), "", "")[:3]
         else:
-            done = _call(["scontrol", *place, "-o", "show", "job", handle["job"]], _LOOK_SECONDS)
+            done = _call(["scontrol", *place, "-o", "show", "job", job], _LOOK_SECONDS)
             fields = dict(_FIELD.findall(done.stdout)) if done.returncode == 0 else {}
             state, why, nodes = (fields.get(name, "") for name in ("JobState", "Reason", "NodeList"))
         why = "" if why in ("None", "(null)") else why
@@ -139,14 +152,38 @@ class Slurm:
         Raises:
             CannotStart: with Slurm's own words.
         """
-        done = _call(["scancel", *_cluster(handle), handle["job"]])
+        job = _number(handle)
+        done = _call(["scancel", *_cluster(handle), job])
         if done.returncode:
-            raise CannotStart(f"Slurm does not cancel job {handle['job']}: {_words(done)}")
+            raise CannotStart(f"Slurm does not cancel job {job}: {_words(done)}")
 
 
-def _option(option: str) -> str:
-    name, equals, value = option.partition("=")
-    return f"{name}{equals}{shlex.quote(value)}" if equals else option
+def _header(option: str) -> str:
+    """Return the line of a batch script that asks for an option.
+
+    sbatch reads quotes as bash does, but a backslash also inside of them, and `#` begins a comment (Slurm 22.05,
+    src/sbatch/opt.c, _get_argument). No quoting takes a line end.
+
+    Raises:
+        CannotStart: the option cannot stand on one line.
+    """
+    if not option.isprintable():
+        raise CannotStart(f"{shown(option)} is no option on one line: sbatch would run what follows as commands")
+    name, equals, value = option.replace("\\", "\\\\").partition("=")
+    return f"#SBATCH {shlex.quote(name)}{equals}{shlex.quote(value) if equals else ''}"
+
+
+def _pattern(folder: str) -> str:
+    """Return a folder as file names of Slurm have it, in which `%` begins a pattern; sbatch(1), filename pattern.
+
+    Raises:
+        CannotStart: it has a backslash, which switches patterns off, and the nodes' logs need one.
+    """
+    if "\\" in folder:
+        raise CannotStart(
+            f"{shown(folder)}: Slurm reads a backslash in file names as its own: choose another output_dir"
+        )
+    return folder.replace("%", "%%")
 
 
 def _container(plan: LaunchPlan, place: Place) -> list[str]:
@@ -185,8 +222,20 @@ def _within(folder: str, parent: str) -> bool:
     return f"{folder}/".startswith(f"{parent.rstrip('/')}/")
 
 
+def _number(handle: Mapping[str, Any]) -> str:
+    """Return the job's number, with its place in an array.
+
+    Raises:
+        CannotStart: the run's record was changed, and says what could be an option of scancel.
+    """
+    job = str(handle.get("job", ""))
+    if not _JOB.fullmatch(job):
+        raise CannotStart(f"run.json names the job {shown(job)}, which is no number of Slurm's")
+    return job
+
+
 def _cluster(handle: Mapping[str, Any]) -> list[str]:
-    return ["-M", handle["cluster"]] if "cluster" in handle else []
+    return [f"--clusters={handle['cluster']}"] if "cluster" in handle else []
 
 
 def _expanded(nodes: str) -> tuple[str, ...]:

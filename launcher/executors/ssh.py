@@ -12,6 +12,7 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.protocol import Observed, Submitted, Together
 from launcher.executors.render import Place, array, assignment, conductor_file, node_files, shell_body
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.syntax import is_ssh_host, shown, ssh_options_problem
 
 # A host that does not answer within these seconds, or falls silent for them, is lost.
 _CONNECT_SECONDS, _ALIVE_SECONDS, _ALIVE_COUNT = 10, 15, 4
@@ -77,6 +78,12 @@ def _hosts(plan: LaunchPlan) -> tuple[str, ...]:
             f"the job has {count} nodes and cluster.hosts names {len(hosts)} ({', '.join(hosts)}): "
             f"name more, or set cluster.nodes={len(hosts)}"
         )
+    for host in hosts[:count]:
+        if not is_ssh_host(host):
+            raise CannotStart(f"{shown(host)} is no [USER@]HOST of ssh: cluster.hosts")
+    problem = ssh_options_problem(plan.start.ssh_options)
+    if problem:
+        raise CannotStart(f"cluster.ssh_options: {problem}")
     return hosts[:count]
 
 
@@ -95,7 +102,7 @@ def ask_all(plan: LaunchPlan, script: str) -> list[tuple[str, "subprocess.Comple
     """Run a script of bash on every host of the plan, all at once; hosts that do not answer have exit code 255."""
 
     def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
-        words = [*_ssh(plan), host, "exec bash -s"]
+        words = [*_ssh(plan), "--", host, "exec bash -s"]
         try:
             done = subprocess.run(
                 words, input=script, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
@@ -114,7 +121,7 @@ def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
     script = "\n".join(_questions(plan, rank))
     try:
         done = subprocess.run(
-            [*_ssh(plan), host, "exec bash -s"],
+            [*_ssh(plan), "--", host, "exec bash -s"],
             input=script,
             capture_output=True,
             text=True,

@@ -13,6 +13,7 @@ from launcher.executors.protocol import Submitted
 from launcher.executors.render import Place
 from launcher.executors.slurm import SCRIPT
 from launcher.plan import LaunchPlan
+from launcher.plan.syntax import sbatch_options_problem, shown
 
 # submitit asks Slurm for SIGUSR2 before the time limit, which would end the nodes' shells; nobody minds this one.
 _SIGNAL = "URG@60"
@@ -30,9 +31,22 @@ def check(plans: Sequence[LaunchPlan]) -> None:
         raise CannotStart("hydra/launcher=submitit_slurm submits to Slurm: cluster=slurm")
     if any(plan.start.batch_options != plans[0].start.batch_options for plan in plans):
         raise CannotStart("one job array has the same machines for all its jobs: leave out hydra/launcher=…")
+    problem = sbatch_options_problem(plans[0].start.batch_options)
+    if problem:
+        raise CannotStart(f"cluster.sbatch_options: {problem}")
     short = [word for word in plans[0].start.batch_options if not word.startswith("--")]
     if short:
         raise CannotStart(f"submitit takes long options only, and cluster.sbatch_options has {' '.join(short)}")
+    folders = [os.path.abspath(plan.output_dir) for plan in plans]
+    # submitit quotes as for bash, which sbatch is not: _as_sbatch_flag, slurm/slurm.py.
+    unquoted = [
+        text
+        for text in (*folders, plans[0].start.name, *plans[0].start.batch_options)
+        if not text.isprintable() or "\\" in text
+    ]
+    if unquoted or any("%" in folder for folder in folders):
+        text = next(iter(unquoted), folders[0])
+        raise CannotStart(f"submitit writes {shown(text)} as a pattern or as several lines: leave out hydra/launcher=…")
     clusters = _clusters(plans[0])
     if "," in clusters or clusters == "all":
         raise CannotStart(

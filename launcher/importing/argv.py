@@ -1,9 +1,9 @@
 """Command-line words to typed native values, as the backend's own parser (argparse, HfArgumentParser) reads them."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from launcher.budgets import json_value
 from launcher.importing.shell.placeholders import has_output, is_open, only, shown
 from launcher.job import Value
 from launcher.translate.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
@@ -258,7 +258,7 @@ def _as_json(word: str) -> Value:
     if word[:1] not in "{[":
         return word
     try:
-        found = json.loads(word)
+        found = json_value(word)
     except ValueError:
         return word
     return found if isinstance(found, (dict, list)) else word

@@ -9,6 +9,7 @@ from launcher.importing.notes import Note
 from launcher.job import Value, derive, fields
 from launcher.job.cluster import Cluster
 from launcher.job.derive import with_values
+from launcher.job.secret import job_without_secrets
 from launcher.translate.backend import Backend
 from launcher.translate.engine import ReadBack, fields_of_flags, read_back
 from launcher.translate.native import NativeArg, NativeArgs
@@ -51,7 +52,7 @@ def assemble(
     return Imported(
         backend=backend.name,
         version=version,
-        job=derive(job),
+        job=derive(job_without_secrets(job)),
         native=NativeArgs(backend=backend.name, version=version, args=_native(values)),
         unmapped=_native(unmapped),
         became=tuple(_became(values, {*unmapped}, {*without}, fields_of_flags(backend.name, version))),

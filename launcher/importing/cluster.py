@@ -5,11 +5,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from launcher.budgets import spend
 from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import is_open, names, shown
 from launcher.job import Job
 from launcher.job.cluster import Cluster
-from launcher.job.secret import is_secret
+from launcher.job.secret import Variables, by_reference, find, is_secret, variable_of
 
 # What launchers set for the processes they start, or read instead of options: said again by the plan, not by the job.
 _OF_LAUNCHERS = {
@@ -25,6 +26,7 @@ _OF_LAUNCHERS = {
 }
 _LOOPBACK = ("localhost", "127.0.0.1", "::1", "")
 _DEFAULT_PER_NODE = 8
+_MOST_DIGITS = 19  # of numbers within 64 bits
 
 
 @dataclass(slots=True)
@@ -42,7 +44,14 @@ def environment_of(env: Mapping[str, str]) -> dict[str, str]:
     Secrets become references to the environment of whoever starts the job: no file and no screen shows them.
     """
     own = {name: value for name, value in env.items() if name not in _OF_LAUNCHERS}
-    return {name: f"${{{name}}}" if is_secret(name) else _referring(value) for name, value in own.items()}
+    variables = Variables()
+    return {name: _kept(name, value, variables) for name, value in own.items()}
+
+
+def _kept(name: str, value: str, variables: Variables) -> str:
+    if is_open(value):
+        return f"${{{variable_of(name)}}}" if is_secret(name) else _referring(value)
+    return str(by_reference(name, value, variables, whole=True))
 
 
 def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note]:
@@ -58,8 +67,8 @@ def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note
             works=(works,),
         )
         for name, value in env.items()
-        if is_secret(name) and value and not is_open(value)
-        for works in (f"export {name} where the job starts",)
+        if not is_open(value) and find(value, name)
+        for works in (f"export {variable_of(name)} where the job starts",)
     ]
 
 
@@ -98,6 +107,8 @@ def cluster_of(
     # `--nnodes $WORLD_SIZE` says that there are nodes, not how many.
     found.is_said = world_size is not None or (bool(said) and ("nodes" in numbers or "nodes" not in said))
     nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(said))
+    spend("nodes", nodes, where)
+    spend("devices", per_node, where)
     addr = said.get("addr", "")
     port = numbers.get("port")
     found.cluster = dataclasses.replace(
@@ -138,7 +149,7 @@ def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Itera
         if key not in said:
             continue
         text = shown(said[key]).partition(":")[0]
-        if text.isdigit():
+        if text.isdigit() and len(text) < _MOST_DIGITS:
             yield key, int(text)
         elif key in words:
             open_names = names(said[key]) or ((text.strip("${}"),) if text.startswith("$") else ())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import BeyondBudget, check_yaml
 from launcher.importing.argv import Parsed, parse_argv
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import Note, refuse
@@ -225,7 +226,10 @@ def scalar(word: str) -> Value:
 
     text = shown(word)
     try:
-        value = yaml.safe_load(text) if len(text) < 10_000 else text
-    except yaml.YAMLError:
+        if len(text) >= 10_000:
+            return text
+        check_yaml(text, "")
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, BeyondBudget):
         return text
     return text if value is None and text.lower() not in ("null", "none", "~") else value

@@ -24,7 +24,7 @@ def job_tree(job: Job) -> dict[str, Any]:
         *sections, leaf = path.split(".")
         for section in sections:
             node = node.setdefault(section, {})
-        node[leaf] = _plain(value)
+        node[leaf] = uninterpolated(value)
     if job.parallel.dp is not None and job.cluster.world_size != _ranks(job):
         tree.setdefault("parallel", {})["dp"] = job.parallel.dp
     return tree
@@ -35,12 +35,12 @@ def _ranks(job: Job) -> int:
     return (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
 
 
-def _plain(value: Value) -> Value:
+def uninterpolated(value: Value) -> Value:
     """Return plain data in which OmegaConf finds no interpolation: `${X}` is written `\\${X}`."""
     if isinstance(value, (tuple, list)):
-        return [_plain(item) for item in value]
+        return [uninterpolated(item) for item in value]
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): uninterpolated(item) for key, item in value.items()}
     return value.replace("${", "\\${") if isinstance(value, str) else value
 
 

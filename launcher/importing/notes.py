@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from launcher.job.secret import redacted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
@@ -17,6 +19,11 @@ class Note:
     message: str
     where: str = ""
     works: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Remarks quote the input, which may hold secrets.
+        object.__setattr__(self, "message", redacted(self.message))
+        object.__setattr__(self, "works", tuple(map(redacted, self.works)))
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""

@@ -18,7 +18,7 @@ from launcher.importing.shell.placeholders import INHERITED
 from launcher.importing.versions import Match, best, values_of_words
 from launcher.job import Value
 from launcher.job.cluster import Cluster
-from launcher.job.secret import by_reference
+from launcher.job.secret import Variables, by_reference, redacted
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.elsewhere import elsewhere
@@ -112,7 +112,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         imported,
         warnings=(*warnings, *secrets_of(env, places.of_variable), *slurm, *cluster.warnings, *imported.warnings),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
-        program=invocation.program,
+        program=redacted(invocation.program),
         where=invocation.where,
         problems=tuple(problems),
     )
@@ -257,7 +257,8 @@ class Places:
 def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note], list[Note]]:
     """Return the typed values, what is wrong, and remarks."""
     parsed, backend, version = match.parsed, match.backend, match.version
-    values = {flag: by_reference(flag, value) for flag, value in parsed.values.items()}
+    variables = Variables()
+    values = {flag: by_reference(flag, value, variables) for flag, value in parsed.values.items()}
     problems = [
         Note(message=_said(option, text), where=where, works=places.hint(where, text))
         for option, text in parsed.problems
@@ -276,7 +277,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
-        value = by_reference(option, _as_elsewhere(option, values_of_words(words), backend))
+        value = by_reference(option, _as_elsewhere(option, values_of_words(words), backend), variables)
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = backend.catalogue(version).get(known.name)
             typed = value if argument is None else _typed(value, argument)

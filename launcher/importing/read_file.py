@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import BeyondBudget
 from launcher.importing.composed import Composed, composed
 from launcher.importing.config import Configuration, is_known
 from launcher.importing.flat import flat_settings
@@ -51,10 +52,16 @@ def read_file(
         ImportRefused: the file cannot be read or understood; holds every reason with its place.
     """
     path = Path(path)
-    text = read_text(path)
+    try:
+        return _read(path, read_text(path), wanted, variables or {}, all_commands)
+    except BeyondBudget as error:
+        raise refuse(error.message, error.where or str(path), error.works) from None
+
+
+def _read(path: Path, text: str, wanted: Wanted, variables: Mapping[str, str], all_commands: bool) -> list[Imported]:
     wanted = dataclasses.replace(wanted, folder=str(path.parent), name=wanted.name or job_name(path))
     if path.suffix in _STRUCTURED:
-        return [_structured(text, path, wanted, variables or {})]
+        return [_structured(text, path, wanted, variables)]
     dump = dumped(text)
     if dump is not None:
         world = dump.values.get("world_size")
@@ -63,8 +70,15 @@ def read_file(
             wanted = dataclasses.replace(wanted, world_size=world)
         return [_settings(Composed(tree=dump.values), path, wanted, is_dump=True)]
     if _is_argv(text):
-        return [read_words(shlex.split(text, comments=True), wanted, str(path), text)]
-    return _script(text, path, wanted, variables or {}, all_commands)
+        return [read_words(_split(text, path), wanted, str(path), text)]
+    return _script(text, path, wanted, variables, all_commands)
+
+
+def _split(text: str, path: Path) -> list[str]:
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise refuse(f"is no list of arguments: {error}", str(path)) from None
 
 
 def is_job_file(path: str | Path) -> bool:

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import BUDGETS, BeyondBudget, check_yaml, load_json
 from launcher.importing.notes import ImportRefused, Note, refuse
 
-LARGEST = 8 * 2**20
+LARGEST = BUDGETS["script bytes"].limit
 # Keys that name the files which a configuration is put over.
 BASES = ("base_config", "extends", "bases")
-_MOST_NODES = 500_000
+# Words that YAML is asked about: a number or a date is short, and lists and mappings are not scalars.
+LONGEST_SCALAR = 200
+_COLLECTIONS = ("[", "{", "&", "*", "!", "-	", "- ", "? ")
 _LOGS = (".log", ".out")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -64,12 +67,13 @@ def parse_yaml(text: str, file: str) -> Any:
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        check_yaml(text, file)
         node = yaml.compose(text, Loader=loader)
         if node is not None and _holds_itself(node, set(), set()):
             raise refuse("its aliases name a node that holds them", file)
-        if node is not None and _expanded(node, {}) > _MOST_NODES:
-            raise refuse(f"its aliases multiply it to more than {_MOST_NODES} values", file)
         return yaml.load(text, Loader=loader)
+    except BeyondBudget as error:
+        raise refuse(error.message, error.where, error.works) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         what = error.problem
@@ -79,7 +83,7 @@ def parse_yaml(text: str, file: str) -> Any:
         raise refuse(f"is not YAML: {what}", where) from None
     except yaml.YAMLError as error:
         raise refuse(f"is not YAML: {str(error).splitlines()[0]}", file) from None
-    except (RecursionError, ValueError) as error:
+    except (RecursionError, ValueError, TypeError) as error:
         why = "is nested too deeply" if isinstance(error, RecursionError) else f"is not YAML: {error}"
         raise refuse(why, file) from None
 
@@ -127,19 +131,6 @@ def _holds_itself(node: Any, above: set[int], done: set[int]) -> bool:
     return found
 
 
-def _expanded(node: Any, sizes: dict[int, int]) -> int:
-    """Return the number of values below a node with every alias written out."""
-    known = sizes.get(id(node))
-    if known is not None:
-        return known
-    total = 1
-    for child in node.value if isinstance(node.value, list) else ():
-        for part in child if isinstance(child, tuple) else (child,):
-            total += _expanded(part, sizes)
-    sizes[id(node)] = total
-    return total
-
-
 def parse_json(text: str, file: str) -> Any:
     """Return what a JSON text holds.
 
@@ -147,11 +138,11 @@ def parse_json(text: str, file: str) -> Any:
         ImportRefused: it is not JSON.
     """
     try:
-        return json.loads(text)
+        return load_json(text, file)
     except json.JSONDecodeError as error:
         raise refuse(f"is not JSON: {error.msg}", f"{file}:{error.lineno}") from None
-    except RecursionError:
-        raise refuse("is nested too deeply", file) from None
+    except BeyondBudget as error:
+        raise refuse(error.message, error.where, error.works) from None
 
 
 def parse_mapping(text: str, file: str) -> Mapping[str, Any]:
@@ -171,8 +162,8 @@ def parse_scalar(text: str) -> Any:
     import yaml
 
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
+        value = yaml.safe_load(text) if len(text) < LONGEST_SCALAR and not text.startswith(_COLLECTIONS) else text
+    except (yaml.YAMLError, ValueError):
         return text
     return text if isinstance(value, (dict, list)) else value
 

@@ -2,12 +2,14 @@
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
 from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value
 
@@ -30,6 +32,7 @@ class Problem:
 
 
 _LARGEST = 2**63 - 1
+_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class WrongValue(ValueError):
@@ -70,7 +73,7 @@ def _build(cls: type, tree: Mapping[str, Any], prefix: str, problems: list[Probl
             values[field.name] = _section(field.type, raw, path, problems)
             continue
         try:
-            values[field.name] = convert(raw, field.type, meta_of(field))
+            values[field.name] = _within_budget(path, convert(raw, field.type, meta_of(field)))
         except WrongValue as error:
             problems.append(Problem(path=path, kind=error.kind, message=str(error), works=error.works))
     return cls(**values)
@@ -129,6 +132,22 @@ def convert(raw: Any, kind: Any, meta: Meta) -> Value:
     return value
 
 
+def _within_budget(path: str, value: Value) -> Value:
+    """Return a value that nothing expands beyond reason.
+
+    Raises:
+        WrongValue: it would be.
+    """
+    try:
+        if path in FIELDS and isinstance(value, int):
+            spend(FIELDS[path], value, "")
+        if path == "parallel.layout" and isinstance(value, str):
+            written_out(value)
+    except BeyondBudget as error:
+        raise WrongValue("bound", f"has {error.message}; works: {error.works}") from None
+    return value
+
+
 def _within(works: tuple[str, ...], meta: Meta) -> tuple[str, ...]:
     """Return proposed numbers, none of them below the field's minimum."""
     low = meta.minimum
@@ -177,6 +196,8 @@ def _check(value: Value, meta: Meta) -> None:
     if meta.choices and value not in meta.choices:
         near = difflib.get_close_matches(str(value), meta.choices, n=3, cutoff=0.5) or list(meta.choices)
         raise WrongValue("choice", f"{_show(value)} is not one of {', '.join(meta.choices)}", tuple(near))
+    if isinstance(value, str) and not value.isprintable() and _UNWRITABLE.search(value):
+        raise WrongValue("type", f"{value[:40]!a} holds a character that no file name or UTF-8 text can hold")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     if value != value or value in (float("inf"), float("-inf")):

@@ -10,6 +10,13 @@ _DEFAULT_ROOT = "launch_output"
 _DERIVED = Origin(kind="derived")
 
 
+def with_fields(job: Job, values: Mapping[str, Value]) -> Job:
+    """Return the job with other values at dotted paths; what is derived from them stays as it is."""
+    changed = _replaced(job, values)
+    assert isinstance(changed, Job)
+    return changed
+
+
 def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = None) -> Job:
     """Return the job with other values at dotted paths, and with everything that is derived from them derived anew.
 
@@ -17,8 +24,7 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
         values: canonical path to value, already of the field's type.
         origin: recorded as the place where the values were set; None: the recorded places stay.
     """
-    changed = _replaced(job, values)
-    assert isinstance(changed, Job)
+    changed = with_fields(job, values)
     if origin is not None:
         changed = _copied(changed, {"origins": {**job.origins, **dict.fromkeys(values, origin)}})
     return derive(changed)

@@ -43,6 +43,9 @@ def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> 
     Raises:
         ModelConfigError: unknown family, missing keys, or values without a canonical field; all of them at once.
     """
+    if not isinstance(config, Mapping):
+        holds = "null" if config is None else f"a {type(config).__name__}"
+        raise ModelConfigError(where, (f"holds {holds}, and an object ({{...}}) of the model's settings is expected",))
     config = _text_part(config, where)
     family = _family_of(config, where)
     source = Source(config, where, family.model_type)
@@ -57,7 +60,11 @@ def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> 
         if value != pinned.value:
             source.problem(f"{pinned.name}={value!r} cannot be expressed, only {pinned.value!r}: {pinned.why}")
     for part in family.parts:
-        found.update(part.read(source))
+        asked = set(source.used)
+        try:
+            found.update(part.read(source))
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError, ZeroDivisionError, OverflowError) as error:
+            source.misread(asked, error)
     source.finish(IGNORABLE)
     return _nested(found)
 
@@ -168,9 +175,12 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     if architecture is None and model_type is None:
         raise ModelConfigError(where, (f"neither architectures nor model_type is given; known: {_known()}",))
     by_class = {family.stem + suffix: family for family in FAMILIES.values() for suffix in _SUFFIXES}
+    by_type = {name: family for family in FAMILIES.values() for name in (family.model_type, *family.aliases)}
+    for key, value in (("architectures", architecture), ("model_type", model_type)):
+        if value is not None and not isinstance(value, str):
+            raise ModelConfigError(where, (f"{key} holds {value!r}, and a name is expected; known: {_known()}",))
     if architecture is not None and architecture not in by_class:
         raise ModelConfigError(where, (_unknown("architectures", architecture, list(by_class)),))
-    by_type = {name: family for family in FAMILIES.values() for name in (family.model_type, *family.aliases)}
     if model_type is not None and model_type not in by_type:
         raise ModelConfigError(where, (_unknown("model_type", model_type, list(by_type)),))
     family = by_class[architecture] if architecture is not None else by_type[str(model_type)]

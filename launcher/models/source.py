@@ -1,11 +1,13 @@
 """A config.json while it is read: typed access that remembers which keys were used and collects every problem."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Final
 
+from launcher.budgets import FIELDS, BeyondBudget, spend
 from launcher.job.build import WrongValue, convert
 from launcher.job.schema import Value, field_at
 
+_LONGEST = 80  # characters of a value that is shown
 NEEDED: Final = object()  # default of a key that config.json must have
 
 
@@ -21,6 +23,11 @@ class ModelConfigError(ValueError):
         self.where = where
         self.problems = problems
         super().__init__("\n".join(f"{where}: {problem}" for problem in problems))
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 class Source:
@@ -72,10 +79,27 @@ class Source:
         """Return `raw`, found at key `name`, as a value of the canonical field; a problem if it does not fit."""
         info = field_at(f"model.{field}")
         try:
-            return convert(raw, info.type, info.meta)
+            value = convert(raw, info.type, info.meta)
+            if f"model.{field}" in FIELDS and isinstance(value, int):
+                spend(FIELDS[f"model.{field}"], value, "")
+            return value
         except WrongValue as error:
             self.problem(f"{name}: {error}")
-            return None
+        except BeyondBudget as error:
+            self.problem(f"{name} has {error.message}")
+        return None
+
+    def misread(self, before: Set[str], error: Exception) -> None:
+        """Note that keys hold values of a kind that nothing can be made of.
+
+        Args:
+            before: keys that were asked for before those that are at fault.
+        """
+        if isinstance(error, ModelConfigError):
+            raise error
+        names = [name for name in self.config if name in self.used - before]
+        shown = ", ".join(f"{name}={_shortened(self.config[name])}" for name in names) or "a section"
+        self.problem(f"{shown}: not the kind of value that is expected there ({error})")
 
     def problem(self, text: str) -> None:
         """Note that something cannot be read."""
@@ -91,8 +115,8 @@ class Source:
             if name in self.used or name in ignorable or name.startswith("_") or value is None:
                 continue
             self.problem(
-                f"the key {name}={value!r} is not known for model_type {self.model_type}: it may change the model and"
-                " has no canonical field (if it does not, remove it from a copy of the file)"
+                f"the key {name}={_shortened(value)} is not known for model_type {self.model_type}: it may change"
+                " the model and has no canonical field (if it does not, remove it from a copy of the file)"
             )
         if self.problems:
             raise ModelConfigError(self.where, tuple(self.problems))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launcher.executors.record import Exit, Record, read_exits
 from launcher.observe.reasons import REASONS, Reason
+from launcher.plan.pods import redacted
 
 _READ = 4_000_000
 _RANK = re.compile(r"^\[rank(\d+)\]:? ?(.*)")
@@ -98,7 +99,7 @@ def _of_node(record: Record, folder: Path, end: Exit) -> Iterator[tuple[Failure,
             host=end.host,
             code=end.code,
             reason=chosen.reason.name,
-            message=chosen.text,
+            message=redacted(chosen.text),
             meaning=chosen.reason.meaning,
             fields=chosen.reason.fields,
         ),

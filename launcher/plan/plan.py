@@ -13,11 +13,12 @@ class PlanFile:
     """A file that must exist before the processes start.
 
     `path` is absolute, or relative to the folder in which the script or the run is started (not to a node's workdir).
+    By its mode only the user can read it: what fills in references may be a secret.
     """
 
     path: str
     content: str
-    mode: int = 0o644
+    mode: int = 0o600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

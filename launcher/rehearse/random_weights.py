@@ -8,6 +8,7 @@ import argparse
 import json
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,10 @@ def make_directory(
     _check_size(torch, transformers, built, limit_gib)
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(built, **_float32(torch, transformers))
-    unfinished = out.with_name(f"{out.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    # A folder of its own: whatever lies beside `out` is the user's.
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+    unfinished.chmod(0o755)
     model.to(_dtype(torch, config)).save_pretrained(unfinished, max_shard_size="1000GB")
     _add_mtp_layers(torch, transformers, config, unfinished, seed)
     copy_tokenizer(tokenizer, unfinished)

@@ -6,6 +6,8 @@ from typing import TextIO
 
 from launcher.job import Job, fields, value_at
 from launcher.job.finding import Finding
+from launcher.job.syntax import escaped
+from launcher.terminal import has_colour
 
 _PASSED = "backend.args."
 _COLOURS = {"error": "31", "warning": "33", "change": "36"}
@@ -15,7 +17,7 @@ def print_findings(findings: Sequence[Finding], job: Job | None = None, stream: 
     """Print findings to a stream (default: standard error), one short paragraph each."""
     out = stream or sys.stderr
     for finding in findings:
-        print(format_finding(finding, job, colour=out.isatty()), file=out)
+        print(format_finding(finding, job, colour=has_colour(out)), file=out)
 
 
 def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = False) -> str:
@@ -23,11 +25,12 @@ def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = F
     severity = finding.severity
     if colour:
         severity = f"\x1b[{_COLOURS[severity]}m{severity}\x1b[0m"
-    lines = [f"{severity} {finding.rule}  {', '.join(_place(path, job) for path in finding.fields)}".rstrip()]
+    places = escaped(", ".join(_place(path, job) for path in finding.fields))
+    lines = [f"{severity} {finding.rule}  {places}".rstrip()]
     source = f"  [{finding.source}]" if finding.source else ""
-    lines.append(f"  {finding.message}{source}")
+    lines.append("\n".join(map(escaped, f"  {finding.message}{source}".split("\n"))))
     if finding.fixes:
-        lines.append(f"  works: {' · '.join(str(fix) for fix in finding.fixes)}")
+        lines.append(escaped(f"  works: {' · '.join(str(fix) for fix in finding.fixes)}"))
     return "\n".join(lines)
 
 

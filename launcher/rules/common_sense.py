@@ -1,9 +1,9 @@
 """What no backend checks although it is surely wrong: lengths, data, rates, vocabularies, values without effect."""
 
 import math
-import re
 from collections.abc import Iterator
 
+from launcher.budgets import written_out
 from launcher.job import Job, value_at
 from launcher.rules.registry import Facts, Fault, rule
 
@@ -31,14 +31,8 @@ def _starts_from_weights(job: Job) -> bool:
 
 
 def layout_chunks(text: str) -> list[str]:
-    """Return the chunks of a pipeline layout, repetitions written out.
-
-    Source: megatron-core 0.16.1 pipeline_parallel_layer_layout.py (parse_str_to_list).
-    """
-    text = text.replace(",", "").replace(" ", "")
-    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
-        text = re.sub(pattern, lambda found: found[1] * int(found[2]), text)
-    return text.split("|")
+    """Return the chunks of a pipeline layout, repetitions written out."""
+    return written_out(text).split("|")
 
 
 def layout_fault(text: str, stages: int, prediction_layers: int) -> str:

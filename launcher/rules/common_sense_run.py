@@ -1,8 +1,8 @@
 """What no backend checks about a run: addresses, paths, adapters, resuming, profiling, sizes that help nobody."""
 
 from collections.abc import Iterator
-from ipaddress import IPv6Address
 
+from launcher.job.syntax import is_host
 from launcher.rules.registry import Facts, Fault, rule
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
@@ -32,22 +32,12 @@ def port_exists(facts: Facts) -> Iterator[Fault]:
 def address_is_a_host(facts: Facts) -> Iterator[Fault]:
     """The address of node 0 is a name or a number, without scheme and port."""
     address = facts.job.cluster.master_addr
-    if address is None or _is_host(address):
+    if address is None or is_host(address):
         return
     yield Fault(
         message=f"cluster.master_addr {address!r} is not a host: the port goes into cluster.master_port",
         fields=("cluster.master_addr",),
     )
-
-
-def _is_host(address: str) -> bool:
-    if "$" in address:  # a variable that is known where the job starts
-        return True
-    try:
-        IPv6Address(address)
-    except ValueError:
-        return bool(address.strip()) and not set(address) & set(":/ ")
-    return True
 
 
 def _is_local(path: str) -> bool:

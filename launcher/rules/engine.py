@@ -16,6 +16,7 @@ _COMMON = (
     "launcher.rules.kubernetes",
     "launcher.rules.cluster",
     "launcher.rules.words",
+    "launcher.rules.injection",
     "launcher.rules.common_sense",
     "launcher.rules.common_sense_run",
 )
@@ -63,6 +64,8 @@ def run(facts: Facts, *, errors_only: bool = False) -> list[Finding]:
 
 def _switched_off(rule_id: str) -> str:
     if rule_id in RULES:
+        if RULES[rule_id].mandatory:
+            return f"rules.disable: {rule_id} always applies: without it a value could run as a command"
         return f"{rule_id} is switched off by rules.disable"
     near = difflib.get_close_matches(rule_id, RULES, n=3)
     return f"rules.disable: no rule of this backend is called {rule_id}" + (
@@ -72,7 +75,8 @@ def _switched_off(rule_id: str) -> str:
 
 def findings_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
     """Yield what one rule finds, unless the job disables it or the backend lifts it."""
-    if rule.id in facts.job.rules.disable or (rule.id in LIFTED and is_lifted(rule, facts)):
+    is_disabled = rule.id in facts.job.rules.disable and not rule.mandatory
+    if is_disabled or (rule.id in LIFTED and is_lifted(rule, facts)):
         return
     for fault in rule.check(facts):
         yield _finding(rule, fault, facts)

@@ -111,6 +111,7 @@ class Rule:
         stricter: not enforced by the backend; `rules.strict=upstream` lowers it to a warning.
         enforced_until: last version that enforced it; only later ones are less strict than the rule.
         reason: why a stricter rule is kept.
+        mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
     """
 
     id: str
@@ -125,6 +126,7 @@ class Rule:
     enforced_until: str | None = None
     reason: str = ""
     versions: Mapping[str, Range] = field(default_factory=dict)
+    mandatory: bool = False
 
     def is_stricter(self, version: str | None) -> bool:
         """Tell whether this version of the backend accepts what the rule refuses."""
@@ -156,6 +158,7 @@ def rule(
     enforced_until: str | None = None,
     reason: str = "",
     versions: Mapping[str, Range] | None = None,
+    mandatory: bool = False,
 ) -> Callable[[Check], Check]:
     """Declare a rule; the function's docstring is its explanation."""
 
@@ -174,6 +177,7 @@ def rule(
             enforced_until=enforced_until,
             reason=reason,
             versions=versions or {},
+            mandatory=mandatory,
         )
         return check
 

@@ -1,8 +1,10 @@
 """Data, checkpoints and machines: what would only show after start-up."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
-from launcher.job.secret import is_secret_argument
+from launcher.job import value_at
+from launcher.job.secret import is_secret, redacted_fields, text_fields
 from launcher.rules.registry import Facts, Fault, rule
 
 
@@ -39,18 +41,53 @@ def master_address_is_known(facts: Facts) -> Iterator[Fault]:
 @rule("ENV-SECRET", source="launch: secrets by reference only", severity="warning")
 def secrets_are_references(facts: Facts) -> Iterator[Fault]:
     """A secret is never written into a plan, a file or a log: it is taken from the environment when the job starts."""
-    for name, value in facts.job.backend.env.items():
-        if value == f"${{{name}}}":
-            yield Fault(
-                message=f"{name} is taken from the environment when the job starts: export it there",
-                fields=(f"backend.env.{name}",),
-            )
-    for name, value in facts.job.backend.args.items():
-        if is_secret_argument(name) and value != "":
-            yield Fault(
-                message=f"{name} is taken from the environment when the job starts: export {str(value)[2:-1]} there",
-                fields=(f"backend.args.{name}",),
-            )
+    for path in text_fields():
+        for place, text in _texts(path, value_at(facts.job, path)):
+            for name in dict.fromkeys(_secret_references(place, text)):
+                yield Fault(
+                    message=f"{name} is taken from the environment when the job starts: export it there",
+                    fields=(place,),
+                )
+
+
+@rule("SECRET-PLACE", source="launch: secrets by reference only")
+def secrets_stand_where_they_can_be_filled_in(facts: Facts) -> Iterator[Fault]:
+    """Options of a queue, names and folders are read as they are written: a secret in them would be kept and shown."""
+    for path in redacted_fields(facts.job):
+        yield Fault(
+            message=f"{path} holds a secret, and nothing fills in a reference there: it is left out; take it away, or "
+            "hand it on as an environment variable (backend.env.NAME, or export NAME where the job starts)",
+            fields=(path,),
+        )
+
+
+# What plans refer to.
+_REFERENCE = r"\$\{([A-Z][A-Z0-9_]*)\}"
+_EXPORTED = r"(?:^--export[= ]|,)([A-Za-z_]\w*)(?=,|$)"
+
+
+def _secret_references(place: str, text: str) -> Iterator[str]:
+    if place == "cluster.sbatch_options":
+        yield from (
+            (name for name in re.findall(_EXPORTED, text) if is_secret(name)) if text.startswith("--export") else ()
+        )
+    if "${" in text:
+        own = place.rpartition(".")[2]
+        for name in re.findall(_REFERENCE, text):
+            if is_secret(name) or is_secret(own) or name == own:
+                yield name
+
+
+def _texts(place: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield place, value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            inner = f"{place}.{name}" if place in ("backend.args", "backend.env") else place
+            yield from _texts(inner, item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(place, item)
 
 
 @rule("CKPT-INTERVAL", source="launch", severity="warning")

@@ -104,6 +104,26 @@ for _id, _severity, _doc, _works in (
         "see to the file that is named: its folder, permissions, free space",
     ),
     (
+        "CMD-OUTPUT",
+        "error",
+        "Under the name of a file that would be written lies something else: another kind of file, a link, a folder "
+        "that is not empty. It is not replaced; the exit code is 1.",
+        "the name in the message, under which nothing lies",
+    ),
+    (
+        "CMD-INTERNAL",
+        "error",
+        "Something that nobody foresaw: a fault of this program, or of the machine (memory, disk). The exit code is 1; "
+        "the details are in the file that the message names, which only you can read.",
+        "report it with that file, if the machine is in order",
+    ),
+    (
+        "CMD-BUDGET",
+        "error",
+        "An input is larger, deeper or has more parts than any real one; it is refused before it is expanded.",
+        "what the message names; launcher/budgets.py lists all limits",
+    ),
+    (
         "JOB-WORDS",
         "error",
         "A word of the command line, or a file that it names, is no part of a job: it is not of the form key=value, "

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from launcher.job import Job, value_at
 from launcher.job.pods import seconds_of
+from launcher.job.syntax import is_text
 from launcher.rules.registry import Facts, Fault, rule
 
 # A name is a folder below ./launch_output, the beginning of a run's id, and the name of the queue's job.
@@ -28,8 +29,8 @@ _SLURM_NAMES = ("partition", "account", "qos", "reservation", "nodelist", "exclu
 def name_is_a_file_s_name(facts: Facts) -> Iterator[Fault]:
     """A job's name is a folder's name and the beginning of its runs' ids: no path, nothing hidden, nothing endless."""
     name = facts.job.name
-    if name is None or (_NAME.fullmatch(name) and name.isprintable() and len(name.encode()) <= _LONGEST_NAME):
-        return
+    if name is None or not name.isprintable() or (_NAME.fullmatch(name) and len(name.encode()) <= _LONGEST_NAME):
+        return  # TEXT-CHARACTERS tells of what cannot be printed
     plain = re.sub(r"[^\w.+=@-]+", "-", name).strip("-.+=@ ").encode()[:_LONGEST_NAME].decode(errors="ignore")
     why = "is empty" if not name else "is too long" if len(name.encode()) > _LONGEST_NAME else "is no name of a folder"
     yield Fault(
@@ -51,7 +52,7 @@ def paths_say_something(facts: Facts) -> Iterator[Fault]:
             continue
         if not text.strip():
             yield Fault(message=f"{path} is given and empty", fields=(path,), works=(f"{path}=null",))
-        elif path in _PATHS and not text.isprintable():
+        elif path in _PATHS and path != "output_dir" and is_text(text) and not text.isprintable():
             yield Fault(message=f"{path} {text!r} holds characters that cannot be printed", fields=(path,))
 
 
@@ -62,14 +63,20 @@ def slurm_s_words_are_understood(facts: Facts) -> Iterator[Fault]:
     if cluster.executor != "slurm":
         return
     limit = cluster.time_limit
-    if limit is not None and limit.strip() and seconds_of(limit) is None and limit.upper() not in _UNLIMITED:
+    if (
+        limit is not None
+        and limit.strip()
+        and limit.isprintable()
+        and seconds_of(limit) is None
+        and limit.upper() not in _UNLIMITED
+    ):
         yield Fault(
             message=f"cluster.time_limit {limit!r} is no time: minutes, H:M:S, DAYS-HOURS or DAYS-H:M:S",
             fields=("cluster.time_limit",),
             works=tuple(f"cluster.time_limit={each}" for each in _times(limit)),
         )
     memory = cluster.memory
-    if memory is not None and memory.strip() and not _SLURM_MEMORY.fullmatch(memory):
+    if memory is not None and memory.strip() and memory.isprintable() and not _SLURM_MEMORY.fullmatch(memory):
         yield Fault(
             message=f"cluster.memory {memory!r} is no size of Slurm: a number with K, M, G or T, or 0 for all",
             fields=("cluster.memory",),
@@ -77,7 +84,7 @@ def slurm_s_words_are_understood(facts: Facts) -> Iterator[Fault]:
         )
     for name in _SLURM_NAMES:
         text = getattr(cluster, name)
-        if text is not None and text.strip() and (set(text) & set(" \t\"';`$\\") or not text.isprintable()):
+        if text is not None and text.strip() and text.isprintable() and set(text) & set(" \"';`$\\"):
             yield Fault(
                 message=f"cluster.{name} {text!r}: a word of Slurm has no spaces, quotes or variables",
                 fields=(f"cluster.{name}",),
@@ -107,7 +114,7 @@ def image_is_a_reference(facts: Facts) -> Iterator[Fault]:
     image = facts.job.cluster.container
     if image is None or not image.strip() or not _is_read(facts.job):
         return
-    if any(char.isspace() for char in image) or not image.isprintable() or image.startswith("-"):
+    if image.isprintable() and (" " in image or image.startswith("-")):
         yield Fault(
             message=f"cluster.container {image!r} is no image: REGISTRY/IMAGE:TAG without spaces"
             + (", or a .sqsh file" if facts.job.cluster.executor == "slurm" else ""),

@@ -16,9 +16,10 @@ from launcher.balance.from_job import UNEVEN
 from launcher.balance.profile import FURTHER, LAYOUT, PAIR, PEAK, TIMES, sizes_of
 from launcher.estimate.estimate import CannotEstimate, estimate
 from launcher.job import Job, Origin, Value, with_values
+from launcher.outputs.files import check_empty, write_output
+from launcher.outputs.kinds import NEW
 from launcher.pipeline import judge
 from launcher.plan.shell import script
-from launcher.report.strategy import write_text
 from launcher.runtime import planned
 
 # Layers of a stage: one is recomputed (two where dense layers come first), the others are not.
@@ -151,15 +152,17 @@ def emit(jobs: Sequence[Job], folder: Path, devices: int) -> list[Profile]:
     Candidates whose layers do the same share one job: they differ in what a profile does not depend on.
 
     Raises:
+        OutputRefused: the folder holds something, perhaps a table that is filled in.
         OSError: a file cannot be written.
     """
+    check_empty(folder)
     folder.mkdir(parents=True, exist_ok=True)
     profiles: dict[str, Profile] = {}
     for job in jobs:
         name = name_of(job)
         if name not in profiles:
             profiles[name] = _emit(job, folder, name, devices)
-    write_text(folder / "profile.csv", _table(list(profiles.values())))
+    write_output(folder / "profile.csv", _table(list(profiles.values())), NEW)
     return list(profiles.values())
 
 
@@ -176,8 +179,8 @@ def _emit(job: Job, folder: Path, name: str, devices: int) -> Profile:
     plan = planned(outcome)
     for file in plan.files:
         if Path(file.path).suffix in (".yaml", ".yml"):
-            write_text(folder / f"{name}.yaml", file.content)
-    write_text(folder / f"{name}.sh", script(plan))
+            write_output(folder / f"{name}.yaml", file.content, NEW)
+    write_output(folder / f"{name}.sh", script(plan), NEW)
     cluster = small.cluster
     shape = f"{cluster.world_size} devices, {_counted(small.parallel.pp, 'stage')} of {_per_stage(small)} layers"
     return Profile(name=name, sizes=sizes, file=folder / f"{name}.sh", what=shape)

@@ -10,6 +10,7 @@ from typing import Any
 from launcher.estimate.drawing import GREY, GRID, Box, Drawing, Line, Text
 from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, with_values
+from launcher.outputs.kinds import table
 from launcher.search.search import Candidate, Found
 
 _SIZES = ("tp", "pp", "vpp", "cp", "ep", "etp", "dp")
@@ -117,6 +118,10 @@ _COLUMNS = (
     *("dp", "tp", "pp", "ep", "peakMem", "cp", "vpp", "etp", "micro_batch_size", "sequence_parallel"),
     *("distributed_optimizer", "recompute", "step_s", "mfu"),
 )
+
+
+CANDIDATES = table("a table of candidates", *_COLUMNS)
+"""What `--csv` writes."""
 
 
 def csv_text(job: Job, found: Found) -> str:

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import Job, as_tree
+from launcher.outputs.files import write_output
+from launcher.outputs.kinds import Kind
 from launcher.search.search import Candidate, Found
 
 _TUPLES = (
     *("parallel.noop_layers", "recompute.modules"),
     *("recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"),
+)
+
+STATE = Kind(
+    title="the state of a search", recognises=lambda path: path.read_bytes()[:12] == b'{"search": "', edited=False
 )
 
 
@@ -27,10 +33,12 @@ def digest(job: Job, backends: tuple[str, ...]) -> str:
 
 
 def save(path: Path, mark: str, done: int, found: Found) -> None:
-    """Write how far a search came: under another name first, so that a file is whole or not there."""
-    beside = path.with_name(f".{path.name}.partial")
-    beside.write_text(json.dumps({"search": mark, "done": done, "found": dataclasses.asdict(found)}), encoding="utf-8")
-    beside.replace(path)
+    """Write how far a search came, over the state of the same search only.
+
+    Raises:
+        OutputRefused: something else lies there.
+    """
+    write_output(path, json.dumps({"search": mark, "done": done, "found": dataclasses.asdict(found)}), STATE)
 
 
 def load(path: Path, mark: str) -> tuple[int, Found] | None:

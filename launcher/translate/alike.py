@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from launcher.budgets import json_value
 from launcher.job import Value
 from launcher.translate.backend import get_backend
 from launcher.translate.catalogue import Argument, Catalogue
@@ -60,7 +61,6 @@ def default_of(key: str, catalogue: Catalogue) -> Value:
 
 def canonical(value: Value) -> Value:
     """Return a value in a form in which equal ones compare equal: numbers by size, lists and mappings by content."""
-    import json
 
     if isinstance(value, bool):
         return value
@@ -75,7 +75,7 @@ def canonical(value: Value) -> Value:
         text = value.strip()
         if text[:1] in "{[" and text[-1:] in "}]":
             try:
-                return canonical(json.loads(text))
+                return canonical(json_value(text))
             except ValueError:
                 return "".join(text.split())
         if text.lower() in ("true", "false"):

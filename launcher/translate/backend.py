@@ -9,8 +9,10 @@ from typing import Any
 
 from backends import BUILT_IN
 from launcher.job import Job
+from launcher.job.model import Model
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.start import Watch
+from launcher.translate.buildable import Unbuildable
 from launcher.translate.catalogue import Catalogue
 from launcher.translate.native import NativeArgs
 from launcher.translate.own import Own
@@ -108,6 +110,9 @@ class Backend:
             must be converted.
         checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: none.
         adapter_format: module whose FORMAT says how it stores LoRA adapters; None: none.
+        unbuildable: kinds of model for which it has no code; `check` and conversions ask them (`cannot_build`).
+        stacks_layers: whether its torch_dist checkpoints of a model have all layers as one tensor; None: as
+            Megatron-LM's, where all layers are of one kind.
         stored_classes: packages whose classes its checkpoints hold besides weights; they are read as inert records.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
@@ -134,6 +139,8 @@ class Backend:
     native_cpu: str | None = None
     checkpoint_format: str | None = None
     adapter_format: str | None = None
+    unbuildable: Callable[[], tuple[Unbuildable, ...]] = tuple
+    stacks_layers: Callable[[Model], bool] | None = None
     stored_classes: tuple[str, ...] = ()
     converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)

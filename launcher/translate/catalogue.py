@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from launcher.budgets import json_value
+
 Value: TypeAlias = Any
 """A native value: what a YAML file or `backend.args.NAME=…` holds, or the text token(s) of a command line."""
 
@@ -336,7 +338,7 @@ def _is_str(value: Value) -> bool:
 def _is_json(value: Value) -> bool:
     if not isinstance(value, str):
         return True
-    return not value.lstrip().startswith(("{", "[")) or _parses(json.loads, value)
+    return not value.lstrip().startswith(("{", "[")) or _parses(json_value, value)
 
 
 def _parses(read: Any, text: Value) -> bool:

@@ -30,6 +30,7 @@ def answer_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, obje
     return tree
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("backend", ["megatron", "megatron_lm", "mindspeed", "mindformers"])
 def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
     backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -48,6 +49,7 @@ def test_the_written_strategy_is_accepted_and_as_fast_as_promised(
     assert after["step_s"] < 0.95 * before["step_s"]
 
 
+@pytest.mark.slow
 def test_an_old_version_without_layouts_gets_a_list_of_layers_per_stage(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +93,7 @@ TREATED: dict[str, tuple[list[str], list[str], set[str]]] = {
 }
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", TREATED)
 def test_layers_are_recomputed_in_part_as_far_as_the_backend_takes_it(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -115,6 +118,7 @@ def test_layers_are_recomputed_in_part_as_far_as_the_backend_takes_it(
     assert answer.time.step_s == pytest.approx(after["step_s"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     from launcher.balance.answer import balance_job
     from launcher.balance.choices import choices_of
@@ -127,6 +131,7 @@ def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.Capture
     assert some.balanced.bound <= some.balanced.time
 
 
+@pytest.mark.slow
 def test_what_a_backend_cannot_express_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["balance", *SHORT, "backend=megatron", "--quick"]) == 0
     said = capsys.readouterr().out
@@ -136,6 +141,7 @@ def test_what_a_backend_cannot_express_is_said(capsys: pytest.CaptureFixture[str
     assert "not chosen" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_measured_ratios_move_layers_away_from_a_heavy_head(capsys: pytest.CaptureFixture[str]) -> None:
     light = answer_of(capsys, *DEEPSEEK, "--head-loss", "0.1")["layers"]
     heavy = answer_of(capsys, *DEEPSEEK, "--head-loss", "5")["layers"]

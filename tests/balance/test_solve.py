@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Split
@@ -16,6 +16,7 @@ pytest.importorskip("highspy")
 
 from launcher.balance.solve import Infeasible, balance, balance_any
 from launcher.balance.timing import simulate
+from tests.sampling import examples
 
 # Unit tests of fast-tuner (mindspore-ai/hyper-parallel fdd0a80, unit_tests/pipeline_alg_test.py): megabytes.
 _KINDS = (
@@ -48,6 +49,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_answers_are_found_and_proven(name: str) -> None:
     (stages, micro_batches), (backward, dense, head, recompute), sizes, limits, objective = PUBLISHED[name]
@@ -179,7 +181,7 @@ def small_problems(draw: st.DrawFn) -> Problem:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(small_problems())
 def test_no_split_is_better_than_the_one_found(problem: Problem) -> None:
     if problem.layers < problem.fewest * problem.parts:
@@ -197,7 +199,7 @@ def test_no_split_is_better_than_the_one_found(problem: Problem) -> None:
     assert balance(problem, quick=True).bound <= best * (1 + 1e-6)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(small_problems())
 def test_of_several_problems_the_best_split_is_found_and_the_bound_holds_for_all(problem: Problem) -> None:
     if problem.layers < problem.fewest * problem.parts:
@@ -285,6 +287,7 @@ def test_fewer_micro_batches_than_stages_all_run_in_the_only_round(
     assert found.time >= 16 * 3
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("chunks", [1, 2, 4])
 def test_the_periodic_middle_of_a_long_step_costs_one_period_a_round(chunks: int) -> None:
     problem = _dense(4, chunks, 64, 32, limit=1e6)
@@ -294,7 +297,7 @@ def test_the_periodic_middle_of_a_long_step_costs_one_period_a_round(chunks: int
     assert found.time == pytest.approx(simulate(problem, steps, [*forward, *backward]), rel=2e-3)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(small_problems())
 def test_the_program_that_is_written_for_other_solvers_has_the_same_optimum(problem: Problem) -> None:
     from launcher.balance.whole import whole_program

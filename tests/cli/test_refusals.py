@@ -77,6 +77,7 @@ def job_words(wrong: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(word for word in JOB if word.partition("=")[0].lstrip("+") not in keys)
 
 
+@pytest.mark.sample(keep=40)
 @pytest.mark.parametrize("verb", OF_JOBS)
 @pytest.mark.parametrize("mistake", WRONG_WORDS)
 def test_a_wrong_word_is_refused_alike_in_every_verb(

@@ -100,6 +100,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED.keys())
 def test_a_sweep_with_one_refused_job_starts_none(launch: Launch, installed: Install, tmp_path: Path, case):
     swept, code, text = case

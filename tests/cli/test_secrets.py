@@ -37,6 +37,7 @@ def written(folder: Path) -> list[str]:
     return [str(path) for path in files if VALUE.encode() in path.read_bytes()]
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_verb_shows_it(launch: Launch, backend: str):
     for verb, *more in SHOWN:
@@ -66,6 +67,7 @@ MAPPINGS = {
 }
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("word", MAPPINGS.values(), ids=MAPPINGS)
 def test_a_mapping_shows_it_neither(launch: Launch, word: str):
     for more in (("-m",), ("-m", "--json"), ("--json",), ()):
@@ -74,6 +76,7 @@ def test_a_mapping_shows_it_neither(launch: Launch, word: str):
         assert VALUE not in done.out + done.err, more
 
 
+@pytest.mark.slow
 def test_no_file_of_a_run_holds_it(launch: Launch, tmp_path: Path):
     pytest.importorskip("megatron.core")
     secret = {"WANDB_API_KEY": VALUE, "HF_TOKEN": VALUE}

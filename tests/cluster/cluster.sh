@@ -5,11 +5,13 @@
 #   cluster.sh down FOLDER
 #   cluster.sh in FOLDER NODE COMMAND …    runs a command on a node
 #   cluster.sh slurmd FOLDER NODE          starts a node's slurmd (again); likewise sshd
+
+# shellcheck disable=SC2154 # the file of sizes says number and count
 set -euo pipefail
 verb=$1 root=$2
 shift 2
 [ "$verb" != up ] || { mkdir -p "$root"; printf 'number=%s count=%s\n' "$1" "$2" >"$root/sizes"; }
-. "$root/sizes"
+. "$root/sizes" # number, count
 net=10.88.$number bridge=lb$number control=$((16000 + number))
 export SLURM_CONF=$root/slurm.conf
 
@@ -107,6 +109,7 @@ down() {
   local file space process
   for file in "$root"/*.pid; do [ -e "$file" ] && kill "$(cat "$file")" 2>/dev/null || true; done
   for file in "$root"/*.ns; do
+    # shellcheck disable=SC2015 # the next file if either fails
     [ -e "$file" ] && space=$(readlink "/proc/$(cat "$file")/ns/net") || continue
     for process in /proc/[0-9]*; do # every process in this node's network, and no other
       [ "$(readlink "$process/ns/net" 2>/dev/null)" = "$space" ] && kill -KILL "${process#/proc/}" 2>/dev/null || true

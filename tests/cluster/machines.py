@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.conftest import ROOT, Finished
+from tests.commands import ROOT, Finished
 
 SCRIPT = Path(__file__).parent / "cluster.sh"
 COUNT = 3
@@ -171,7 +171,7 @@ class Site:
             timeout=timeout,
             check=False,
         )
-        return Finished(done)
+        return Finished(done.returncode, done.stdout, done.stderr)
 
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """Start `launch WORDS` and go on."""

@@ -11,8 +11,11 @@ import pytest
 from tests.cluster.machines import SCRIPT, Site, lacking, wait_until
 from tests.cluster.trainings import JOB, losses, rank_processes, words
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
-pytest.importorskip("megatron.core")
+pytestmark = [
+    pytest.mark.sample(keep=14, of="cluster"),
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-"),
+]
 
 PORT = "23456"
 # What each platform sets on node R of two with one process each; N is the node's own number where it differs.

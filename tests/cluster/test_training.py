@@ -9,8 +9,11 @@ import pytest
 from tests.cluster.machines import Site, lacking, wait_until
 from tests.cluster.trainings import losses, rank_processes, words
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-")]
-pytest.importorskip("megatron.core")
+pytestmark = [
+    pytest.mark.sample(keep=14, of="cluster"),
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-"),
+]
 
 
 def test_a_killed_rank_costs_time_and_nothing_else(site: Site):

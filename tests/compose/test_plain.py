@@ -5,13 +5,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.compose import ComposeError, compose, plain
 from launcher.compose.overrides import Override
 from launcher.compose.places import search_path, shipped
 from launcher.job import field_at, field_paths
+from tests.sampling import examples
 
 by_hydra = sys.modules["launcher.compose.compose"]._composed  # launcher.compose.compose is also a function
 PLACES = search_path()
@@ -55,6 +56,7 @@ PLAIN: dict[str, list[str]] = {
 }
 
 
+@pytest.mark.sample(keep=20)
 @pytest.mark.parametrize("words", PLAIN.values(), ids=PLAIN)
 @pytest.mark.parametrize("recipe", [None, *RECIPES])
 def test_plain_words_are_read_as_hydra_reads_them(recipe: str | None, words: list[str]) -> None:
@@ -76,7 +78,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.tuples(st.sampled_from(OURS), TEXTS), min_size=1, max_size=3, unique_by=lambda pair: pair[0]))
 def test_any_value_that_is_plain_is_read_as_hydra_reads_it(pairs: list[tuple[str, str]]) -> None:
     words = [f"{path}={text}" for path, text in pairs]

@@ -35,7 +35,14 @@ def write(folder: Path, arrays: dict[str, Any], config: dict[str, Any] | str) ->
     from launcher.convert.containers import safetensors
     from launcher.convert.containers.records import TensorSpec
 
-    names = {"float32": "F32", "uint16": "BF16", "uint8": "F8_E4M3", "int32": "I32"}
+    names = {
+        "float16": "F16",
+        "float32": "F32",
+        "float64": "F64",
+        "uint16": "BF16",
+        "uint8": "F8_E4M3",
+        "int32": "I32",
+    }
     folder.mkdir(parents=True, exist_ok=True)
     text = config if isinstance(config, str) else json.dumps(config)
     (folder / "config.json").write_text(text, encoding="utf-8")
@@ -51,7 +58,7 @@ def arrays_of(folder: Path) -> dict[str, Any]:
     """Name to numpy array of every tensor of a Hugging Face folder; bf16 and fp8 as words."""
     import numpy as np
 
-    kinds = {"F32": "<f4", "BF16": "<u2", "F8_E4M3": "u1"}
+    kinds = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "BF16": "<u2", "F8_E4M3": "u1"}
     return {
         name: np.frombuffer(data, dtype=kinds[dtype]).reshape(shape)
         for name, (dtype, shape, data) in tensors(folder).items()

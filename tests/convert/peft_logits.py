@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 
-def main() -> None:
-    """Words are MODEL ADAPTER TOKENS.npy LOGITS.npy."""
-    import numpy
+def logits(model: Path, adapter: Path, tokens: Any) -> Any:
+    """Return the logits [batch, sequence, vocabulary] in float32 as a numpy array."""
     import torch
     import transformers
 
-    model, adapter, tokens, logits = sys.argv[1:]
-    kinds = {"dtype": torch.float32, "attn_implementation": "eager"}
+    kinds: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
     base = transformers.AutoModelForCausalLM.from_pretrained(model, **kinds)
     adapted = import_module("peft").PeftModel.from_pretrained(base, adapter).eval()
     with torch.no_grad():
-        numpy.save(logits, adapted(torch.from_numpy(numpy.load(tokens))).logits.numpy())
-
-
-if __name__ == "__main__":
-    main()
+        return adapted(torch.from_numpy(tokens)).logits.numpy()

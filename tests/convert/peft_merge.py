@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,3 @@ def write_case(name: str, folder: Path, *, rslora: bool, dtype: str) -> None:
                 value.copy_(torch.randn(value.shape) * 0.05)
     adapted.save_pretrained(folder / "adapter")
     adapted.merge_and_unload().save_pretrained(folder / "merged")
-
-
-if __name__ == "__main__":
-    write_case(sys.argv[1], Path(sys.argv[2]), rslora=sys.argv[3] == "True", dtype=sys.argv[4])

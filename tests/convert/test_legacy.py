@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from launcher.convert.layouts.stages import Stages, place_layers
 from tests.convert import zoo
 from tests.convert.helpers import launch, tensors
+from tests.sampling import examples
 
 EXPERTS = ("qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v2_lite", "deepseek_v3")
 
@@ -81,7 +82,7 @@ def test_every_byte_comes_back(case: Case, model: Callable[[str], Path]) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(case=cases())
 def test_every_byte_comes_back_whatever_the_layout(case: Case, model: Callable[[str], Path]) -> None:
     _there_and_back(case, model)

@@ -97,6 +97,7 @@ LOCAL = {
 }
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name,words", LOCAL.values(), ids=LOCAL.keys())
 def test_local_layers_come_back_and_equal_the_others(
     name: str, words: list[str], model: Callable[[str], Path], tmp_path: Path

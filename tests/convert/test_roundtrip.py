@@ -21,6 +21,7 @@ def _there_and_back(folder: Path, tmp_path: Path, *options: str) -> dict[str, An
     return tensors(back)
 
 
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("options", [(), ("--layers", "local"), ("parallel.tp=4", "--workers", "1")], ids=str)
 @pytest.mark.parametrize("name", zoo.MODELS)
 def test_every_byte_comes_back(

@@ -69,8 +69,8 @@ BAD = {
     "sequence": (["parallel.cp=8", "batch.seq_length=4100"], "EST-SEQUENCE", "batch.seq_length"),
     "mem_factor": (["estimate.mem_factor=1.5"], "EST-MEM-FACTOR", "estimate.mem_factor"),
     "no layers on the first stage": (["parallel.first_stage_layers=0"], "EST-STAGES", "first_stage_layers"),
-    "layers without end": (["model.num_hidden_layers=1000000000"], "EST-STAGES", "model.num_hidden_layers"),
-    "a layout without end": (["parallel.layout=Et*999999999|L"], "EST-STAGES", "parallel.layout"),
+    "layers without end": (["model.num_hidden_layers=1000000000"], "JOB-BOUND", "model.num_hidden_layers"),
+    "a layout without end": (["parallel.layout=Et*999999999|L"], "JOB-BOUND", "parallel.layout"),
     "experts": (["parallel.ep=3"], "", "parallel.ep"),
     "efficiency above the peak": (["hardware.matmul_efficiency=7"], "EST-SHARES", "hardware.matmul_efficiency"),
     "more offloaded than there is": (

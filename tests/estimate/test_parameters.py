@@ -247,6 +247,7 @@ def real() -> dict[tuple[str, str], Any]:
     return dict(zip(table, json.loads(process.stdout.splitlines()[-1]), strict=True))
 
 
+@pytest.mark.sample(keep=60)
 @pytest.mark.slow
 @pytest.mark.parametrize(("family", "layout"), cases(), ids=[", ".join(case) for case in cases()])
 def test_parameters_equal_the_real_model(family: str, layout: str, real: dict[tuple[str, str], Any]) -> None:

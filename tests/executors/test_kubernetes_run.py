@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.machines import PROGRAM
-from tests.conftest import ROOT, Finished
+from tests.commands import ROOT, CommandServer, Finished
 
 STUB = Path(__file__).parent / "stub"
 
@@ -37,6 +37,7 @@ class Cluster:
 
     folder: Path
     state: Path
+    commands: CommandServer
 
     def program(self, body: str) -> None:
         """Write what `megatron` does in the pods; functions `step N` and `checkpoint N` are there."""
@@ -65,16 +66,7 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
             **(env or {}),
         }
-        done = subprocess.run(
-            [sys.executable, "-m", "launcher", *words],
-            cwd=self.folder,
-            env=environ,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        return Finished(done)
+        return self.commands.run(words, cwd=self.folder, env=environ, timeout=timeout)
 
     def status(self, run: str = "qwen3_8b-1") -> Any:
         return self.launch("status", run, "--json").json
@@ -85,12 +77,12 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
+def cluster(tmp_path: Path, commands: CommandServer) -> Cluster:
     """A cluster without jobs."""
     state = tmp_path / "cluster"
     (state / "secrets" / "launch-secrets").mkdir(parents=True)
     (tmp_path / "here").mkdir()
-    return Cluster(folder=tmp_path / "here", state=state)
+    return Cluster(folder=tmp_path / "here", state=state, commands=commands)
 
 
 def wait_until(true: Callable[[], object], seconds: float = 40) -> None:
@@ -100,6 +92,7 @@ def wait_until(true: Callable[[], object], seconds: float = 40) -> None:
         time.sleep(0.3)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano"])
 def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
     (cluster.state / "secrets/launch-secrets/HF_TOKEN").write_text(SECRET)
@@ -130,6 +123,7 @@ def test_the_first_failure_is_the_exit_code(cluster: Cluster):
     assert "BackoffLimitExceeded" in shown["why"]
 
 
+@pytest.mark.slow
 def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
     cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
     assert cluster.launch("run", *cluster.words()).code == 0
@@ -143,6 +137,8 @@ def test_a_stopped_job_gives_ranks_time_to_save(cluster: Cluster):
     assert cluster.launch("stop", "qwen3_8b-1").code == 1
 
 
+@pytest.mark.slow
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: str):
     cluster.program(
@@ -156,6 +152,8 @@ def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: s
     assert "10/10" in log
 
 
+@pytest.mark.slow
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("kind", ["jobset", "volcano"])
 def test_restarts_are_counted(cluster: Cluster, kind: str):
     cluster.program('echo once; [ "$NODE_RANK" = 1 ] || sleep 60; exit 5')
@@ -164,6 +162,7 @@ def test_restarts_are_counted(cluster: Cluster, kind: str):
     assert (cluster.folder / "out/logs/node1.log").read_text().count("once") == 3
 
 
+@pytest.mark.slow
 def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
     cluster.program('if [ "$NODE_RANK" = 1 ]; then step 1; sleep 1; step 2; fi; sleep 305')
     done = cluster.launch("run", *cluster.words(), "fault_tolerance.hang_minutes=0.05", "--wait", "--json")
@@ -172,6 +171,7 @@ def test_a_hang_is_ended_by_the_pod_that_prints_iterations(cluster: Cluster):
     assert "no new iteration for" not in (cluster.folder / "out/logs/node0.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster):
     cluster.program('step 1; sleep 1; step 2; [ "$ATTEMPT" = 1 ] || sleep 305')
     words = ("fault_tolerance.hang_minutes=0.05", "fault_tolerance.max_restarts=1", "--wait", "--json")
@@ -179,6 +179,7 @@ def test_a_hang_costs_a_restart_where_pods_can_restart_together(cluster: Cluster
     assert (done.code, done.json["state"]) == (0, "done"), done
 
 
+@pytest.mark.slow
 def test_a_watched_pod_gives_ranks_time_to_save_and_loses_no_line(cluster: Cluster):
     cluster.program("trap 'sleep 1; echo saved; exit 0' TERM; step 1; while :; do sleep 0.2; done")
     assert cluster.launch("run", *cluster.words(), "fault_tolerance.hang_minutes=5").code == 0
@@ -189,7 +190,7 @@ def test_a_watched_pod_gives_ranks_time_to_save_and_loses_no_line(cluster: Clust
 
 def test_a_job_that_waits_says_why(cluster: Cluster):
     cluster.program("step 1")
-    words = [*cluster.words(), "backend.env.WANDB_API_KEY=x"]
+    words = [*cluster.words(), "backend.env.WANDB_API_KEY=0123456789abcdef"]
     assert cluster.launch("run", *words).code == 0
     wait_until(lambda: cluster.status()["why"])
     shown = cluster.status()
@@ -228,6 +229,7 @@ def test_no_kubectl_says_where_to_get_it(cluster: Cluster):
     assert "no kubectl on the PATH" in done.err
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_loses_no_job(cluster: Cluster):
     cluster.program("step 1; sleep 3; step 2")
     assert cluster.launch("run", *cluster.words()).code == 0

@@ -62,11 +62,10 @@ def test_restarts_are_counted_and_the_last_code_counts():
 
 
 def test_a_hang_is_ended_after_the_first_iteration_only():
-    script = "sleep 1.5; echo iteration 1; sleep 300"
-    started = time.monotonic()
+    script = "sleep 1.5; echo iteration 1; sleep 3000"
     ended = run_here(begin(plan(script, hang_seconds=1.0), {}), quiet=True)
     assert ended.code == 124
-    assert 2 < time.monotonic() - started < 30
+    assert "iteration 1" in Path("out/logs/node0.log").read_text()
     assert read_status(Path("out"))["reason"] == "hung"
 
 

@@ -211,7 +211,7 @@ BAD = {
         "x.yaml",
         "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
         + "".join(f"{name}: &{name} [{','.join('*' + last for _ in range(10))}]\n" for last, name in pairwise("abcdefgh")),  # noqa: E501
-        ("its aliases multiply it",),
+        ("too many values in a YAML file, aliases",),
     ),
     "no training run": ("x.yaml", "run_mode: predict\ntrainer: {type: x}\n", ("x.yaml:1: run_mode predict is no training",)),  # noqa: E501
     "base_config missing": ("x.yaml", "base_config: none.yaml\nrun_mode: train\ntrainer: {type: x}\n", ("base_config none.yaml",)),  # noqa: E501

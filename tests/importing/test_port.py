@@ -319,7 +319,8 @@ def test_accepting_needs_a_port_and_an_argument_that_is_there(
 # -- every argument of every catalogue
 
 
-@pytest.mark.parametrize(("source", "target"), permutations(backend_names(), 2))
+@pytest.mark.sample(keep=3)
+@pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
 def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) -> None:
     """A hundred arguments at a time, until every one of the newest catalogue has gone."""
     from launcher.importing.assemble import assemble
@@ -361,6 +362,7 @@ def assert_complete(found: Ported) -> None:
             assert all(value_at(found.job, path) is not Ellipsis for path in account.fields)
 
 
+@pytest.mark.sample(keep=10)
 @pytest.mark.parametrize("target", backend_names())
 @pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir() if each.suffix in (".sh", ".yaml")))
 def test_files_are_accounted_for(file: str, target: str) -> None:

@@ -74,6 +74,7 @@ def arguments(translation: Translation) -> dict[str, Value]:
     return {arg.flag: arg.value for arg in translation.native}
 
 
+@pytest.mark.sample(keep=1)
 @needs_corpus
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["megatron", "mindspeed", "mindformers"])
@@ -95,6 +96,7 @@ def test_an_override_of_an_imported_job_counts(backend: str, tmp_path: Path) -> 
     assert not bad
 
 
+@pytest.mark.sample(keep=1)
 @needs_corpus
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["megatron", "mindspeed", "mindformers"])

@@ -19,7 +19,7 @@ from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
 from launcher.job import fields
 from launcher.job.finding import Finding
-from launcher.job.secret import is_secret_argument
+from launcher.job.secret import is_secret
 from launcher.pipeline import Outcome, judge
 from launcher.transfer.carry import LEFT_BEHIND, NEAREST
 from launcher.translate.backend import backend_names, get_backend
@@ -59,6 +59,7 @@ def assert_the_same_both_ways(imported: Imported, target: str, folder: Path) -> 
     assert brought.job.backend.env == chosen.job.backend.env == found.job.backend.env
 
 
+@pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("target", backend_names())
 @pytest.mark.parametrize("file", sorted(each.name for each in DATA.iterdir() if each.suffix in (".sh", ".yaml")))
 def test_files_are_told_the_same_both_ways(file: str, target: str, tmp_path: Path) -> None:
@@ -67,12 +68,13 @@ def test_files_are_told_the_same_both_ways(file: str, target: str, tmp_path: Pat
         assert_the_same_both_ways(imported, target, tmp_path)
 
 
-@pytest.mark.parametrize(("source", "target"), permutations(backend_names(), 2))
+@pytest.mark.sample(keep=3)
+@pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
 def test_any_arguments_are_told_the_same_both_ways(source: str, target: str, tmp_path: Path) -> None:
     backend, chance = get_backend(source), random.Random(f"{source} {target}")
     catalogue = backend.catalogue(backend.versions[0])
     arguments = [each for each in catalogue.arguments if each.action not in ("help", "version")]
-    arguments = [each for each in arguments if not is_secret_argument(each.name)]
+    arguments = [each for each in arguments if not is_secret(each.name)]
     for _ in range(2):
         values = {each.name: sample(each, chance) for each in chance.sample(arguments, 40)}
         values = {name: value for name, value in values.items() if catalogue.check(name, value) is None}
@@ -239,7 +241,8 @@ def assert_works(found: Ported, overrides: str, folder: Path, text: str) -> None
     assert not [each for each in after.findings if each.rule == "MAP-UNREAD" and paths & {*each.fields}], overrides
 
 
-@pytest.mark.parametrize(("source", "target"), permutations(backend_names(), 2))
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
 def test_every_substitute_that_is_offered_is_accepted(source: str, target: str, tmp_path: Path) -> None:
     backend, chance = get_backend(source), random.Random(f"{source} to {target}")
     catalogue = backend.catalogue(backend.versions[0])

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from launcher.importing.assemble import assemble
@@ -16,8 +16,9 @@ from launcher.job import Job, value_at
 from launcher.translate.alike import compare
 from launcher.translate.backend import backend_names, get_backend
 from tests.conftest import make_job
+from tests.sampling import examples
 
-_FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+_FEW = examples(25, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -77,6 +78,7 @@ def read_again(job: Job, backend: str, version: str) -> tuple[dict[str, Any], Im
 CASES = [(name, version) for name in backend_names() for version in get_backend(name).versions]
 
 
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("backend,version", CASES)
 @given(tree=trees(), moe=st.booleans())
 @_FEW
@@ -104,6 +106,7 @@ SAME = (
 )
 
 
+@pytest.mark.sample(keep=6)
 @pytest.mark.parametrize("backend,version", CASES)
 @given(tree=trees(), moe=st.booleans())
 @_FEW
@@ -119,7 +122,7 @@ def test_what_every_backend_says_comes_back(backend: str, version: str, tree: Ma
         st.text(alphabet=st.characters(blacklist_categories=("Cs", "Cc", "Co")), min_size=1, max_size=12), max_size=6
     )
 )
-@settings(max_examples=200, deadline=None, database=None)
+@examples(200)
 def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
     import shlex
 
@@ -135,7 +138,7 @@ def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
 
 
 @given(text=st.text(max_size=200))
-@settings(max_examples=200, deadline=None, database=None)
+@examples(200)
 def test_any_text_is_read_or_refused(text: str) -> None:
     from launcher.importing.notes import ImportRefused
     from launcher.importing.shell.evaluate import run_script

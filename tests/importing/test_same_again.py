@@ -6,7 +6,7 @@ Each case is a way of saying something that a table writes otherwise: by another
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from launcher.importing.assemble import assemble
@@ -14,6 +14,7 @@ from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
 from launcher.importing.roundtrip import differences
 from launcher.translate.backend import get_backend
+from tests.sampling import examples
 
 _BASE = {
     "num-layers": 8,
@@ -173,6 +174,6 @@ def command_lines(draw: st.DrawFn) -> dict[str, Any]:
     "backend,version", [("megatron_lm", "0.16.1"), ("megatron_lm", "0.12.1"), ("mindspeed", "26.1.0")]
 )
 @given(values=command_lines())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
+@examples(60, suppress_health_check=[HealthCheck.too_slow])
 def test_command_lines_say_the_same_again(backend: str, version: str, values: dict[str, Any]) -> None:
     assert differences(imported(backend, version, values)) == []

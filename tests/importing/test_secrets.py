@@ -11,7 +11,7 @@ from launcher.compose import compose
 from launcher.importing.job_file import job_yaml
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
-from launcher.job.secret import by_reference, is_secret, is_secret_argument
+from launcher.job.secret import by_reference, is_secret
 from launcher.pipeline import judge
 from launcher.plan.shell import script
 from launcher.translate.backend import backend_names
@@ -42,12 +42,12 @@ def _sounding() -> list[str]:
 
 def test_every_argument_that_sounds_like_a_secret_is_one_or_is_named_as_none() -> None:
     """A new version's catalogue brings new names: someone must say which of them are secrets."""
-    undecided = [name for name in _sounding() if not is_secret_argument(name) and not NOT_SECRET.search(name)]
+    undecided = [name for name in _sounding() if not is_secret(name) and not NOT_SECRET.search(name)]
     assert undecided == []
-    assert [name for name in _sounding() if is_secret_argument(name) and NOT_SECRET.search(name)] == []
+    assert [name for name in _sounding() if is_secret(name) and NOT_SECRET.search(name)] == []
 
 
-SECRETS = [name for name in _sounding() if is_secret_argument(name)]
+SECRETS = [name for name in _sounding() if is_secret(name)]
 
 
 @pytest.mark.parametrize("name", SECRETS)

@@ -124,6 +124,7 @@ def test_real_transformers_saves_a_file_that_reads_the_same(path: Path, tmp_path
     assert model_from_config(_load(tmp_path / "config.json")) == expected
 
 
+@pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)
 def test_real_transformers_builds_the_published_number_of_parameters(path: Path, tmp_path: Path) -> None:
     """What we write, loaded by transformers' AutoConfig and built without memory, has the size of the real model."""

@@ -3,12 +3,13 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.job import build
 from launcher.models import config_from_model, model_from_config
 from launcher.models.families import FAMILIES
+from tests.sampling import examples
 
 _SCALINGS = st.sampled_from(
     [
@@ -156,7 +157,7 @@ def _latent(draw: st.DrawFn) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_reading_what_was_written_gives_the_model(family: str, data: st.DataObject) -> None:
     values = data.draw(models(family))
     job, problems = build({"model": values})
@@ -180,7 +181,7 @@ def test_reading_what_was_written_gives_the_model(family: str, data: st.DataObje
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_writing_what_was_read_gives_the_same_file(family: str, data: st.DataObject) -> None:
     job, _ = build({"model": data.draw(models(family))})
     config = config_from_model(job.model)

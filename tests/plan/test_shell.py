@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.shell import one_line, references, script
+from tests.sampling import examples
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.environ.get('X'), os.getcwd()]))"
 
@@ -50,7 +51,7 @@ def test_a_word_arrives_as_it_was(word, tmp_path):
     assert json.loads(done.stdout)[0] == ["--x", word], done.stderr
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12), min_size=1, max_size=4))
 def test_any_words_survive_one_line(words):
     from launcher.plan.shell import REFERENCE

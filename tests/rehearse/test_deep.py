@@ -1,11 +1,14 @@
 """`launch check --deep`: what arithmetic cannot see, megatron-core itself says, at the full world size."""
 
+import pytest
+
 from launcher.compose import compose
 from launcher.pipeline import judge
 from launcher.rehearse.deep import deep_findings
 from tests.conftest import Launch
 
 
+@pytest.mark.slow
 def test_a_sound_job_of_512_devices_passes(launch: Launch):
     done = launch("check", "--deep", "+recipe=deepseek_v3", "backend=mindspeed", "--json")
     assert done.code == 0, done
@@ -24,6 +27,7 @@ def test_what_megatron_core_refuses_is_a_finding_with_its_own_words():
     assert "moe_expert_capacity_factor only works with" in found.message
 
 
+@pytest.mark.slow
 def test_an_explicit_layout_is_played_as_it_is():
     layout = "Ettt|tttt|tttt|tttt|tttt|tttt|tttt|tL"
     words = (

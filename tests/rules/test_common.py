@@ -35,6 +35,24 @@ PAIRS = {
         {"cluster": {"executor": "slurm", "container": "my image"}},
         {"cluster": {"executor": "slurm", "container": "registry/image:1"}},
     ),
+    "TEXT-CHARACTERS": (
+        {"cluster": {"executor": "slurm", "partition": "a\nb"}},
+        {"cluster": {"executor": "slurm", "partition": "a"}},
+    ),
+    "ENV-NAME": ({"backend": {"name": None, "env": {"A-B": "1"}}}, {"backend": {"name": None, "env": {"A_B": "1"}}}),
+    "PATH-DASH": ({"output_dir": "-x"}, {"output_dir": "./-x"}),
+    "SSH-HOST": (
+        {"cluster": {"executor": "ssh", "hosts": ("-x",)}},
+        {"cluster": {"executor": "ssh", "hosts": ("me@x",)}},
+    ),
+    "SSH-OPTION": (
+        {"cluster": {"executor": "ssh", "ssh_options": ("-p", "22", "x")}},
+        {"cluster": {"executor": "ssh", "ssh_options": ("-p", "22")}},
+    ),
+    "SBATCH-OPTION": (
+        {"cluster": {"executor": "slurm", "sbatch_options": ("--switches 1",)}},
+        {"cluster": {"executor": "slurm", "sbatch_options": ("--switches=1",)}},
+    ),
     "REQ-MODEL": ({"model": {"hidden_size": None}}, {}),
     "REQ-BATCH": ({"batch": {"seq_length": None}}, {}),
     "REQ-LR": ({"optimizer": {"lr": None}}, {}),
@@ -98,6 +116,7 @@ PAIRS = {
     "DATA-MISSING": ({"data": {"format": "text"}}, {"data": {"format": "text", "paths": ["a"]}}),
     "NET-MASTER": ({"cluster": {"nodes": 2}}, {"cluster": {"nodes": 2, "master_addr": "10.0.0.1"}}),
     "ENV-SECRET": ({"backend": {"env": {"HF_TOKEN": "${HF_TOKEN}"}}}, {"backend": {"env": {"HF_HOME": "/hf"}}}),
+    "SECRET-PLACE": ({"cluster": {"account": "<redacted>"}}, {"cluster": {"account": "team"}}),
     "CKPT-INTERVAL": ({"checkpoint": {"save_interval": 101}}, {"checkpoint": {"save_interval": 100}}),
     "CKPT-NONE": (
         {"data": {"format": "text", "paths": ["a"]}},
@@ -156,7 +175,7 @@ def test_a_small_legal_job_has_no_findings():
 
 def test_every_common_rule_has_a_pair():
     common = {rule.id for rule in RULES.values() if not rule.backends and not rule.id.startswith("SENSE-")}
-    assert common - {case[0] for case in CASES} == {"REQ-BACKEND", "PAR-DP"}
+    assert common - {case[0] for case in CASES} == {"REQ-BACKEND", "PAR-DP", "ARG-DASH"}
 
 
 def test_every_rule_has_a_source_and_an_explanation():

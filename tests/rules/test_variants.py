@@ -62,6 +62,7 @@ def errors(findings) -> list[tuple[str, str]]:
     return sorted({(finding.rule, finding.message) for finding in findings if finding.severity == "error"})
 
 
+@pytest.mark.sample(keep=4)
 @pytest.mark.parametrize("backend", backend_names())
 @pytest.mark.parametrize("recipe", [*range(len(RECIPES)), "passed"])
 def test_a_variant_has_the_errors_of_the_whole_job(backend, recipe):

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.compose import compose
 from launcher.job import Job, with_values
 from launcher.pipeline import judge
 from launcher.translate.backend import backend_names, get_backend
+from tests.sampling import examples
 
 JUNK: tuple[Any, ...] = ("abc", -7, 0.5, [1, 2], ["a"], {"a": 1}, True, "", 10**30)
 
@@ -31,7 +32,7 @@ def passed(backend: str) -> st.SearchStrategy[Mapping[str, Any]]:
 
 
 @pytest.mark.parametrize("backend", backend_names())
-@settings(max_examples=80, deadline=None)
+@examples(24)
 @given(data=st.data())
 def test_junk_is_judged(backend: str, data: st.DataObject) -> None:
     args = data.draw(passed(backend))

@@ -120,6 +120,7 @@ def every_split(job: Job, point: dict[str, Value]) -> Iterator[dict[str, Value]]
         yield {**UNEVEN, "parallel.layout": text}
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", UNEVEN_CASES)
 def test_trying_every_split_of_every_point_finds_none_better(name: str) -> None:
     words, axes = UNEVEN_CASES[name]
@@ -141,6 +142,7 @@ def test_trying_every_split_of_every_point_finds_none_better(name: str) -> None:
     assert any(value_at(with_values(job, found.best[0].values), path) for path in UNEVEN)
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", CASES)
 def test_trying_every_point_finds_none_better(name: str) -> None:
     words, axes = CASES[name]

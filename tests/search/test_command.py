@@ -115,7 +115,11 @@ def test_ctrl_c_keeps_what_was_found(tmp_path: Path) -> None:
         text=True,
     )
     state = tmp_path / "state.json"
-    while process.poll() is None and not state.exists():
+
+    def found_something() -> bool:
+        return state.exists() and bool(json.loads(state.read_text())["found"]["best"])
+
+    while process.poll() is None and not found_something():
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)

@@ -19,7 +19,7 @@ from tests.backends.megatron.test_real_parser import _case as swift_case
 from tests.backends.megatron.test_real_parser import swift_python  # noqa: F401
 from tests.backends.mindspeed.test_mindspeed_parser import _with_folders
 from tests.conftest import ROOT
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import mindformers_1_6_python, mindspeed_python
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +65,7 @@ def top(recipe: str, backend: str, *more: str) -> list[Job]:
     return [with_values(job, candidate.values) for candidate in search.found.best]
 
 
+@pytest.mark.sample(keep=2, by="backend")
 @pytest.mark.parametrize("backend", HARDWARE)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_the_rules_accept_the_ten_best(recipe: str, backend: str) -> None:
@@ -97,7 +98,7 @@ def test_ms_swift_itself_accepts_them(swift_python: Path, tmp_path: Path) -> Non
 
 
 def test_mindformers_itself_accepts_them(tmp_path: Path) -> None:
-    python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
+    python = mindformers_1_6_python()
     words = ["model.n_group=1", "model.topk_group=1", "moe.aux_loss_coeff=0.0", "backend.version=1.6.0"]
     jobs = top("deepseek_v3", "mindformers", *words)
     assert len(jobs) == 10
@@ -140,9 +141,7 @@ def test_mindspeed_itself_accepts_them(tmp_path: Path) -> None:
     unset = [tree.variable for tree in NATIVE_CPU.checkouts if not os.environ.get(tree.variable)]
     if unset:
         pytest.skip(f"{', '.join(unset)} not set: they name the checkouts of MindSpeed-LLM, MindSpeed and Megatron-LM")
-    pins = {need.distribution: f"{need.distribution}=={need.version}" for need in NATIVE_CPU.tested_with}
-    needs = [pins.get(need.distribution, need.distribution) for need in NATIVE_CPU.requires]
-    python = python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch")))
+    python = mindspeed_python()
     jobs = {f"{recipe} {n}": job for recipe in PARSED for n, job in enumerate(top(recipe, "mindspeed"))}
     (tmp_path / "weights").mkdir()
     lines = [{"argv": _local(job, tmp_path), "world_size": job.cluster.world_size} for job in jobs.values()]

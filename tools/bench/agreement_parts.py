@@ -74,8 +74,8 @@ def parts(settings: Settings) -> Iterator[Part]:
 
 def _swift(settings: Settings) -> Iterator[Part]:
     from tests.backends.megatron import fuzzed, mutated, verdicts
-    from tests.backends.megatron.environment import swift_python
     from tests.backends.mutated import changed
+    from tests.rehearse.native.environments import swift_python
 
     title = "Megatron-SWIFT 4.6.0 argument classes"
 
@@ -96,9 +96,9 @@ def _swift(settings: Settings) -> Iterator[Part]:
 
 def _mindformers(settings: Settings) -> Sequence[Verdict]:
     from tests.backends.mindformers.verdicts import compare, validator
-    from tests.rehearse.native.environments import python_with
+    from tests.rehearse.native.environments import mindformers_1_6_python
 
-    python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
+    python = mindformers_1_6_python()
     folder = settings.folder / "mindformers"
     program = validator(python, folder, title="MindFormers 1.6.0", cache=settings.cache, workers=settings.workers)
     return compare(settings.count, settings.seed, folder, program)
@@ -140,6 +140,7 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
     from tests.backends.megatron_lm.mutated import compare
     from tests.backends.mindspeed import mutated
     from tests.backends.mutated import changed
+    from tests.rehearse.native.environments import mindspeed_python
 
     version = mindspeed_version(checkouts[0])
     title, shown = f"mindspeed {version}", f"MindSpeed-LLM {version} parser, validators and configuration"
@@ -148,7 +149,12 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
 
     def corners() -> Sequence[Verdict]:
         program = verdicts.validator(
-            "mindspeed", python=_python(), env=env, title=title, cache=settings.cache, workers=settings.workers
+            "mindspeed",
+            python=str(mindspeed_python()),
+            env=env,
+            title=title,
+            cache=settings.cache,
+            workers=settings.workers,
         )
         drawn = verdicts.drawn("mindspeed", version, settings.slow // 4, settings.slow_seed)
         return verdicts.compare("mindspeed", version, drawn, program)
@@ -158,7 +164,12 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
         known = mutated.bases(settings.facts / _MINDSPEED_FACTS)
         drawn = list(changed(known, mutated.DIALECT, count, settings.slow_seed))
         drawn = drawn[len(known) :] if count else drawn
-        more: dict[str, Any] = {"python": _python(), "env": env, "title": title, "workers": settings.workers}
+        more: dict[str, Any] = {
+            "python": str(mindspeed_python()),
+            "env": env,
+            "title": title,
+            "workers": settings.workers,
+        }
         return compare("mindspeed", version, drawn, cache=settings.cache, **more)
 
     if settings.facts is not None:
@@ -173,15 +184,6 @@ def mindspeed_version(checkout: str) -> str:
     if not tasks.is_dir():
         raise SystemExit(f"{checkout} is no checkout of MindSpeed-LLM")
     return "26.1.0" if (tasks / "megatron_adaptor_v2.py").exists() else "2.1.0"
-
-
-def _python() -> str:
-    from backends.mindspeed.rehearse import NATIVE_CPU
-    from tests.rehearse.native.environments import python_with, torch_pin
-
-    pins = {need.distribution: f"{need.distribution}=={need.version}" for need in NATIVE_CPU.tested_with}
-    needs = [pins.get(need.distribution, need.distribution) for need in NATIVE_CPU.requires]
-    return str(python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch"))))
 
 
 def named_checkouts() -> list[list[str]]:

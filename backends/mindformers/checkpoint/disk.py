@@ -23,8 +23,8 @@ from backends.mindformers.checkpoint.tensors import OPTIONS, Parameter, arrangem
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import TensorSpec
-from launcher.convert.formats.format import Draft, Format, Layout, Target
-from launcher.convert.formats.huggingface import copy_along
+from launcher.convert.formats.format import Draft, Format, Layout, Target, below
+from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.logical import Logical
 from launcher.convert.records import Slot
@@ -36,6 +36,14 @@ _FOLDER: Final = f"iteration_{ITERATION:08d}"
 _FILE: Final = 5 * 10**9
 # checkpoint/checkpoint.py, CommonInfo @1.8.0: the fields that every version with this file knows.
 _COMMON: Final = ("epoch_num", "step_num", "global_step", "loss_scale", "global_batch_size")
+# Iterations as 1.7 and later save them, ranks and strategies as 1.6 does, whole files as older classes load them.
+_HOLDS: Final = (
+    *("latest_checkpointed_iteration.txt", "param_name_map.json", "*.safetensors", "*.safetensors.index.json"),
+    *below("iteration_*", ("*.safetensors", "metadata.json", "common.json")),
+    *(f"{folder}rank_*/{name}" for folder in ("", f"{CHECKPOINT}/") for name in ("*.safetensors", "meta.json")),
+    f"{STRATEGY}/ckpt_strategy_rank_*.ckpt",
+    *below(CONFIG, CONFIGURATION),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,4 +176,5 @@ FORMAT = Format(
     draft=_draft,
     config=_config,
     options=OPTIONS,
+    holds=_HOLDS,
 )

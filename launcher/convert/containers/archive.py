@@ -5,14 +5,15 @@ Format: PKWARE APPNOTE 6.3.9; torch/csrc: caffe2/serialize/inline_container.cc (
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
 
-from launcher.convert.containers.errors import Damaged, Unsupported, shown
-from launcher.convert.containers.files import read_exactly
+from launcher.convert.containers.errors import Damaged, Unsupported, Unwritable, shown
+from launcher.convert.containers.files import read_exactly, write_all
 
 ALIGNMENT = 64
 _LOCAL = struct.Struct("<4sHHHHHIIIHH")
@@ -21,19 +22,32 @@ _END = struct.Struct("<4sHHHHIIH")
 _END_64 = struct.Struct("<4sQHHIIQQQQ")
 _LOCATOR_64 = struct.Struct("<4sIQI")
 _LONG, _SHORT = 0xFFFFFFFF, 0xFFFF
+_CRC_IN_LOCAL, _CRC_IN_CENTRAL = 14, 16
+_READ = 1 << 20
 _TAIL = 4096
-_MOST_DIRECTORY = 2**30
+# More than any checkpoint needs: what is read at once is bounded, whatever a file (or a hole in it) claims.
+_MOST_DIRECTORY = 2**28
+_MOST_ENTRY = 2**30
 _DATE = 33  # 1 January 1980, the first that a zip can hold; torch writes none either
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One stored entry: its name without the archive's folder, where its data lies in the file, its CRC-32."""
+    """One stored entry.
+
+    Attributes:
+        name: without the archive's folder.
+        at, size: where its data lies in the file.
+        crc: CRC-32 of the data, as the directory has it.
+        header_at, record_at: where its header and its record in the directory begin, in the file.
+    """
 
     name: str
     at: int
     size: int
     crc: int
+    header_at: int
+    record_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +84,8 @@ class Archive:
         entry = self.entries.get(name)
         if entry is None:
             raise self._damaged(f"{name} is missing in the archive")
+        if entry.size > _MOST_ENTRY:
+            raise self._damaged(f"{name} is too large", expected=f"at most {_MOST_ENTRY} bytes", found=entry.size)
         data = read_exactly(self.descriptor, self.path, entry.at, entry.size, name)
         if crc32(data) != entry.crc:
             raise self._damaged(f"{name} is corrupt", expected=f"CRC {entry.crc:08x}", found=f"{crc32(data):08x}")
@@ -90,7 +106,7 @@ class Archive:
             folder = head if folder is None else folder
             if head != folder or not rest or rest in entries:
                 raise self._damaged(f"its entry {shown(name)} is not one of torch.save")
-            entries[rest] = Entry(name=rest, at=entry.at, size=entry.size, crc=entry.crc)
+            entries[rest] = replace(entry, name=rest)
         if position != size:
             raise self._damaged("the directory of the archive is corrupt", expected=f"{size} bytes", found=position)
         self._check_apart(entries, at)
@@ -151,7 +167,9 @@ class Archive:
         if data_at + size > self.start + directory_at:
             found = f"only {self.start + directory_at - data_at}"
             raise self._damaged(f"its entry {shown(name)} is cut off", expected=f"{size} bytes", found=found)
-        return name, Entry(name=name, at=data_at, size=size, crc=crc), end
+        record_at = self.start + directory_at + position
+        entry = Entry(name=name, at=data_at, size=size, crc=crc, header_at=self.start + at, record_at=record_at)
+        return name, entry, end
 
     def _wide(self, extra: bytes, size: int, packed: int, at: int) -> tuple[int, int, int]:
         """Replace what does not fit into 32 bits by the zip64 extra field's values, in its fixed order."""
@@ -189,8 +207,7 @@ class Archive:
 def lay_out(folder: str, pieces: Sequence[Piece], *, start: int = 0) -> Layout:
     """Lay out an archive that begins at byte `start` of a file, a multiple of 64.
 
-    Sizes and offsets of 4 GiB and more use zip64. The CRC-32 of a hole is written as 0: torch.load does not look at it
-    (its miniz is built without the check), `unzip -t` does.
+    Sizes and offsets of 4 GiB and more use zip64. The CRC-32 of a hole is written as 0 until `seal` knows its data.
     """
     assert start % ALIGNMENT == 0
     written: list[tuple[int, bytes]] = []
@@ -243,3 +260,30 @@ def _end(count: int, size: int, at: int) -> bytes:
         return end
     record = _END_64.pack(b"PK\x06\x06", _END_64.size - 12, 45, 45, 0, 0, count, count, size, at)
     return record + _LOCATOR_64.pack(b"PK\x06\x07", 0, at + size, 1) + end
+
+
+def seal(path: Path) -> None:
+    """Write the CRC-32 of every entry that was laid out as a hole, now that its data is there; once more does no harm.
+
+    torch.load does not look at it (its miniz is built without the check); Python's zipfile and `unzip -t` do.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        archive = Archive(descriptor, path, 0, os.fstat(descriptor).st_size)
+        for entry in archive.entries.values():
+            crc = _crc_of(descriptor, path, entry)
+            if crc != entry.crc:
+                data = struct.pack("<I", crc)
+                write_all(descriptor, data, entry.header_at + _CRC_IN_LOCAL)
+                write_all(descriptor, data, entry.record_at + _CRC_IN_CENTRAL)
+    except OSError as error:
+        raise Unwritable(path, f"cannot be written: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _crc_of(descriptor: int, path: Path, entry: Entry) -> int:
+    crc, end = 0, entry.at + entry.size
+    for start in range(entry.at, end, _READ):
+        crc = crc32(read_exactly(descriptor, path, start, min(_READ, end - start), entry.name), crc)
+    return crc

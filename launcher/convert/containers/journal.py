@@ -11,7 +11,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,35 @@ from launcher.convert.containers.errors import Unwritable
 from launcher.convert.containers.files import write_all
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+# What every journal begins with.
+_HEAD = b'{"digest": "'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """The folder that the target replaces, moved to a name beside it.
+
+    Attributes:
+        name: that name.
+        keep: it is not to be removed.
+        entries: what is being removed of it; None: nothing yet.
+    """
+
+    name: str
+    keep: bool = False
+    entries: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
 class Progress:
-    """What a journal tells: the plan's digest, the layout that was noted, the names that are finished, completeness."""
+    """What a journal tells: the plan's digest, the layout, the names that are finished, notes on them, completeness."""
 
     digest: str | None = None
     layout: Any = None
     finished: set[str] = field(default_factory=set)
+    notes: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
+    aside: Aside | None = None
 
 
 class Journal:
@@ -38,7 +57,11 @@ class Journal:
         self.path = path
         self._writing = threading.Lock()
         self._descriptor = _lock(path)
-        self.progress, end = _replay(self._read())
+        data = self._read()
+        if not _is_journal(data):
+            os.close(self._descriptor)
+            raise Unwritable(path, "is in the way, and no conversion of this program left it")
+        self.progress, end = _replay(data)
         os.ftruncate(self._descriptor, end)
         self._end = end
 
@@ -47,9 +70,7 @@ class Journal:
         return os.pread(self._descriptor, size, 0)
 
     def restart(self, digest: str) -> None:
-        """Forget everything and begin with another plan."""
-        os.ftruncate(self._descriptor, 0)
-        self._end = 0
+        """Forget everything and begin with another plan: in one line, so that no kill leaves a journal of nobody."""
         self.progress = Progress(digest=digest)
         self._append({"digest": digest, "boot": _boot()})
 
@@ -63,10 +84,10 @@ class Journal:
         self._append({"layout": layout})
         os.fsync(self._descriptor)
 
-    def finish(self, names: Iterable[str]) -> None:
-        """Note finished names; no fsync."""
+    def finish(self, names: Iterable[str], note: Any = None) -> None:
+        """Note finished names, and what there is to tell of them (JSON); no fsync."""
         finished = list(names)
-        self._append({"done": finished})
+        self._append({"done": finished} if note is None else {"done": finished, "note": note})
 
     def position(self) -> int:
         """Return where the journal ends now: what stands before it was finished before this moment."""
@@ -78,9 +99,14 @@ class Journal:
         self._append({"synced": position})
         os.fsync(self._descriptor)
 
-    def complete(self) -> None:
-        """Note that only the renaming is left; fsync."""
-        self._append({"complete": True})
+    def complete(self, aside: Aside | None) -> None:
+        """Note that only the renaming is left, and under which name the old folder will be; fsync."""
+        self._append({"complete": True, "aside": None if aside is None else {"name": aside.name, "keep": aside.keep}})
+        os.fsync(self._descriptor)
+
+    def removing(self, entries: Iterable[str]) -> None:
+        """Note what is about to be removed of the old folder; fsync."""
+        self._append({"removing": list(entries)})
         os.fsync(self._descriptor)
 
     def _append(self, entry: dict[str, Any]) -> None:
@@ -103,7 +129,7 @@ def _lock(path: Path) -> int:
     """Open and lock the journal; Unwritable where another process holds it."""
     while True:
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise Unwritable(path, f"cannot be created: {error.strerror}") from None
         try:
@@ -128,6 +154,28 @@ def _boot() -> str:
         return f"unknown {os.getpid()}"
 
 
+def _is_journal(data: bytes) -> bool:
+    """Tell whether a file begins as journals do; the first line may have been cut off."""
+    return data[: len(_HEAD)] == _HEAD[: len(data)]
+
+
+def _aside(entry: Any, before: Aside | None) -> Aside | None:
+    """Return what a line says of the old folder; None where it is no name beside the target."""
+    if "aside" in entry:
+        told = entry["aside"]
+        name = told.get("name") if isinstance(told, dict) else None
+        if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
+            return None
+        return Aside(name=name, keep=bool(told.get("keep")))
+    if "removing" in entry and before is not None:
+        return replace(before, entries=tuple(filter(_is_inside, entry["removing"])))
+    return before
+
+
+def _is_inside(name: Any) -> bool:
+    return isinstance(name, str) and not name.startswith("/") and ".." not in name.split("/")
+
+
 def _replay(data: bytes) -> tuple[Progress, int]:
     """Read the whole lines of a journal; returns what they tell and where they end."""
     progress, pending, boot, end = Progress(), list[tuple[int, set[str]]](), "", 0
@@ -145,9 +193,12 @@ def _replay(data: bytes) -> tuple[Progress, int]:
         boot = entry.get("boot", boot)
         progress.layout = entry.get("layout", progress.layout)
         pending.append((end, set(entry.get("done", ()))))
+        if "note" in entry:
+            progress.notes.update(dict.fromkeys(entry.get("done", ()), entry["note"]))
         safe = entry.get("synced", 0)
         progress.finished.update(*(names for at, names in pending if at < safe))
         progress.complete = progress.complete or bool(entry.get("complete"))
+        progress.aside = _aside(entry, progress.aside)
         pending = [(at, names) for at, names in pending if at >= safe and names]
         end += len(line)
     if boot == _boot():

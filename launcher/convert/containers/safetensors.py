@@ -21,6 +21,7 @@ from launcher.convert.records import Slot
 
 INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # safetensors/src/tensor.rs MAX_HEADER_SIZE
+_MAX_INDEX = 2**28
 _SIGNED_64 = 2**63
 _SMALL_DTYPES = ("F4", "F6_E2M3", "F6_E3M2")
 PT = {"format": "pt"}
@@ -85,6 +86,8 @@ def _read_index(index: Path) -> Contents:
 
 
 def _index_map(index: Path) -> dict[str, str]:
+    if index.stat().st_size > _MAX_INDEX:
+        raise Damaged(index, "too large", expected=f"at most {_MAX_INDEX} bytes", found=index.stat().st_size)
     try:
         tree = json.loads(index.read_bytes(), object_pairs_hook=_unique)
         weight_map = tree["weight_map"]

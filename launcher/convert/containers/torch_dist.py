@@ -46,6 +46,8 @@ __all__ = [
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _MODULES = ("torch.distributed.",)
+# More than any checkpoint needs: what is read at once is bounded, whatever a file (or a hole in it) claims.
+_MOST_METADATA = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,10 @@ def _metadata(path: Path) -> tuple[dict[str, Inert], _Places]:
     """Read `.metadata`: the entries by key, and where each item (key, offsets or None) lies: file, offset, length."""
     descriptor = open_to_read(path)
     try:
-        data = read_exactly(descriptor, path, 0, os.fstat(descriptor).st_size, "the metadata")
+        length = os.fstat(descriptor).st_size
+        if length > _MOST_METADATA:
+            raise Damaged(path, "too large", expected=f"at most {_MOST_METADATA} bytes", found=length)
+        data = read_exactly(descriptor, path, 0, length, "the metadata")
     finally:
         os.close(descriptor)
     top = load(data, path, allow=_MODULES)

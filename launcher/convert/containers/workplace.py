@@ -1,22 +1,28 @@
 """Where a conversion writes: beside its target, locked, journalled, and renamed when it is complete.
 
 Under the target's own name there is at every moment what was there before, the whole result, or (an instant between two
-renames with `overwrite`) nothing; the next start on this target puts the old one back in that case.
+renames with `overwrite`) nothing; the next start on this target puts the old one back in that case. What is replaced is
+moved to a name beside the target first, and removed entry by entry when the result has its name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
+import shlex
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.containers.journal import Journal
+from launcher.convert.containers.journal import Aside, Journal
+from launcher.outputs.contents import Contents, Judge, first_entries, remove
+from launcher.outputs.free import free_path
+from launcher.outputs.protected import located, reason_against
 
 _PARTIAL = ".partial"
 _JOURNAL = ".partial.journal"
@@ -24,18 +30,31 @@ _REPLACED = ".replaced-by-convert"
 _BLOCK = 512  # st_blocks counts these
 
 
+def _nothing_known(folder: Path) -> Contents:
+    return Contents(foreign=first_entries(folder))
+
+
 class Workplace:
     """The partial directory of a target; leaving it by an exception keeps it for the next start with the same digest.
 
-    `digest` identifies the plan and its sources. Unwritable where the target is not empty (unless `overwrite`), where
-    another process writes it, or where the partial directory is somebody else's.
+    `digest` identifies the plan and its sources. Unwritable where the target is not empty (unless `overwrite`, and
+    `judge` says that nothing else would be lost), where another process writes it, or where the partial directory is
+    somebody else's.
+
+    Attributes:
+        left: the digest of an interrupted conversion that was not continued, because it is another one.
+        restored: an interrupted overwriting had moved the target aside, and it is back.
+        kept: where the folder that was replaced is kept; None: nothing was replaced, or it is removed.
     """
 
-    def __init__(self, target: Path, *, digest: str, overwrite: bool = False) -> None:
-        self.target = Path(os.path.realpath(target))
+    def __init__(self, target: Path, *, digest: str, overwrite: bool = False, judge: Judge = _nothing_known) -> None:
+        self.target = located(target)
         self.directory = self._beside(_PARTIAL)
-        self._overwrite = overwrite
+        self._overwrite, self._judge = overwrite, judge
         self._published = False
+        self.left: str | None = None
+        self.restored = False
+        self.kept: Path | None = None
         if not self.target.name:
             raise Unwritable(self.target, "not a directory to make")
         self._make_parent()
@@ -47,6 +66,7 @@ class Workplace:
             self._journal.close(remove=not known)
             raise
         self.finished = frozenset(self._journal.progress.finished if self.resumed else ())
+        self.notes: dict[str, Any] = self._journal.progress.notes if self.resumed else {}
         self.layout: Any = self._journal.progress.layout if self.resumed else None
 
     def _beside(self, ending: str) -> Path:
@@ -58,36 +78,51 @@ class Workplace:
             self.target.parent.mkdir(parents=True, exist_ok=True)
 
     def _start(self, digest: str, known: bool) -> bool:
-        exists = self.directory.exists() or self.directory.is_symlink()
-        with _or_unwritable(self.target, "cannot be put back"):
-            self._put_back(exists)
-        check_target(self.target, overwrite=self._overwrite)
-        if exists and not known:
-            raise Unwritable(self.directory, "is in the way, and no conversion of this program left it")
+        exists = os.path.lexists(self.directory)
         progress = self._journal.progress
+        with _or_unwritable(self.target, "cannot be put back"):
+            self._recover(exists)
+        check_target(self.target, overwrite=self._overwrite, judge=self._judge)
+        ours = known and (progress.digest is not None or not _holds_something(self.directory))
+        if exists and (not ours or self.directory.is_symlink()):
+            raise Unwritable(self.directory, "is in the way, and no conversion of this program left it")
         if exists and progress.digest == digest and progress.layout is not None:
             self._journal.resume()
             return True
+        self.left = progress.digest if exists and progress.digest != digest else None
+        # First, so that what is removed or made afterwards is never taken for what the journal told before.
+        self._journal.restart(digest)
         with _or_unwritable(self.directory, "cannot be made"):
             if exists:
                 shutil.rmtree(self.directory)
             self.directory.mkdir()
-        self._journal.restart(digest)
         return False
 
-    def _put_back(self, unfinished: bool) -> None:
-        """Undo or finish an overwriting that was interrupted between its two renames."""
-        replaced = self._beside(_REPLACED)
-        if not replaced.exists():
+    def _recover(self, unfinished: bool) -> None:
+        """Undo or finish an overwriting that was interrupted after its first rename."""
+        aside = self._journal.progress.aside
+        folder = None if aside is None else self.target.with_name(aside.name)
+        if aside is None or folder is None or not os.path.lexists(folder):
             return
-        if not _holds_something(self.target):
+        if not _holds_something(self.target) and not self.target.is_symlink():
             _remove_empty(self.target)
-            os.rename(replaced, self.target)
+            os.rename(folder, self.target)
+            self.restored = True
         elif unfinished:
             works = "keep one of the two under this name and remove the other"
-            raise Unwritable(self.target, f"is there again, and its old content is in {replaced}", works=works)
+            raise Unwritable(self.target, f"is there again, and its old content is in {folder}", works=works)
         else:
-            shutil.rmtree(replaced)
+            self._remove(folder, aside)
+
+    def _remove(self, folder: Path, aside: Aside) -> None:
+        """Remove a folder that was replaced, as far as it still holds what it may hold."""
+        if aside.entries is None and not aside.keep:
+            contents = self._judge(folder)
+            if contents.replaceable:
+                self._journal.removing(contents.entries)
+                aside = dataclasses.replace(aside, entries=contents.entries)
+        if aside.entries is None or not remove(folder, aside.entries):
+            self.kept = folder
 
     def __enter__(self) -> Workplace:
         return self
@@ -109,9 +144,9 @@ class Workplace:
         self._journal.laid_out(layout)
         self.layout = layout
 
-    def finish(self, names: Iterable[str]) -> None:
-        """Note tensors whose bytes are all written; any thread may call this, nothing is flushed."""
-        self._journal.finish(names)
+    def finish(self, names: Iterable[str], note: Any = None) -> None:
+        """Note tensors whose bytes are all written, and what to tell of them; from any thread, nothing is flushed."""
+        self._journal.finish(names, note)
 
     def sync(self, paths: Iterable[Path] | None = None) -> None:
         """Flush the files (all of them where none are named) to the disk and note that what is finished is safe."""
@@ -121,22 +156,44 @@ class Workplace:
         _flush_directories(self.directory)
         self._journal.synced(position)
 
-    def publish(self, *, durable: bool = True) -> Path:
-        """Rename the directory to the target's name; where one was overwritten it goes only after that."""
-        if durable:
+    def publish(self, *, durable: bool = True, proven: bool = True) -> Path:
+        """Rename the directory to the target's name; what it replaces goes only after that, and only if proven.
+
+        What was replaced and may not be removed (not proven, or something was added to it) is kept: see `kept`.
+        """
+        replaces = _holds_something(self.target)
+        if durable or replaces:
             self.sync()
-        self._journal.complete()
-        replaced = self._beside(_REPLACED)
+        aside = None
+        if replaces:
+            # Looked at again: a conversion takes hours.
+            check_target(self.target, overwrite=self._overwrite, judge=self._judge)
+            aside = Aside(name=self._free_aside().name, keep=not proven)
+        self._journal.complete(aside)
         with _or_unwritable(self.target, "cannot be replaced"):
-            if _holds_something(self.target):
-                os.rename(self.target, replaced)
-            else:
-                _remove_empty(self.target)
-            os.rename(self.directory, self.target)
+            self._rename(aside)
         self._published = True
         _flush(self.target.parent)
-        shutil.rmtree(replaced, ignore_errors=True)
+        if aside is not None:
+            self._remove(self.target.with_name(aside.name), aside)
         return self.target
+
+    def _rename(self, aside: Aside | None) -> None:
+        folder = None if aside is None else self.target.with_name(aside.name)
+        try:
+            if folder is None:
+                _remove_empty(self.target)
+            else:
+                os.rename(self.target, folder)
+            os.rename(self.directory, self.target)
+        except BaseException:
+            if folder is not None and os.path.lexists(folder) and not os.path.lexists(self.target):
+                os.rename(folder, self.target)
+            raise
+
+    def _free_aside(self) -> Path:
+        names = (_REPLACED, *(f"{_REPLACED}-{number}" for number in range(2, 1000)))
+        return next(path for path in map(self._beside, names) if not os.path.lexists(path))
 
     def discard(self) -> None:
         """Remove what was written so far, and the journal with it."""
@@ -144,21 +201,42 @@ class Workplace:
         self._published = True
 
 
-def check_target(target: Path, *, overwrite: bool) -> None:
+def check_target(target: Path, *, overwrite: bool, judge: Judge = _nothing_known) -> None:
     """Refuse a target that cannot become the result; nothing is made or written.
 
+    Args:
+        target: the folder, located.
+        overwrite: replace it if it holds nothing but what `judge` knows.
+
     Raises:
-        Unwritable: it is no folder, is in use as something else, holds something, or may not be written.
+        Unwritable: it is protected, no folder, holds something, or may not be written; with what would work.
     """
+    reason = reason_against(target)
+    if reason is not None:
+        raise Unwritable(target, f"{reason}, and is not replaced", works=another_target(target))
     if target.exists() and not target.is_dir():
-        raise Unwritable(target, "is in the way: not a directory", works="another target")
-    if target.is_mount():
-        raise Unwritable(target, "is a mount point and cannot be renamed", works="a directory inside it")
-    if not overwrite and _holds_something(target):
-        found = sorted(entry.name for entry in target.iterdir())[:3]
-        works = "an empty or new directory, or --overwrite"
-        raise Unwritable(target, "not empty", expected="nothing", found=", ".join(found), works=works)
+        raise Unwritable(target, "is in the way: not a directory", works=another_target(target))
+    if _holds_something(target):
+        held = judge(target)
+        if not held.replaceable:
+            problem = (
+                f"holds more than {held.kind}" if held.kind else "not empty, and neither a conversion nor a checkpoint"
+            )
+            raise Unwritable(target, problem, expected="nothing else", found=held.shown, works=another_target(target))
+        if not overwrite:
+            works = " or ".join(filter(None, (another_target(target), "--overwrite")))
+            raise Unwritable(target, "not empty", expected="nothing", found=held.kind, works=works)
     _check_parent(target)
+
+
+def another_target(target: Path, *, accept: Callable[[Path], bool] = lambda path: True) -> str | None:
+    """Return a target near this one that is accepted, as an option; None where there is none."""
+    free = free_path(target, accept=lambda path: _is_free(path) and accept(path))
+    return None if free is None else f"--out {shlex.quote(str(free))}"
+
+
+def _is_free(target: Path) -> bool:
+    return not any(os.path.lexists(target.with_name(target.name + ending)) for ending in (_PARTIAL, _JOURNAL))
 
 
 def _check_parent(target: Path) -> None:

@@ -26,7 +26,8 @@ FINAL: Final = (
     ),
 )
 
-# Older transformers stored them; every version computes them.
+# transformers up to 4.31 stored them (models/llama/modeling_llama.py:100 @4.31.0; 4.32.0: persistent=False); every
+# version computes them.
 IGNORED: Final = {r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq": "computed from config.json, not a weight"}
 
 GROUPED_ATTENTION: Final = (

@@ -45,12 +45,17 @@ def format_in(path: Path, preferred: Format | None = None) -> Format:
     """
     if not path.exists():
         raise WrongWord(f"{path}: no such folder")
-    known = [*([preferred] if preferred else []), *_of_backends(), *known_formats()]
+    known = [*([preferred] if preferred else []), *formats_to_read()]
     for found in known:
         if found.recognises(path):
             return found
     titles = ", ".join(dict.fromkeys(found.title for found in known))
     raise ConvertError(f"{path}: no checkpoint there that can be read; known: {titles}")
+
+
+def formats_to_read() -> list[Format]:
+    """Return all formats of models, in the order in which a folder is tried."""
+    return [*_of_backends(), *known_formats()]
 
 
 def _of_backends() -> list[Format]:

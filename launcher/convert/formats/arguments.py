@@ -18,7 +18,7 @@ def megatron_arguments(target: Target, iteration: int) -> Inert:
     stored = {target.dtypes[name] for name, shape in target.logical.tensors.items() if len(shape) == 2}
     dtype = stored.pop() if len(stored) == 1 else "F32"
     return namespace(
-        **_architecture(model),
+        **_architecture(model, layout.stack),
         tensor_model_parallel_size=layout.tp,
         pipeline_model_parallel_size=layout.pp,
         virtual_pipeline_model_parallel_size=layout.vpp,
@@ -44,7 +44,7 @@ def megatron_arguments(target: Target, iteration: int) -> Inert:
     )
 
 
-def _architecture(model: Model) -> dict[str, Any]:
+def _architecture(model: Model, stack: bool | None) -> dict[str, Any]:
     return {
         "num_layers": model.num_hidden_layers,
         "encoder_num_layers": model.num_hidden_layers,
@@ -71,12 +71,12 @@ def _architecture(model: Model) -> dict[str, Any]:
         "tokenizer_type": "HuggingFaceTokenizer",
         "tokenizer_model": None,
         "vocab_file": None,
-        **_experts(model),
+        **_experts(model, stack),
         **_latent(model),
     }
 
 
-def _experts(model: Model) -> dict[str, Any]:
+def _experts(model: Model, stack: bool | None) -> dict[str, Any]:
     if not model.is_moe:
         return {"num_experts": None}
     return {
@@ -86,15 +86,15 @@ def _experts(model: Model) -> dict[str, Any]:
         "moe_shared_expert_intermediate_size": model.shared_expert_intermediate_size,
         "moe_router_score_function": model.scoring_func,
         "moe_router_enable_expert_bias": model.router_expert_bias,
-        "moe_layer_freq": _frequency(model),
+        "moe_layer_freq": _frequency(model, stack),
     }
 
 
-def _frequency(model: Model) -> int | list[int]:
-    layers = model.num_hidden_layers or 0
-    if not model.first_k_dense_replace:
-        return model.moe_layer_freq
-    return [0] * model.first_k_dense_replace + [1] * (layers - model.first_k_dense_replace)
+def _frequency(model: Model, stack: bool | None) -> int | list[int]:
+    layers, dense, every = model.num_hidden_layers or 0, model.first_k_dense_replace, model.moe_layer_freq
+    if not dense and stack is not False:
+        return every
+    return [int(layer >= dense and layer % every == 0) for layer in range(layers)]
 
 
 def _latent(model: Model) -> dict[str, Any]:

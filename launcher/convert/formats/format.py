@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -190,6 +190,9 @@ class Format:
         config: folder to the folder that holds its config.json, if it has one.
         options: names that `--set` may have when it is written (of adapters: when one is read, too).
         layers: whose layer names it can be written with; none: it has names of its own.
+        holds: relative paths (each component a pattern of fnmatch) of all files that such a checkpoint may consist of;
+            `--overwrite` replaces nothing else. Documents and code are left out: they may be somebody's own.
+        requires: files without which a folder is no such checkpoint, for `--overwrite`.
     """
 
     name: str
@@ -201,3 +204,10 @@ class Format:
     config: Callable[[Path], Path | None]
     options: tuple[str, ...] = ()
     layers: tuple[Naming, ...] = ()
+    holds: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+
+
+def below(folder: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return patterns of files in a folder."""
+    return tuple(f"{folder}/{name}" for name in names)

@@ -15,16 +15,26 @@ from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
-from launcher.convert.fp8 import SCALE, quantisation, scale_shape
+from launcher.convert.fp8 import quantisation
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.huggingface import huggingface_read, huggingface_wanted
 from launcher.convert.logical import Logical
 from launcher.convert.records import Slot
+from launcher.convert.scales import SCALE, scale_shape
 
 _SHARD = 5 * 10**9
 # What belongs to a model besides its weights; everything else in a model's folder is left alone.
 _ALONG = ("*.json", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken", "merges*", "vocab*", "LICENSE*", "README.md")
 _NOT_ALONG = (".index.json", "adapter_config.json", "conversion.json")
+# Configuration, tokenizer and generation files as transformers and the hubs name them (transformers utils/__init__.py,
+# tokenization_utils_base.py; configuration.json is ModelScope's).
+CONFIGURATION = (
+    *("config.json", "configuration.json", "generation_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model", "*.tiktoken"),
+    *("chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json"),
+    *("video_preprocessor_config.json", "adapter_config.json"),
+)
 # safetensors' order of formats, smaller ones first (its enum Dtype).
 _ORDER = ("U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64")
 _TORCH_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
@@ -84,6 +94,12 @@ def _dtype(tensor: Wanted, target: Target) -> str:
     return target.dtype(tensor) if tensor.boxes else "F32"
 
 
+def files_along(donor: Path | None) -> list[Path]:
+    """Return what belongs to a model in a folder besides its weights."""
+    found = [file for pattern in _ALONG for file in donor.glob(pattern)] if donor is not None else []
+    return sorted({file for file in found if file.is_file() and not file.name.endswith(_NOT_ALONG)})
+
+
 def copy_along(donor: Path | None, directory: Path, target: Target | None = None) -> None:
     """Copy configuration, tokenizer and generation files of a model; config.json says the number format written.
 
@@ -97,10 +113,8 @@ def copy_along(donor: Path | None, directory: Path, target: Target | None = None
         if target is not None:
             _write_config(directory / "config.json", target)
         return
-    for pattern in _ALONG:
-        for file in sorted(donor.glob(pattern)):
-            if file.is_file() and not file.name.endswith(_NOT_ALONG):
-                shutil.copyfile(file, directory / file.name)
+    for file in files_along(donor):
+        shutil.copyfile(file, directory / file.name)
     config = directory / "config.json"
     if target is not None and config.is_file():
         tree = json.loads(config.read_text(encoding="utf-8"))
@@ -144,4 +158,6 @@ FORMAT = Format(
     read=_read,
     draft=_draft,
     config=lambda path: path if (path / "config.json").is_file() else None,
+    holds=(*CONFIGURATION, "*.safetensors", "*.safetensors.index.json"),
+    requires=("config.json",),
 )

@@ -11,10 +11,11 @@ from launcher.convert.containers import torch_dist, torch_file
 from launcher.convert.containers.records import TensorSpec, namespace
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.arguments import megatron_arguments
-from launcher.convert.formats.format import Draft, Format, Layout, Target, vocabulary_of
-from launcher.convert.formats.huggingface import copy_along
+from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
+from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.formats.legacy_read import (
     FILE,
+    TRACKER,
     Files,
     RankFile,
     chunks_in,
@@ -64,6 +65,16 @@ class Stack:
     )
 
 
+# Megatron-LM training/checkpointing.py: get_checkpoint_name, get_distributed_optimizer_checkpoint_name.
+_RANKS = below("mp_rank_*", (FILE, "distrib_optim.pt"))
+HOLDS = (
+    TRACKER,
+    *_RANKS,
+    *(pattern for folder in ("iter_*", "release") for pattern in below(folder, _RANKS)),
+    *below(CONFIG, CONFIGURATION),
+)
+
+
 def holds_legacy(path: Path) -> bool:
     """Return whether a folder holds a legacy checkpoint; looks at names only."""
     return iteration_in(path) is not None
@@ -87,6 +98,7 @@ def legacy_format(
         config=_config,
         options=options,
         layers=("transformer_engine", "local"),
+        holds=HOLDS,
     )
 
 

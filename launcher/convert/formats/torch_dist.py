@@ -10,8 +10,8 @@ from launcher.convert.containers import torch_dist
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.formats.arguments import megatron_arguments
-from launcher.convert.formats.format import Draft, Format, Layout, Target, vocabulary_of
-from launcher.convert.formats.huggingface import copy_along
+from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
+from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.core import Naming
 from launcher.convert.layouts.torch_dist import (
@@ -34,6 +34,15 @@ _FILE = 5 * 10**9
 _EMPTY = TensorSpec(name="_extra_state", shape=(0,), dtype="U8")
 # How megatron-core 0.16's loader is to name tensors: plain chunks, layers stacked where all are alike.
 _CONTENT_METADATA = {"singleton_local_shards": False}
+
+
+# One iteration's files: torch/distributed/checkpoint/filesystem.py, megatron-core dist_checkpointing/core.py.
+_FILES = (".metadata", "*.distcp", "common.pt", "metadata.json", "args.json")
+HOLDS = (
+    *(TRACKER, *_FILES),
+    *(pattern for folder in ("iter_*", "release") for pattern in below(folder, _FILES)),
+    *below(CONFIG, CONFIGURATION),
+)
 
 
 def _recognises(path: Path) -> bool:
@@ -123,4 +132,5 @@ FORMAT = Format(
     draft=_draft,
     config=_config,
     layers=("transformer_engine", "local"),
+    holds=HOLDS,
 )

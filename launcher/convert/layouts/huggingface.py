@@ -14,9 +14,8 @@ from launcher.convert.families.rows import Spelling
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, layer_prefix, without_mtp
 from launcher.convert.records import Box, Slot
+from launcher.convert.scales import SCALE, unscaled, wrong_scale
 
-_SCALE = "_scale_inv"
-_BLOCK = 128
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 
 
@@ -47,11 +46,14 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
     logical = _as_stored(logical, slots, notes)
     by_name = {slot.name: slot for slot in slots}
     meanings = dict(_meanings(logical, by_name))
-    contents, problems = [], []
+    contents: list[Content] = []
+    problems: list[str] = []
     dropped: dict[str, str] = {}
     for slot in slots:
         meaning = meanings.get(slot.name)
-        if meaning is None and slot.name.endswith(_SCALE) and slot.name.removesuffix(_SCALE) in meanings:
+        if meaning is None and slot.name.endswith(SCALE) and slot.name.removesuffix(SCALE) in meanings:
+            weight = by_name.get(slot.name.removesuffix(SCALE))
+            problems.extend(wrong_scale(weight, slot) if weight is not None else [_without_weight(slot)])
             continue
         if meaning is None:
             reason = _ignored(logical, slot.name)
@@ -66,10 +68,9 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
             )
             continue
         # Scales that are tensors of their own are moved as they are: nothing is computed from them.
-        scale = None if slot.name + _SCALE in logical.tensors else by_name.get(slot.name + _SCALE)
-        if scale is not None:
-            problems.extend(_wrong_scale(slot, scale))
+        scale = None if slot.name + SCALE in logical.tensors else by_name.get(slot.name + SCALE)
         contents.append(Content(slot=slot, boxes=meaning.boxes, scale=scale))
+    problems.extend(unscaled(contents, logical.tensors))
     problems.extend(_missing(logical, contents))
     # The tensor itself before those that repeat it: the first holder is the one that is read.
     contents.sort(key=lambda content: content.slot.name in logical.copies)
@@ -161,13 +162,8 @@ def _missing(logical: Logical, contents: Iterable[Content]) -> list[str]:
     ]
 
 
-def _wrong_scale(slot: Slot, scale: Slot) -> Iterator[str]:
-    expected = tuple(-(-size // _BLOCK) for size in slot.shape)
-    if scale.shape != expected or scale.dtype != "F32":
-        yield (
-            f"{scale.path.name}: {scale.name} is {scale.dtype} {list(scale.shape)}, expected F32 {list(expected)}: one"
-            f" scale for each {_BLOCK} x {_BLOCK} block of {slot.name} {list(slot.shape)}"
-        )
+def _without_weight(scale: Slot) -> str:
+    return f"{scale.path.name}: {scale.name} holds scales, and {scale.name.removesuffix(SCALE)} is not there"
 
 
 def _natural(name: str) -> tuple[int | str, ...]:

@@ -10,7 +10,7 @@ from launcher.convert.boxes import cut, stacked
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
-from launcher.convert.logical import Logical, is_sparse, without_mtp
+from launcher.convert.logical import Logical, without_mtp
 from launcher.convert.records import Box, Slot
 
 # Tensors of these modules are not Transformer Engine's: they have no extra state.
@@ -46,13 +46,13 @@ class Chunk:
 
 
 def stacks_layers(logical: Logical) -> bool:
-    """Return whether megatron-core stores all layers of the model as one tensor: it does where all are alike.
+    """Return whether Megatron-LM stores all layers of the model as one tensor: it does where all are of one kind.
 
-    megatron-core 0.16.1 transformer_block.py:820: layers are stored one by one where `moe_layer_freq` is a list.
+    megatron-core 0.16.1 transformer_block.py:830: layers are stored one by one where `moe_layer_freq` is a list or more
+    than 1. Which of them a stack makes of a config.json is its own fact (`Backend.stacks_layers`).
     """
     model = logical.model
-    kinds = {is_sparse(model, layer) for layer in range(model.num_hidden_layers or 0)}
-    return len(kinds) == 1
+    return not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1)
 
 
 def torch_dist_chunks(

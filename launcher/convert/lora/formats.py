@@ -24,6 +24,14 @@ def adapters_of(backend: str) -> tuple[Format, Shared] | None:
     return found, getattr(loaded, "SHARED", ())
 
 
+def backend_of(form: Format) -> str | None:
+    """Return the backend that stores adapters in a format; None: none does."""
+    from launcher.translate.backend import backend_names
+
+    found = ((name, adapters_of(name)) for name in backend_names())
+    return next((name for name, known in found if known is not None and known[0].name == form.name), None)
+
+
 def adapter_formats() -> tuple[Format, ...]:
     """Return PEFT's format and those of all backends."""
     from launcher.translate.backend import backend_names

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
-from launcher.convert.formats.legacy import Stack, grid_found, legacy_draft, matched
+from launcher.convert.formats.legacy import HOLDS, Stack, grid_found, legacy_draft, matched
 from launcher.convert.formats.legacy_read import (
     Files,
     chunks_in,
@@ -67,6 +67,7 @@ def legacy_adapters(
         config=lambda path: path / KEPT if (path / KEPT / "config.json").is_file() else None,
         options=(ALPHA, *options),
         layers=("transformer_engine", "local"),
+        holds=HOLDS,
     )
 
 

@@ -6,33 +6,38 @@ is rounded once. Memory is a block, whatever the model's size.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.casts import cast, decode, word
+from launcher.convert.boxes import whole
+from launcher.convert.casts import cast, decode, not_finite, word
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.containers.transfer import OpenFiles, copy, write
 from launcher.convert.containers.workplace import Workplace
+from launcher.convert.convert import refuse_overlap, why_kept
 from launcher.convert.errors import ConvertError
-from launcher.convert.formats.huggingface import copy_along
+from launcher.convert.fingerprint import merge_fingerprint, starting_anew
+from launcher.convert.formats.huggingface import copy_along, files_along
+from launcher.convert.layouts.content import Content
 from launcher.convert.lora.adapter import Adapter, Factors, read_adapter
 from launcher.convert.lora.held import Held, factor_words
+from launcher.convert.losses import Losses, Values, overflows
 from launcher.convert.move import in_parallel
+from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.progress import Progress, duration, size
 from launcher.convert.records import Slot
+from launcher.convert.scales import unscaled
 from launcher.convert.spans import span
 
 # Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.
 _BLOCK: Final = 1 << 22
-REPORT: Final = "conversion.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,11 @@ class Merge:
     def bytes_written(self) -> int:
         """Bytes of the merged model."""
         return sum(nbytes(slot) for slot in self.slots)
+
+    @property
+    def read(self) -> Mapping[str, Path | None]:
+        """The folders that are read, by what they are."""
+        return {"--model": self.model, "--adapter": self.adapter.folder}
 
     @property
     def files(self) -> int:
@@ -94,43 +104,84 @@ def plan_merge(model: Path, adapter: Path, out: Path) -> Merge:
     config = model / "config.json"
     if not config.is_file():
         raise ConvertError(f"{config}: no such file; works: --model DIR, the folder of the model it was trained on")
+    whole_slots = [Content(slot=slot, boxes=(whole(slot.name, slot.shape),)) for slot in slots]
+    problems = unscaled(whole_slots, (slot.name for slot in slots))
+    if problems:
+        raise ConvertError(problems)
     tied = bool(json.loads(config.read_text(encoding="utf-8")).get("tie_word_embeddings"))
     return Merge(model=model, out=out, adapter=read_adapter(adapter, model, slots, tied=tied), slots=slots)
 
 
 def merge(
-    planned: Merge, *, verify: bool = True, overwrite: bool = False, quiet: bool = False, workers: int | None = None
-) -> list[str]:
-    """Write the merged model, read it back, give it its name; return what to tell.
+    planned: Merge,
+    *,
+    verify: bool = True,
+    overwrite: bool = False,
+    quiet: bool = False,
+    workers: int | None = None,
+    allow_overflow: bool = False,
+    warn: Callable[[str], None] = lambda text: None,
+) -> tuple[list[str], Values]:
+    """Write the merged model, read it back, give it its name; return what to tell, and what became of values.
 
     Raises:
-        ConvertError: what was read back is not what was written.
+        ConvertError: a finite sum does not fit the model's number format (unless `allow_overflow`), or what was read
+            back is not what was written.
         ContainerError: no room, the target exists, a file is damaged.
     """
-    threads = workers or min(8, os.cpu_count() or 1)
-    with Workplace(planned.out, digest=_fingerprint(planned), overwrite=overwrite) as place, OpenFiles() as files:
+    threads, digest = workers or min(8, os.cpu_count() or 1), _fingerprint(planned)
+    refuse_overlap(planned.out, planned.read)
+    with (
+        Workplace(planned.out, digest=digest, overwrite=overwrite, judge=checkpoint_contents) as place,
+        OpenFiles() as files,
+    ):
         if not place.resumed:
+            if place.left is not None:
+                warn(starting_anew(planned.out, place.left, digest))
             place.check_space(planned.bytes_written, planned.files)
         targets = _laid_out(place, planned)
-        todo = [number for number in range(len(targets)) if str(number) not in place.finished]
-        progress = Progress("merging", sum(nbytes(targets[number]) for number in todo), quiet=quiet)
-
-        def task(number: int) -> Callable[[], None]:
-            def run() -> None:
-                _fill(planned, files, planned.slots[number], targets[number])
-                place.finish([str(number)])
-                progress.advance(nbytes(targets[number]))
-
-            return run
-
-        in_parallel([task(number) for number in todo], threads)
-        seconds = progress.finish()
+        seconds, named = _write(planned, place, files, targets, threads, quiet=quiet)
+        problems = [] if allow_overflow else overflows(named)
+        if problems:
+            place.discard()
+            raise ConvertError(problems)
+        values = Values.of(named)
         told = [f"  merged in {duration(seconds)}"]
         if verify:
-            told.append(_proved(planned, files, targets, threads, quiet=quiet))
-        (place.directory / REPORT).write_text(json.dumps(planned.as_tree(), indent=2) + "\n", encoding="utf-8")
-        place.publish(durable=False)
-    return told
+            line, nan, infinite = _proved(planned, files, targets, threads, quiet=quiet)
+            values = values.with_copied(nan, infinite)
+            told.append(line)
+        tree = {**planned.as_tree(), "values": values.as_tree(), "files": files_written(place.directory)}
+        (place.directory / REPORT).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
+        place.publish(durable=False, proven=verify)
+    if place.kept is not None:
+        told.append(f"  {why_kept(place.kept, planned.out, proven=verify)}")
+    return [told[0], *values.lines(), *told[1:]], values
+
+
+def _write(
+    planned: Merge, place: Workplace, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool
+) -> tuple[float, dict[str, Losses]]:
+    todo = [number for number in range(len(targets)) if str(number) not in place.finished]
+    progress = Progress("merging", sum(nbytes(targets[number]) for number in todo), quiet=quiet)
+    named = {
+        targets[int(number)].name: Losses(**note) for number, note in place.notes.items() if number in place.finished
+    }
+
+    def task(number: int) -> Callable[[], None]:
+        def run() -> None:
+            losses = Losses()
+            _fill(planned, files, planned.slots[number], targets[number], losses)
+            if losses.values:
+                named[targets[number].name] = losses
+            if not losses.overflowed:
+                place.finish([str(number)], losses.as_tree() if losses.values else None)
+            progress.advance(nbytes(targets[number]))
+
+        return run
+
+    in_parallel([task(number) for number in todo], threads)
+    return progress.finish(), named
 
 
 def _laid_out(place: Workplace, planned: Merge) -> list[Slot]:
@@ -150,15 +201,15 @@ def _laid_out(place: Workplace, planned: Merge) -> list[Slot]:
 
 
 def _fingerprint(planned: Merge) -> str:
-    factors = {one.a.slot.path for parts in planned.adapter.factors.values() for one in parts}
-    replaced = {slot.path for slot in planned.adapter.replaced.values()}
-    files = sorted({slot.path for slot in planned.slots} | factors | replaced)
-    stats = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    return hashlib.sha256(json.dumps(["merge", stats, planned.as_tree()]).encode()).hexdigest()
+    adapter = planned.adapter
+    factors = [held.slot for parts in adapter.factors.values() for one in parts for held in (one.a, one.b)]
+    slots = [*planned.slots, *factors, *adapter.replaced.values()]
+    files = [*files_along(planned.model), *sorted(adapter.folder.glob("adapter_config.json"))]
+    return merge_fingerprint(planned.as_tree(), slots, files)
 
 
-def _fill(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> None:
-    blocks = _blocks(planned, files, source)
+def _fill(planned: Merge, files: OpenFiles, source: Slot, target: Slot, losses: Losses) -> None:
+    blocks = _blocks(planned, files, source, losses)
     if not _covered(planned, source):
         copy(files, source.path, source.offset, target.path, target.offset, nbytes(source))
     for at, block in blocks:
@@ -173,11 +224,20 @@ def _covered(planned: Merge, source: Slot) -> bool:
     return sum(math.prod(one.weight.shape) for one in parts) == math.prod(source.shape) and bool(parts)
 
 
-def _blocks(planned: Merge, files: OpenFiles, source: Slot) -> Iterator[tuple[int, memoryview]]:
-    """What is computed of a tensor, in order: (offset in bytes, words); nothing for one that is copied."""
+def _blocks(
+    planned: Merge, files: OpenFiles, source: Slot, losses: Losses | None = None
+) -> Iterator[tuple[int, memoryview]]:
+    """What is computed of a tensor, in order: (offset in bytes, words); nothing for one that is copied.
+
+    What rounding to the model's number format does is added to `losses`.
+    """
     replaced = planned.adapter.replaced.get(source.name)
     if replaced is not None:
-        yield 0, memoryview(cast(_words(files, replaced), replaced.dtype, source.dtype)).cast("B")
+        words = _words(files, replaced)
+        cast_words = cast(words, replaced.dtype, source.dtype)
+        if losses is not None and replaced.dtype != source.dtype:
+            losses.count(decode(words, replaced.dtype), cast_words, source.dtype)
+        yield 0, memoryview(cast_words).cast("B")
         return
     size = itemsize(source.dtype)
     for factors in planned.adapter.factors.get(source.name, ()):
@@ -190,7 +250,7 @@ def _blocks(planned: Merge, files: OpenFiles, source: Slot) -> Iterator[tuple[in
         words = factor_words(files, factors.weight)
         for first in range(0, rows, step):
             at = (found[0] + first * columns) * size
-            yield at, _sum(words, left, right, factors, first, step, source.dtype)
+            yield at, _sum(words, left, right, factors, first, step, source.dtype, losses)
 
 
 def _contiguous(files: OpenFiles, held: Held) -> Any:
@@ -199,13 +259,25 @@ def _contiguous(files: OpenFiles, held: Held) -> Any:
     return np.ascontiguousarray(factor_words(files, held))
 
 
-def _sum(words: Any, left: Any, right: Any, factors: Factors, first: int, step: int, dtype: str) -> memoryview:
+def _sum(
+    words: Any,
+    left: Any,
+    right: Any,
+    factors: Factors,
+    first: int,
+    step: int,
+    dtype: str,
+    losses: Losses | None,
+) -> memoryview:
     import numpy as np
 
     added = np.matmul(left[first : first + step], right)
     added *= np.float32(factors.scale)
     added += decode(words[first : first + step], dtype)
-    return memoryview(cast(added.view(np.uint32), "F32", dtype)).cast("B")
+    rounded = cast(added.view(np.uint32), "F32", dtype)
+    if losses is not None:
+        losses.count(added, rounded, dtype)
+    return memoryview(rounded).cast("B")
 
 
 def _words(files: OpenFiles, slot: Slot) -> Any:
@@ -215,15 +287,28 @@ def _words(files: OpenFiles, slot: Slot) -> Any:
     return np.frombuffer(view, dtype=word(itemsize(slot.dtype))).reshape(slot.shape)
 
 
-def _proved(planned: Merge, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool) -> str:
-    """Read everything back: copied tensors against the model, merged ones against the sum computed again."""
+def _proved(
+    planned: Merge, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool
+) -> tuple[str, dict[str, int], dict[str, int]]:
+    """Read everything back: copied tensors against the model, merged ones against the sum computed again.
+
+    Returns:
+        What to tell, and the tensors with NaN and with infinite values.
+    """
     progress = Progress("verifying", planned.bytes_written, quiet=quiet)
     problems: list[str] = []
+    nan: dict[str, int] = {}
+    infinite: dict[str, int] = {}
 
     def task(number: int) -> Callable[[], None]:
         def run() -> None:
             if not _same(planned, files, planned.slots[number], targets[number]):
                 problems.append(f"{targets[number].path.name}: {targets[number].name} is not what was written")
+            slot = targets[number]
+            found = not_finite(files.view(slot.path)[slot.offset : slot.offset + nbytes(slot)], slot.dtype)
+            for named, count in zip((nan, infinite), found, strict=True):
+                if count:
+                    named[slot.name] = count
             progress.advance(nbytes(targets[number]))
 
         return run
@@ -232,7 +317,7 @@ def _proved(planned: Merge, files: OpenFiles, targets: list[Slot], threads: int,
     seconds = progress.finish()
     if problems:
         raise ConvertError(sorted(problems))
-    return f"  verified in {duration(seconds)}: every byte is where it should be"
+    return f"  verified in {duration(seconds)}: every byte is where it should be", nan, infinite
 
 
 def _same(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> bool:

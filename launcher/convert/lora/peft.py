@@ -17,6 +17,7 @@ from launcher.convert.containers.records import TensorSpec
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.formats.huggingface import CONFIGURATION
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical
 from launcher.convert.lora.adapter import CONFIG, WEIGHTS, pattern_value, read_config, refusals, weights_file
@@ -316,6 +317,7 @@ def peft_format(shared: Shared = ()) -> Format:
         read=partial(_read, shared=shared),
         draft=_draft,
         config=lambda path: path if (path / "config.json").is_file() else None,
+        holds=(*CONFIGURATION, WEIGHTS),
     )
 
 

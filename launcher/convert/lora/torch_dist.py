@@ -17,6 +17,7 @@ from launcher.convert.containers.records import Inert, TensorSpec
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target
+from launcher.convert.formats.torch_dist import HOLDS
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.core import CoreTensor, Respell
 from launcher.convert.layouts.torch_dist import (
@@ -61,6 +62,7 @@ def torch_dist_adapters(name: str, title: str, stack: AdapterStack) -> Format:
         config=lambda path: path / KEPT if (path / KEPT / "config.json").is_file() else None,
         options=(ALPHA,),
         layers=("transformer_engine",),
+        holds=HOLDS,
     )
 
 

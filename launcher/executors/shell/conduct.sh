@@ -8,6 +8,7 @@ parent=$PPID
 write_status() { # STATE CODE REASON
   printf '{"state": "%s", "code": %s, "attempt": %s, "restarts": %s, "reason": "%s", "at": "%s"}\n' \
     "$1" "$2" "$attempt" "$restarts" "$3" "$(date -u +%FT%TZ)" >"$run/.status.$$"
+  chmod 600 "$run/.status.$$"
   mv "$run/.status.$$" "$run/status.json"
 }
 
@@ -21,6 +22,7 @@ first_failure() {
   # shellcheck disable=SC2012 # names are numbers
   while IFS= read -r file; do
     read -r code _ rest <"$file" || continue
+    [[ $code =~ ^[0-9]+$ ]] || continue
     if [ "$code" != 0 ] && { [ "$rest" != stopped ] || [ -n "$all" ]; }; then
       echo "$code"
       return
@@ -37,7 +39,7 @@ parent_gone() {
 
 last_iteration() {
   # shellcheck disable=SC2086 # rank_log is a pattern of file names
-  tail -qc 20000 "$logs"/node*.log ${rank_log:+"$folder"/$rank_log} 2>/dev/null | grep -aE "$iteration_line" | tail -n 1
+  tail -qc 20000 "$logs"/node*.log ${rank_log:+"$folder"/$rank_log} 2>/dev/null | grep -aE -e "$iteration_line" | tail -n 1
 }
 
 # Wait for all nodes; look for a failure, for a wish to stop, and for progress.
@@ -72,17 +74,25 @@ watch_nodes() {
   done
 }
 
-mkdir -p "$run/exits" "$logs"
+(umask 077; mkdir -p "$run/exits" "$logs")
 for file in "$run/exits"/*.*; do
   [ -e "$file" ] || continue
-  number=${file##*/}
-  ((${number%%.*} <= attempt)) || attempt=${number%%.*}
+  number=${file##*/} number=${number%%.*}
+  # Arithmetic would run a command that a name holds.
+  [[ $number =~ ^[0-9]+$ ]] || continue
+  ((number <= attempt)) || attempt=$number
 done
 first_port=$(first_port)
 while :; do
   attempt=$((attempt + 1)) hung='' failed='' others=''
   LAUNCH_RESUME=$(last_checkpoint)
-  MASTER_PORT=$(master_port_on "$first_port") || { write_status failed 75 "the master cannot be asked"; exit 75; }
+  # What a login shell over there prints besides stands before the number.
+  MASTER_PORT=$(master_port_on "$first_port") || MASTER_PORT=''
+  MASTER_PORT=${MASTER_PORT##*[!0-9]}
+  if [ -z "$MASTER_PORT" ]; then
+    write_status failed 75 "the master cannot be asked"
+    exit 75
+  fi
   if [ -n "$fixed_port" ] && [ "$MASTER_PORT" != "$fixed_port" ]; then
     say "port $fixed_port is taken on $MASTER_ADDR: choose another cluster.master_port, or none"
     write_status failed 73 "port $fixed_port is taken"
@@ -112,7 +122,7 @@ while :; do
     fi
   fi
   if [ -z "$code" ]; then
-    write_status done 0 ""
+    write_status "done" 0 ""
     exit 0
   fi
   if [ -z "$fixed_port" ] && ((binds < 3)) &&

@@ -34,12 +34,12 @@ stop() {
 }
 trap stop TERM INT HUP
 
-cd "$launch_dir" || { say "$(hostname): $launch_dir is not there: every node needs the same folders"; exit 72; }
+cd -- "$launch_dir" || { say "$(hostname): $launch_dir is not there: every node needs the same folders"; exit 72; }
 [ -z "$first_path" ] || export PATH="$first_path:$PATH"
 if [ "${LAUNCH_ATTACHED:-}" = 1 ]; then
-  # Standard input first names variables, up to a dot; its end means that whoever started this is gone.
+  # Standard input first names variables, up to a dot, each ended by NUL; its end means that whoever started this is gone.
   exec 3<&0
-  while IFS= read -r -u 3 line && [ "$line" != . ]; do export "${line?}"; done
+  while IFS= read -r -d '' -u 3 line && [ "$line" != . ]; do export "${line?}"; done
   { while read -r -u 3 line; do :; done; kill -TERM $$; } </dev/null >/dev/null 2>&1 &
   monitor=$!
   exec 3<&-
@@ -60,6 +60,7 @@ else
 fi
 wait "$child" 2>/dev/null
 [ -z "$monitor" ] || kill "$monitor" 2>/dev/null
+umask 077
 mkdir -p "$run/exits"
 printf '%s %s %s\n' "$code" "$(hostname)" "${stopping:+stopped}" >"$run/exits/.$ATTEMPT.$NODE_RANK" &&
   mv -n "$run/exits/.$ATTEMPT.$NODE_RANK" "$run/exits/$ATTEMPT.$NODE_RANK"

@@ -4,7 +4,7 @@
 rank=${!rank_from:?which node this pod is}
 export MASTER_ADDR=${master_addr:-${PET_MASTER_ADDR:?the address of the first pod}}
 export MASTER_PORT=$master_port
-mkdir -p "$launch_dir" "$run/exits" "$logs" || { say "$(hostname): $run cannot be written: a volume is missing (cluster.volumes)"; exit 72; }
+mkdir -p -- "$launch_dir" "$run/exits" "$logs" || { say "$(hostname): $run cannot be written: a volume is missing (cluster.volumes)"; exit 72; }
 # The folder may be one that all pods share: every file appears at once, whoever writes it.
 for file in node.sh command.sh resume.sh; do
   [ ! -e "$files/$file" ] || { cp "$files/$file" "$run/.$file.$rank" && mv -f "$run/.$file.$rank" "$run/$file"; } || exit 72
@@ -19,7 +19,7 @@ export ATTEMPT LAUNCH_RESUME
 # Somebody must see when nothing moves any more: the pod that prints iterations watches them, and fails for all.
 seen=$(mktemp) hung='' node=''
 trap '[ -z "$node" ] || kill -TERM "$node" 2>/dev/null' TERM INT
-keep_last() { grep --line-buffered -aE "$iteration_line" | while IFS= read -r line; do printf '%s\n' "$line" >"$seen"; done; }
+keep_last() { grep --line-buffered -aE -e "$iteration_line" | while IFS= read -r line; do printf '%s\n' "$line" >"$seen"; done; }
 exec 4> >(exec tee >(keep_last))
 shown=$!
 bash "$run/node.sh" >&4 2>&1 4>&- &
@@ -29,7 +29,7 @@ exec 4>&-
 last_iteration() {
   cat "$seen"
   # shellcheck disable=SC2086 # rank_log is a pattern of file names
-  [ -z "$rank_log" ] || tail -qc 20000 /dev/null "$folder"/$rank_log 2>/dev/null | grep -aE "$iteration_line" | tail -n 1
+  [ -z "$rank_log" ] || tail -qc 20000 /dev/null "$folder"/$rank_log 2>/dev/null | grep -aE -e "$iteration_line" | tail -n 1
 }
 
 before=$(last_iteration) last='' since=$SECONDS

@@ -1,5 +1,6 @@
 # -- nodes are tasks of a Slurm step; this script itself runs on the first node. Above stand also: srun (array), requeue
-#    (empty: no), carry (names of variables that hold inside a container whatever its image sets; empty: there is none)
+#    (empty: no), step_logs (folder of the logs, as a pattern of file names), carry (names of variables that hold inside a
+#    container whatever its image sets; empty: there is none)
 mapfile -t hosts < <(scontrol show hostnames "${SLURM_JOB_NODELIST:?this is a Slurm job: sbatch $run/job.sbatch}")
 if [ "${#hosts[@]}" -lt "$nodes" ]; then
   say "${#hosts[@]} nodes are allocated (${SLURM_JOB_NODELIST}), the job needs $nodes"
@@ -22,7 +23,7 @@ start_nodes() {
   local inside=()
   ((${#carry[@]} == 0)) || inside=(--container-env="$(container_env)")
   "${srun[@]}" "${inside[@]}" --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 \
-    --output="$logs/node%n.log" --open-mode=append bash "$run/node.sh" </dev/null &
+    --output="$step_logs/node%n.log" --open-mode=append bash "$run/node.sh" </dev/null &
   step=$!
 }
 nodes_run() { kill -0 "$step" 2>/dev/null; }

@@ -3,24 +3,32 @@ MASTER_ADDR=${master_addr:-${hosts[0]##*@}}
 pids=()
 
 first_port() { echo "${fixed_port:-$((20000 + $(printf '%s' "$id" | cksum | cut -d' ' -f1) % 10000))}"; }
-master_port_on() { "${ssh[@]}" -n "${hosts[0]}" "exec bash $(printf '%q' "$run/node.sh") port $1"; }
+master_port_on() { "${ssh[@]}" -n -- "${hosts[0]}" "exec $(quoted bash "$run/node.sh" port "$1")"; }
 
-# Variables go through the pipe, never into a file or a command line: some are secrets. The pipe then stays open.
+# Words for a shell that need not be bash: ssh hands one line to the user's shell over there.
+quoted() {
+  local word
+  for word in "$@"; do printf "'%s' " "${word//"'"/"'\\''"}"; done
+}
+
+# Variables go through the pipe, never into a file or a command line: some are secrets. Values may have several lines, so
+# that NUL ends each. The pipe then stays open.
 carried() {
   local name
   for name in "${carry[@]}"; do
-    [ -z "${!name+x}" ] || printf '%s=%s\n' "$name" "${!name}"
+    [ -z "${!name+x}" ] || printf '%s=%s\0' "$name" "${!name}"
   done
-  echo .
+  printf '.\0'
 }
 
 one_node() { # RANK HOST
-  local words code
+  local words code line
   trap '' TERM INT HUP
-  printf -v words '%q ' env "NODE_RANK=$1" "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "ATTEMPT=$attempt" \
-    "LAUNCH_RESUME=$LAUNCH_RESUME" LAUNCH_ATTACHED=1 bash "$run/node.sh"
-  "${ssh[@]}" "$2" "exec $words" < <(exec 8>&-; carried; exec cat <&7) 2>&1 8>&- 7<&- |
-    tee -a "$logs/node$1.log" | sed -u "s/^/$2: /"
+  words=$(quoted env "NODE_RANK=$1" "MASTER_ADDR=$MASTER_ADDR" "MASTER_PORT=$MASTER_PORT" "ATTEMPT=$attempt" \
+    "LAUNCH_RESUME=$LAUNCH_RESUME" LAUNCH_ATTACHED=1 bash "$run/node.sh")
+  "${ssh[@]}" -- "$2" "exec $words" < <(exec 8>&-; carried; exec cat <&7) 2>&1 8>&- 7<&- |
+    tee -a "$logs/node$1.log" |
+    while IFS= read -r line || [ -n "$line" ]; do printf '%s: %s\n' "$2" "$line"; done
   code=${PIPESTATUS[0]}
   # What a node says of itself counts, unless the connection broke: then it was ended by that.
   if [ "$code" = 255 ] || [ ! -e "$run/exits/$attempt.$1" ]; then
@@ -32,11 +40,13 @@ one_node() { # RANK HOST
 
 start_nodes() {
   local hold rank
-  hold=$(mktemp -u "${TMPDIR:-/tmp}/launch.XXXXXX")
-  mkfifo -m 600 "$hold"
-  exec 8<>"$hold" 7<"$hold"
-  rm -f "$hold"
+  # In a folder of its own, which nobody else can write to: a name in /tmp that is free now may be taken a moment later.
   pids=()
+  hold=$(mktemp -d) || { say "no temporary folder can be made"; return 1; }
+  mkfifo -m 600 "$hold/pipe"
+  # shellcheck disable=SC2094 # one end to hold it open, one to read
+  exec 8<>"$hold/pipe" 7<"$hold/pipe"
+  rm -rf -- "$hold"
   for rank in "${!hosts[@]}"; do
     one_node "$rank" "${hosts[rank]}" 8>&- &
     pids+=($!)

@@ -4,8 +4,11 @@ import itertools
 import re
 from collections.abc import Iterator
 
+from launcher.budgets import BUDGETS, BeyondBudget
+
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?|([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d+))?")
-_MOST = 1000
+_MOST_DIGITS = 18
+_MOST = BUDGETS["words"].limit
 
 
 def braced(word: str) -> list[str]:
@@ -16,7 +19,14 @@ def braced(word: str) -> list[str]:
     start, end, choices = found
     rest = braced(word[end + 1 :])
     made = (word[:start] + inner + tail for choice in choices for inner in braced(choice) for tail in rest)
-    return [each for each, _ in zip(made, range(_MOST), strict=False)]
+    return _limited(made)
+
+
+def _limited(words: Iterator[str]) -> list[str]:
+    found = list(itertools.islice(words, _MOST + 1))
+    if len(found) > _MOST:
+        raise BeyondBudget("words", "")
+    return found
 
 
 def _found(word: str) -> tuple[int, int, list[str]] | None:
@@ -86,11 +96,15 @@ def _closed(word: str, at: int) -> int:
 def _between(found: "re.Match[str]") -> list[str]:
     """Return what `{1..8..2}` and `{a..e}` stand for; a zero in front keeps the width."""
     first, last, step, start, stop, letters = found.groups()
+    if any(text is not None and len(text) > _MOST_DIGITS for text in (first, last, step, letters)):
+        raise BeyondBudget("words", "")
     begin, end = (int(first), int(last)) if first is not None else (ord(start), ord(stop))
     by = abs(int(step or letters or 1)) or 1
     numbers = range(begin, end + 1, by) if end >= begin else range(begin, end - 1, -by)
     if first is None:
-        return [chr(number) for number in numbers[:_MOST]]
+        return [chr(number) for number in numbers]
+    if len(numbers) > _MOST:
+        raise BeyondBudget("words", "", len(numbers))
     padded = any(re.match(r"-?0\d", text) for text in (first, last))
     width = max(len(first), len(last)) if padded else 0
-    return [f"{number:0{width}d}" if width else str(number) for number in numbers[:_MOST]]
+    return [f"{number:0{width}d}" if width else str(number) for number in numbers]

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from launcher.budgets import spend
 from launcher.importing.notes import ImportRefused
 from launcher.importing.shell import files, patterns
 from launcher.importing.shell.assign import Assignments
@@ -317,7 +318,9 @@ class Interpreter(Loops):
     def _words(self, node: Node, own: dict[str, str]) -> list[str]:
         """Return the words of a command; the assignments before them go into `own`."""
         words: list[str] = []
-        for child in node.children:
+        children = node.children
+        spend("words", len(children), self._place(node))
+        for child in children:
             if child.type == "variable_assignment":
                 self.assignments.assign(child, own)
             elif child.is_named and child.type != "comment" and not child.type.endswith("_redirect"):
@@ -357,6 +360,8 @@ class Interpreter(Loops):
         if not asks or program in CARRIERS:
             env = {**self.state.exports(), **own}
             outer = self.state.outer
+            spend("words", len(words), self._place(node))
+            spend("commands", len(self.state.commands) + 1, self._place(node))
             self.state.commands.append(Command(words=tuple(words), env=env, where=self._place(node), outer=outer))
         return None if asks else True
 

@@ -19,12 +19,19 @@ def _echo(arguments: list[str], given: str | None) -> str | None:
     return (ansi(text) if "e" in letters else text) + ("" if "n" in letters else "\n")
 
 
+_MOST_DIGITS = 18
+_LARGEST_WIDTH = 10_000  # of a field: padding
 _FORMAT = re.compile(r"%(%|(?P<width>[-0]?\d*)(?:\.(?P<digits>\d+))?(?P<kind>[sdif]))")
 
 
 def formatted(template: str, arguments: list[str]) -> str | None:
     """Return what `printf` makes of a format, which is used again while there are arguments; None: not known."""
     template = ansi(template)
+    sizes = [
+        size.lstrip("-0") for found in _FORMAT.finditer(template) for size in found.group("width", "digits") if size
+    ]
+    if any(len(size) > _MOST_DIGITS or int(size or 0) > _LARGEST_WIDTH for size in sizes):
+        return None
     wanted = sum(found.group(1) != "%" for found in _FORMAT.finditer(template))
     if "%" in _FORMAT.sub("", template):
         return None

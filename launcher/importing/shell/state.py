@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from launcher.budgets import spend
 from launcher.importing.notes import Note
 from launcher.importing.shell.grammar import Node
 
@@ -73,6 +74,8 @@ class State:
     def set(self, name: str, value: Variable) -> None:
         """Assign a variable, unless the user fixed it."""
         name = self.references.get(name, name)
+        if isinstance(value, list):
+            spend("words", len(value), self.script)
         if name not in self.fixed:
             self.variables[name] = value
 

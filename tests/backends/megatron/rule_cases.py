@@ -260,6 +260,13 @@ CORE: Mapping[str, Pair] = {
         {"model": {**MOE, "linear_bias": True}, "parallel": {**_SP_TP, "etp": 2}},
         {"model": {**MOE, "linear_bias": True}, "parallel": {**_SP_TP, "etp": 1}},
     ),
+    "SW-BUILD-BIAS": Pair(
+        {"model": {"linear_bias": True, "attention_bias": True}}, {"model": {"attention_bias": True}}
+    ),
+    "SW-BUILD-DENSE-LAYERS": Pair(
+        {"model": {**MOE, "first_k_dense_replace": 1}},
+        {"model": {**MOE, "first_k_dense_replace": 1, "overridden": ["first_k_dense_replace"]}},
+    ),
     "SW-PRECISION-AWARE": Pair(
         {"optimizer": {"precision_aware": True, "type": "sgd"}}, {"optimizer": {"precision_aware": True}}
     ),

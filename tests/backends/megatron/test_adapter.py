@@ -57,6 +57,7 @@ def _bytes(path: Path) -> dict[tuple[str, tuple[int, ...]], bytes]:
     return {(key, value.shape): value.tobytes() for key, value in found.items()}
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize(("name", "kind", "tp"), CASES.values(), ids=CASES.keys())
 def test_megatron_swift_writes_and_reads_the_same(
     name: str, kind: str, tp: int, swift: Path, model: Callable[[str], Path], tmp_path: Path

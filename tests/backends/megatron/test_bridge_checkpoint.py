@@ -13,9 +13,8 @@ from backends.megatron.rehearse import NATIVE_CPU
 from launcher.convert.containers import torch_dist
 from tests.convert import zoo
 from tests.convert.helpers import launch, with_mtp
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import swift_python
 from tests.rehearse.native.runs import run_native
-from tests.rehearse.native.test_megatron_swift import UNDECLARED
 from tests.rehearse.native.tiny_models import make_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -37,9 +36,7 @@ FLOAT32 = {"torch_dtype": "float32", "bf16": "false", "fp16": "false", "use_cpu_
 @pytest.fixture(scope="session")
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with ms-swift and mcore-bridge."""
-    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*NATIVE_CPU.requires, *NATIVE_CPU.tested_with)}
-    pins.pop("torch")
-    return python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), *UNDECLARED))
+    return swift_python()
 
 
 def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
@@ -63,6 +60,7 @@ def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
     }
 
 
+@pytest.mark.sample(keep=3)
 @pytest.mark.parametrize("name", MODELS)
 def test_mcore_bridge_writes_the_same(name: str, swift: Path, model: Callable[[str], Path], tmp_path: Path) -> None:
     folder, theirs, ours = _model(name, model, swift, tmp_path), tmp_path / "theirs", tmp_path / "ours"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backends.megatron import BACKEND
@@ -30,6 +30,7 @@ from tests.backends.megatron.jobs import (
     typed,
     written,
 )
+from tests.sampling import examples
 
 # Not in the arguments: what config.json says, what the launcher reads, and what other values are computed into.
 _ELSEWHERE = (
@@ -44,7 +45,7 @@ _ELSEWHERE = (
     "tokenizer.make",
 )
 RECIPES = sorted(path.stem for path in Path(__file__).resolve().parents[3].glob("recipes/*.yaml"))
-_FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = examples(30, suppress_health_check=[HealthCheck.too_slow])
 
 
 def mapped(job: Job, *, moe: bool) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from backends.megatron.launch import argv, command
-from backends.megatron.rehearse import NATIVE_CPU
 from launcher.api import compose
 from launcher.job import Job
 from launcher.job.model import Model
@@ -27,7 +26,7 @@ from tests.backends.megatron.jobs import (
     named_job,
     translated,
 )
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native import environments
 
 pytestmark = pytest.mark.slow
 
@@ -37,9 +36,7 @@ RECIPES = sorted(path.stem for path in (ROOT / "recipes").glob("*.yaml"))
 
 @pytest.fixture(scope="module")
 def swift_python() -> Path:
-    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*NATIVE_CPU.requires, *NATIVE_CPU.tested_with)}
-    pins.pop("torch")
-    return python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), "tensorboard"))
+    return environments.swift_python()
 
 
 # Values that are lists or mappings inside megatron_extra_kwargs, or JSON themselves.

@@ -1,6 +1,5 @@
 """Each rule of Megatron-SWIFT: the smallest job that breaks it, the nearest one that passes, fixes that work."""
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,14 +83,3 @@ def test_a_rule_holds_for_its_versions_only() -> None:
 def test_a_value_of_the_wrong_type_is_reported_and_breaks_no_rule() -> None:
     rules = found({"args": {"freeze_parameters_ratio": "half", "save_total_limit": "two"}}, "4.6.0")
     assert "ARG-VALUE" in rules
-
-
-def test_a_full_check_takes_at_most_ten_milliseconds() -> None:
-    job = job_of({"parallel": {"tp": 2, "pp": 2, "sequence_parallel": True}, "model": rule_cases.MOE}, "4.6.0")
-    judge(job)
-    times = []
-    for _ in range(20):
-        start = time.process_time()
-        judge(job)
-        times.append(time.process_time() - start)
-    assert sorted(times)[len(times) // 2] <= 0.010

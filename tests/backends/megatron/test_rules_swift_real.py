@@ -6,19 +6,20 @@ from pathlib import Path
 import pytest
 
 from tests.backends.megatron import mutated
-from tests.backends.megatron.environment import swift_python
 from tests.backends.megatron.fuzzed import jobs
 from tests.backends.megatron.jobs import NEWEST
 from tests.backends.megatron.verdicts import compare, validator
 from tests.backends.mutated import changed
 from tests.backends.verdicts import Verdict
+from tests.rehearse.native.environments import swift_python
+from tests.sampling import fuzz_seed, trials
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
-    return compare(jobs(250, seed=1), tmp_path_factory.mktemp("models"), validator(swift_python()))
+    return compare(jobs(trials(250), seed=fuzz_seed()), tmp_path_factory.mktemp("models"), validator(swift_python()))
 
 
 def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
@@ -32,7 +33,7 @@ def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
 def test_changed_lines_of_upstream_are_judged_alike(tmp_path_factory: pytest.TempPathFactory) -> None:
     records = json.loads(Path(__file__).with_name("upstream_commands.json").read_text(encoding="utf-8"))
     known = mutated.lines_of([each for each in records if each["version"] == NEWEST], tmp_path_factory.mktemp("lines"))
-    drawn = list(changed(known, mutated.DIALECT, 200, seed=1))
+    drawn = list(changed(known, mutated.DIALECT, trials(200), seed=fuzz_seed()))
     found = mutated.compare(drawn, swift_python())
     assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []
 

@@ -10,6 +10,7 @@ from tests.backends.megatron_lm.checkout import CHECKOUT, checked_out_version
 from tests.backends.megatron_lm.verdicts import compare, drawn, validator
 from tests.backends.mutated import changed
 from tests.backends.verdicts import Verdict
+from tests.sampling import fuzz_seed, trials
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,7 +25,7 @@ pytestmark = [
 def verdicts() -> list[Verdict]:
     version = checked_out_version()
     assert version is not None
-    cases = drawn("megatron_lm", version, 300, seed=1)
+    cases = drawn("megatron_lm", version, trials(300), seed=fuzz_seed())
     return compare("megatron_lm", version, cases, validator("megatron_lm", [CHECKOUT]))
 
 
@@ -37,7 +38,7 @@ def test_changed_lines_of_upstream_are_judged_alike() -> None:
     assert version is not None
     if not known:
         pytest.skip("the checkout has no functional tests")
-    drawn = list(changed(known, mutated.DIALECT, 300, seed=1))
+    drawn = list(changed(known, mutated.DIALECT, trials(300), seed=fuzz_seed()))
     found = mutated.compare("megatron_lm", version, drawn, [CHECKOUT])
     assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []
 

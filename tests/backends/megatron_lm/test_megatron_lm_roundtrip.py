@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backends.megatron_lm import BACKEND
@@ -12,6 +12,7 @@ from launcher.translate.backend import Backend
 from launcher.translate.engine import read_back, translate
 from tests.backends.megatron_lm.argvs import parse
 from tests.backends.megatron_lm.jobs import DENSE, JOBS, NEWER, Tree, job_of
+from tests.sampling import examples
 
 CASES = [(version, name, job) for version in BACKEND.versions for name, job in JOBS.items()]
 CASES += [("0.16.1", name, job) for name, job in NEWER.items()]
@@ -153,7 +154,7 @@ def trees(draw: Any) -> Tree:
 
 @pytest.mark.parametrize("version", BACKEND.versions)
 @given(tree=trees())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 def test_jobs_survive(version: str, tree: Tree) -> None:
     job = job_of(DENSE, tree)
     back = survives(job, BACKEND, version)

@@ -53,6 +53,7 @@ def _back(checkpoint: Path, out: Path, *words: str) -> int:
     return launch("mcore-to-hf", "--checkpoint", checkpoint, "--out", out, "backend=mindformers", *words)
 
 
+@pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("words", ARRANGEMENTS.values(), ids=list(ARRANGEMENTS))
 def test_there_and_back_is_the_same_model(model: Path, words: tuple[str, ...], tmp_path: Path) -> None:
     checkpoint = _to(model, tmp_path / "mf", *words)

@@ -11,13 +11,14 @@ import pytest
 
 from tests.backends.mindformers import weights
 from tests.convert.helpers import launch
-from tests.rehearse.native.environments import python_with
+from tests.rehearse.native.environments import mindformers_1_8_python
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 RANKS = ("--set", "per_rank=true", "backend=mindformers", "parallel.tp=2", "parallel.pp=2")
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("name", "words", "parameters"),
     [
@@ -31,7 +32,7 @@ RANKS = ("--set", "per_rank=true", "backend=mindformers", "parallel.tp=2", "para
 def test_its_own_loader_gives_what_its_own_converter_gives(
     name: str, words: tuple[str, ...], parameters: int, tmp_path: Path
 ) -> None:
-    python = python_with("mindformers_1_8", ("setuptools<81", "mindspore==2.7.2", "mindformers==1.8.0"))
+    python = mindformers_1_8_python()
     model = weights.write(name, tmp_path / "hf")
     out = tmp_path / "mf"
     assert launch("hf-to-mcore", "--model", model, "--out", out, "--backend", "mindformers", *words) == 0

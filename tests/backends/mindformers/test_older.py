@@ -35,6 +35,7 @@ def _to(name: str, folder: Path, *words: str) -> tuple[Path, Path]:
     return model, out
 
 
+@pytest.mark.sample(keep=8)
 @pytest.mark.parametrize("words", LAYOUTS.values(), ids=list(LAYOUTS))
 @pytest.mark.parametrize("name", FAMILIES)
 def test_there_and_back_is_the_same_model(name: str, words: tuple[str, ...], tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.backends.mindformers import weights
 from tests.convert.helpers import launch, tensors
-from tests.rehearse.native.environments import python_with
+from tests.rehearse.native.environments import mindformers_1_6_python
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -38,7 +38,7 @@ CUTS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def upstream(tmp_path: Path) -> Callable[..., str]:
-    python = python_with("mindformers_1_6", ("setuptools<81", "mindspore==2.7.0", "mindformers==1.6.0"))
+    python = mindformers_1_6_python()
 
     def run(module: str, *words: object) -> str:
         done = subprocess.run(
@@ -62,6 +62,7 @@ def _to(name: str, folder: Path, *words: str) -> tuple[Path, Path]:
     return model, out
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -85,6 +86,7 @@ def test_its_own_network_loads_every_parameter(
     assert {parameter: shape for parameter, (shape, _) in written.items()} == answer["network"]
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("name", ["qwen2_moe", "deepseek_v3"])
 @pytest.mark.parametrize("words", [(), GROUPED], ids=["each", "grouped"])
 def test_its_own_tools_make_whole_files_of_the_ranks(

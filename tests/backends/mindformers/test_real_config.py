@@ -10,7 +10,7 @@ import pytest
 
 from backends.mindformers.launch import launch
 from tests.backends.mindformers.jobs import DEEPSEEK, OLD, make, translated, tree
-from tests.rehearse.native.environments import python_with
+from tests.rehearse.native.environments import mindformers_1_6_python
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +80,7 @@ EXPECTED: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Every job's file, read by MindFormers in one process."""
-    python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
+    python = mindformers_1_6_python()
     folder = tmp_path_factory.mktemp("files")
     cases = []
     for number, whole in enumerate(JOBS.values()):

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from backends.mindformers import BACKEND
@@ -13,8 +13,9 @@ from backends.mindformers.yaml_file import parse
 from launcher.job import Job, Value
 from launcher.translate.engine import flatten, read_back, translate
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3, QWEN3_MOE, make, refusals, translated, tree
+from tests.sampling import examples
 
-_FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = examples(60, suppress_health_check=[HealthCheck.too_slow])
 # Not in the file: what the launcher reads, and what becomes a part of other values.
 _ELSEWHERE = (
     "backend.",

@@ -6,16 +6,17 @@ import pytest
 
 from tests.backends.mindformers.verdicts import compare, validator
 from tests.backends.verdicts import Verdict
-from tests.rehearse.native.environments import python_with
+from tests.rehearse.native.environments import mindformers_1_6_python
+from tests.sampling import fuzz_seed, trials
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
-    python = python_with("mindformers16", ("mindspore==2.7.0", "mindformers==1.6.0", "setuptools<81"))
+    python = mindformers_1_6_python()
     folder = Path(tmp_path_factory.mktemp("files"))
-    return compare(250, 1, folder, validator(python, folder))
+    return compare(trials(250), fuzz_seed(), folder, validator(python, folder))
 
 
 def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.convert import zoo
 from tests.convert.helpers import launch, tensors, with_mtp
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import mindspeed_python
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +122,7 @@ def _converted(folder: Path, out: Path, *words: str) -> Path:
     return out
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize(
     "case",
     [
@@ -217,8 +218,7 @@ class Converter:
 def converter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Converter]:
     if not os.environ.get("MINDSPEED_LLM_PATH"):
         pytest.skip("MINDSPEED_LLM_PATH not set: it names a checkout of MindSpeed-LLM")
-    needs = (torch_pin(), "numpy", "safetensors", "tqdm")
-    running = Converter(python_with("mindspeed", (torch_pin(),), needs), tmp_path_factory.mktemp("log") / "log")
+    running = Converter(mindspeed_python(), tmp_path_factory.mktemp("log") / "log")
     yield running
     running.close()
 

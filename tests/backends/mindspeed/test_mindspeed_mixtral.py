@@ -13,7 +13,7 @@ from backends.mindspeed.rehearse import NATIVE_CPU
 from launcher.rehearse.native import missing
 from tests.convert import zoo
 from tests.convert.helpers import launch, tensors
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import mindspeed_python
 
 _ABSENT = missing(NATIVE_CPU, os.environ, version_of=lambda _name: "installed in the test's own environment")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(_ABSENT), reason="; ".join(_ABSENT))]
@@ -39,9 +39,7 @@ def _converted(model: Path, out: Path, words: tuple[str, ...]) -> Path:
     checkout = Path(os.environ["MINDSPEED_LLM_PATH"])
     if not (checkout / "convert_ckpt.py").is_file():
         pytest.skip("MINDSPEED_LLM_PATH has no convert_ckpt.py")
-    pins = {pin.distribution: str(pin) for pin in NATIVE_CPU.tested_with} | {"torch": torch_pin()}
-    needs = [pins.get(need.distribution, str(need)) for need in NATIVE_CPU.requires]
-    python = python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3"))
+    python = mindspeed_python()
     child = "tests.backends.mindspeed.old_converter_child"
     done = subprocess.run(
         [str(python), "-m", child, *_COMMON, "--load-dir", str(model), "--save-dir", str(out), *words],

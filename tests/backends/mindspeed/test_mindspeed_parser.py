@@ -14,7 +14,7 @@ from launcher.translate.engine import translate
 from launcher.translate.variables import environment
 from tests.backends.megatron_lm.jobs import JOBS as SMALL
 from tests.backends.mindspeed.examples import JOBS as EXAMPLES
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import mindspeed_python
 
 # One job of each kind: about ten seconds each, as MindSpeed is imported anew for every command line.
 KINDS = (
@@ -41,9 +41,7 @@ def test_mindspeed_accepts_every_kind_of_job(tmp_path: Path) -> None:
     unset = [tree.variable for tree in NATIVE_CPU.checkouts if not os.environ.get(tree.variable)]
     if unset:
         pytest.skip(f"{', '.join(unset)} not set: they name the checkouts of MindSpeed-LLM, MindSpeed and Megatron-LM")
-    pins = {need.distribution: f"{need.distribution}=={need.version}" for need in NATIVE_CPU.tested_with}
-    needs = [pins.get(need.distribution, need.distribution) for need in NATIVE_CPU.requires]
-    python = python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch")))
+    python = mindspeed_python()
     jobs = {name: SMALL[name] for name in KINDS} | dict(EXAMPLES)
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "model.safetensors").touch()

@@ -1,7 +1,7 @@
 """Reading back: jobs survive their own arguments, and upstream's commands survive the job that they are read into."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 
 from backends.mindspeed import BACKEND
 from launcher.job import Job, value_at
@@ -11,6 +11,7 @@ from tests.backends.megatron_lm.jobs import DENSE, Tree, job_of
 from tests.backends.megatron_lm.test_megatron_lm_roundtrip import PLAIN, survives, trees
 from tests.backends.mindspeed.examples import JOBS, upstream
 from tests.backends.mindspeed.test_mindspeed_table import CASES
+from tests.sampling import examples
 
 
 @pytest.mark.parametrize(("version", "name", "job"), CASES, ids=[f"{v} {n}" for v, n, _ in CASES])
@@ -20,7 +21,7 @@ def test_arguments_survive(version: str, name: str, job: Job) -> None:
 
 @pytest.mark.parametrize("version", ["26.1.0", "2.1.0"])
 @given(tree=trees())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(40, suppress_health_check=[HealthCheck.too_slow])
 def test_jobs_survive(version: str, tree: Tree) -> None:
     job = job_of(DENSE, tree)
     back = survives(job, BACKEND, version)

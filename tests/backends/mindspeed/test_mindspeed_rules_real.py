@@ -15,7 +15,8 @@ from tests.backends.megatron_lm.verdicts import validator
 from tests.backends.mindspeed import mutated
 from tests.backends.mutated import changed
 from tests.backends.verdicts import ask
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import mindspeed_python
+from tests.sampling import fuzz_seed, trials
 
 VERSION = "26.1.0"
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
@@ -41,9 +42,7 @@ def python() -> Path:
     unset = [tree.variable for tree in NATIVE_CPU.checkouts if not os.environ.get(tree.variable)]
     if unset:
         pytest.skip(f"{', '.join(unset)} not set: they name the checkouts of MindSpeed-LLM, MindSpeed and Megatron-LM")
-    pins = {need.distribution: f"{need.distribution}=={need.version}" for need in NATIVE_CPU.tested_with}
-    needs = [pins.get(need.distribution, need.distribution) for need in NATIVE_CPU.requires]
-    return python_with("mindspeed", (torch_pin(),), (torch_pin(), *(need for need in needs if need != "torch")))
+    return mindspeed_python()
 
 
 def test_rules_and_mindspeed_agree(python: Path) -> None:
@@ -70,6 +69,6 @@ def test_changed_lines_of_upstream_are_judged_alike(python: Path, tmp_path: Path
         [{**each, "world_size": each["nodes"] * each["devices_per_node"]} for each in json.loads(text)["examples"]],
         tmp_path,
     )
-    drawn = list(changed(known, mutated.DIALECT, 60, seed=1))
+    drawn = list(changed(known, mutated.DIALECT, trials(60), seed=fuzz_seed()))
     found = mutated_lines.compare("mindspeed", VERSION, drawn, python=str(python))
     assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []

@@ -1,6 +1,5 @@
 """Rules of MindSpeed-LLM: a pair for each, versions, what is stricter than upstream, and the job of the handbook."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -135,12 +134,3 @@ def test_the_hybrid_example_shows_every_fault_with_fixes():
     assert all(finding.fixes for finding in errors)
     by_rule = {finding.rule: [str(fix) for fix in finding.fixes] for finding in errors}
     assert "parallel.ulysses_degree=4" in by_rule["MS-CP-HYBRID-DIVIDES"]
-
-
-def test_a_full_check_is_quick():
-    job = job_with(tree=HYBRID)
-    pipeline.judge(job, fixes=False)
-    start = time.perf_counter()
-    for _ in range(20):
-        pipeline.judge(job, fixes=False)
-    assert (time.perf_counter() - start) / 20 < 0.05

@@ -14,9 +14,16 @@ from launcher.convert.containers.records import TensorSpec
 from launcher.convert.containers.transfer import OpenFiles, write
 from launcher.convert.containers.workplace import Workplace
 from launcher.convert.records import Slot
+from launcher.outputs.contents import Contents, Known, contents_of
 from tests.convert.containers.bytes_of import expected
 
 TENSORS = [TensorSpec(name=f"tensor{number}", shape=(5000,), dtype="U8") for number in range(60)]
+
+
+def old(folder: Path) -> Contents:
+    """Know a folder with one file `old`, or one that this module wrote."""
+    shards = ("*.safetensors", "*.json")
+    return contents_of(folder, "an old result", Known(patterns=("old", *shards)))
 
 
 def laid_out(place: Workplace) -> list[Slot]:
@@ -30,7 +37,7 @@ def laid_out(place: Workplace) -> list[Slot]:
 
 
 def convert(target: Path, *, pause: float, overwrite: bool, space: bool) -> dict[str, int]:
-    with Workplace(target, digest="plan", overwrite=overwrite) as place, OpenFiles() as files:
+    with Workplace(target, digest="plan", overwrite=overwrite, judge=old) as place, OpenFiles() as files:
         if space:
             place.check_space(60 * 5000, 8)
         slots = laid_out(place)

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.convert.containers import safetensors
@@ -17,6 +17,7 @@ from launcher.convert.containers.errors import ContainerError, Damaged, Unsuppor
 from launcher.convert.containers.records import TensorSpec
 from tests.convert.containers import bytes_of
 from tests.convert.containers.strategies import DTYPES, tensors
+from tests.sampling import examples
 
 TWO = [TensorSpec(name="a", shape=(2, 3), dtype="BF16"), TensorSpec(name="b", shape=(4,), dtype="F32")]
 # What numpy has under its own name; the others are compared as bytes of our own reader only.
@@ -24,7 +25,7 @@ NUMPY = ["BOOL", "F16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U
 
 
 @given(wanted=tensors(), limit=st.sampled_from([1, 64, 10**9]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_what_is_created_and_filled_is_read_back(wanted, limit):
     with TemporaryDirectory() as place:
         slots = safetensors.create(Path(place), wanted, shard_bytes=limit)
@@ -37,7 +38,7 @@ def test_what_is_created_and_filled_is_read_back(wanted, limit):
 
 
 @given(wanted=tensors(st.sampled_from(NUMPY)))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_the_real_library_reads_the_same(wanted):
     real = pytest.importorskip("safetensors")
     with TemporaryDirectory() as place:
@@ -53,7 +54,7 @@ def test_the_real_library_reads_the_same(wanted):
 
 
 @given(dtype=DTYPES)
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_the_real_library_accepts_every_dtype(dtype):
     real = pytest.importorskip("safetensors")
     with TemporaryDirectory() as place:
@@ -213,7 +214,7 @@ def test_a_directory_without_checkpoint_says_what_would_work(tmp_path):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_flipped_and_missing_bytes_end_in_our_own_error(seed):
     chance = random.Random(seed)
     with TemporaryDirectory() as place:

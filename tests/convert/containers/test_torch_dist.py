@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.convert.containers import torch_dist, torch_file
@@ -21,6 +21,7 @@ from launcher.convert.containers.records import TensorSpec, bytes_io, namespace
 from launcher.convert.containers.torch_dist import ChunkSpec, ObjectSpec
 from launcher.convert.containers.torch_dist_layout import tiling_problem
 from tests.convert.containers import bytes_of
+from tests.sampling import examples
 
 torch = pytest.importorskip("torch")
 COMMON = {"args": namespace(tensor_model_parallel_size=1), "iteration": 1, "checkpoint_version": 3.0}
@@ -67,7 +68,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @given(chunks=checkpoints(), file_bytes=st.sampled_from([1, 100, 10**9]))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_torch_loads_what_was_created_and_filled(chunks, file_bytes):
     from torch.distributed import checkpoint as dcp
 
@@ -87,7 +88,7 @@ def test_torch_loads_what_was_created_and_filled(chunks, file_bytes):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_what_torch_saves_is_read(seed):
     from torch.distributed import checkpoint as dcp
 
@@ -259,7 +260,7 @@ def original(tmp_path_factory):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_flipped_bytes_end_in_our_own_error(original, seed):
     chance = random.Random(seed)
     with TemporaryDirectory() as place:

@@ -13,16 +13,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.convert.containers import torch_file
+from launcher.convert.containers.archive import seal
 from launcher.convert.containers.dtypes import SIZES, TORCH_NAMES, nbytes
 from launcher.convert.containers.errors import ContainerError, Damaged, Unsupported
 from launcher.convert.containers.records import Dtype, Inert, TensorSpec, bytes_io, namespace
 from tests.conftest import ROOT
 from tests.convert.containers import bytes_of
 from tests.convert.containers.strategies import VALUES, tensors
+from tests.sampling import examples
 
 torch = pytest.importorskip("torch")
 LOADS = [{"weights_only": only, "mmap": mapped} for only in (True, False) for mapped in (True, False)]
@@ -66,7 +68,7 @@ def raw(tensor: Any) -> bytes:
 
 
 @given(wanted=tensors(), load=st.sampled_from(LOADS))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_torch_loads_what_was_created_and_filled(wanted, load):
     with TemporaryDirectory() as place:
         path = Path(place) / "model_optim_rng.pt"
@@ -85,7 +87,7 @@ def test_torch_loads_what_was_created_and_filled(wanted, load):
 
 
 @given(value=VALUES)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_values_survive_in_torch_and_here(value):
     with TemporaryDirectory() as place:
         path = Path(place) / "x.pt"
@@ -98,7 +100,7 @@ def test_values_survive_in_torch_and_here(value):
 
 
 @given(wanted=tensors(st.sampled_from([name for name in SIZES if name != "C64"])))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_files_of_torch_are_read(wanted):
     values = {}
     for spec in wanted:
@@ -246,7 +248,7 @@ def test_bytes_after_the_archive_are_noticed(tmp_path):
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=400, deadline=None)
+@examples(400)
 def test_flipped_and_missing_bytes_end_in_our_own_error(seed):
     chance = random.Random(seed)
     with TemporaryDirectory() as place:
@@ -258,3 +260,28 @@ def test_flipped_and_missing_bytes_end_in_our_own_error(seed):
         found = bytes_of.outcome(lambda: torch_file.read(path))
         assert not isinstance(found, ContainerError) or str(path) in str(found)
         assert all(len(bytes_of.stored(slot)) == nbytes(slot) for slot in torch_file.slots(found))
+
+
+@given(wanted=tensors())
+@examples(40)
+def test_sealed_files_have_the_checksums_that_zip_tools_want(wanted):
+    with TemporaryDirectory() as place:
+        path = Path(place) / "x.pt"
+        slots = torch_file.create(path, {"model": {tensor.name: tensor for tensor in wanted}})
+        bytes_of.fill(slots)
+        for _ in range(2):
+            seal(path)
+            with zipfile.ZipFile(path) as archive:
+                assert archive.testzip() is None
+        again = [(slot.shape, slot.dtype, slot.offset) for slot in torch_file.slots(torch_file.read(path))]
+        assert again == [(slot.shape, slot.dtype, slot.offset) for slot in slots]
+        if not slots or not any(nbytes(slot) for slot in slots):
+            return
+        big = max(slots, key=nbytes)
+        with path.open("r+b") as file:
+            file.seek(big.offset)
+            first = file.read(1)
+            file.seek(big.offset)
+            file.write(bytes([first[0] ^ 1]))
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is not None

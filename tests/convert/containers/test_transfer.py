@@ -9,12 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import Damaged
 from launcher.convert.containers.files import create_sized
 from launcher.convert.containers.transfer import OpenFiles, allocated, copy, is_hole, write
+from tests.sampling import examples
 
 SIZE = 3 * 2**20
 
@@ -28,7 +29,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @given(start=st.integers(0, 9000), count=st.integers(0, 50_000), to=st.integers(0, 9000))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 def test_a_range_is_copied_and_nothing_around_it(start, count, to):
     data = random.Random(1).randbytes(60_000)
     with TemporaryDirectory() as place, OpenFiles() as files:

@@ -11,13 +11,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.convert.containers.errors import ContainerError, Damaged, Unsafe
 from launcher.convert.containers.records import Inert
 from launcher.convert.containers.torch_objects import Walk, load
 from tests.convert.containers.bytes_of import outcome
+from tests.sampling import examples
 
 PATH = Path("some.pt")
 
@@ -147,7 +148,7 @@ SEEDS = [pickle.dumps(value, protocol=protocol) for value in VALUES.values() for
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=1500, deadline=None)
+@examples(1500)
 def test_flipped_bytes_end_in_a_value_or_in_our_own_error(seed):
     chance = random.Random(seed)
     data = bytearray(chance.choice(SEEDS))
@@ -158,7 +159,7 @@ def test_flipped_bytes_end_in_a_value_or_in_our_own_error(seed):
 
 
 @given(data=st.binary(max_size=60))
-@settings(max_examples=1500, deadline=None)
+@examples(1500)
 def test_random_bytes_end_in_a_value_or_in_our_own_error(data):
     found = outcome(lambda: look(data))
     assert not isinstance(found, ContainerError) or "some.pt" in str(found)

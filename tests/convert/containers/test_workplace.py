@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -97,33 +96,34 @@ def test_killed_while_overwriting_the_old_result_stays(target):
     assert [path.name for path in target.parent.iterdir()] == ["out"]
 
 
-def test_killed_between_the_two_renames_the_old_result_comes_back(target):
-    target.mkdir(parents=True)
-    (target / "old").write_text("precious")
-    place = Workplace(target, digest="plan", overwrite=True)
-    place.laid_out([])
-    os.rename(target, target.with_name("out.replaced-by-convert"))
-    place.__exit__(None, None, None)
-    with pytest.raises(Unwritable, match="not empty"):
-        Workplace(target, digest="plan")
-    assert (target / "old").read_text() == "precious"
-
-
 def test_a_target_that_holds_something_is_refused_and_stays(target):
     target.mkdir(parents=True)
     (target / "mine").touch()
-    code, _, err = finish(start(target))
-    assert code == 1
-    assert f"refused: {target}: not empty" in err
-    assert "mine" in err
-    assert "--overwrite" in err
-    assert sorted(path.name for path in target.parent.iterdir()) == ["out"]
+    for options in ((), ("overwrite",)):
+        code, _, err = finish(start(target, *options))
+        assert code == 1
+        assert f"refused: {target}: " in err
+        assert "mine" in err
+        assert "--overwrite" not in err
+        assert f"--out {target}-2" in err
+        assert sorted(path.name for path in target.parent.iterdir()) == ["out"]
 
 
 IN_THE_WAY = {
     "a file": (lambda target: target.write_text("x"), "not a directory"),
     "a partial directory of somebody": (lambda target: target.with_name("out.partial").mkdir(), "in the way"),
+    "a journal of somebody": (lambda target: target.with_name("out.partial.journal").write_text("diary"), "in the way"),
+    "a journal that is a link": (lambda target: _link(target, "out.partial.journal"), "cannot be created"),
+    "a partial directory that is a link": (lambda target: _link(target, "out.partial"), "in the way"),
+    "the target is a link": (lambda target: _link(target, "out"), "symbolic link"),
+    "a dangling link": (lambda target: target.symlink_to("nowhere"), "symbolic link"),
 }
+
+
+def _link(target: Path, name: str) -> None:
+    other = target.with_name("other")
+    other.mkdir()
+    target.with_name(name).symlink_to(other)
 
 
 @pytest.mark.parametrize("make, message", IN_THE_WAY.values(), ids=IN_THE_WAY)

@@ -1,5 +1,8 @@
 """A layout changes where things are computed, not what: every layout trains like one process, from scratch."""
 
+from collections.abc import Callable
+from functools import cache
+
 import pytest
 from core_world import DENSE, MLA, MOE, Run, Zygote, words
 
@@ -43,28 +46,35 @@ LAYOUTS = {
 }
 
 
+Alone = Callable[[str], Run]
+
+
 @pytest.fixture(scope="module")
-def alone(zygote: Zygote) -> dict[str, Run]:
-    """Each model trained on one process."""
-    return {name: zygote.run(argv) for name, argv in MODELS.items()}
+def alone(zygote: Zygote) -> Alone:
+    """A model trained on one process, when it is asked for first."""
+    return cache(lambda name: zygote.run(MODELS[name]))
 
 
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("model,layout", LAYOUTS.values(), ids=LAYOUTS.keys())
-def test_a_layout_trains_like_one_process(zygote: Zygote, alone: dict[str, Run], model: str, layout: str) -> None:
+def test_a_layout_trains_like_one_process(zygote: Zygote, alone: Alone, model: str, layout: str) -> None:
     run = zygote.run([*MODELS[model], *layout.split()], ranks=2)
-    assert run.losses == pytest.approx(alone[model].losses, abs=TOLERANCE)
-    assert run.summary["parameters"] == alone[model].summary["parameters"]
+    assert run.losses == pytest.approx(alone(model).losses, abs=TOLERANCE)
+    assert run.summary["parameters"] == alone(model).summary["parameters"]
 
 
-def test_training_learns(alone: dict[str, Run]) -> None:
-    for name, run in alone.items():
-        assert run.losses[-1] < run.losses[0] - 0.2, name
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("model", MODELS)
+def test_training_learns(alone: Alone, model: str) -> None:
+    run = alone(model)
+    assert run.losses[-1] < run.losses[0] - 0.2
 
 
-def test_recompute_changes_nothing(zygote: Zygote, alone: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_recompute_changes_nothing(zygote: Zygote, alone: Alone) -> None:
     full = words("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
     selective = words("--recompute-granularity selective --recompute-modules core_attn mlp")
-    assert zygote.run([*DENSE, *full]).losses == pytest.approx(alone["dense"].losses, abs=TOLERANCE)
-    assert zygote.run([*DENSE, *selective]).losses == pytest.approx(alone["dense"].losses, abs=TOLERANCE)
+    assert zygote.run([*DENSE, *full]).losses == pytest.approx(alone("dense").losses, abs=TOLERANCE)
+    assert zygote.run([*DENSE, *selective]).losses == pytest.approx(alone("dense").losses, abs=TOLERANCE)
     every = words("--recompute-granularity selective --recompute-modules layernorm mla_up_proj moe shared_experts")
-    assert zygote.run([*MODELS["deepseek"], *every]).losses == pytest.approx(alone["deepseek"].losses, abs=TOLERANCE)
+    assert zygote.run([*MODELS["deepseek"], *every]).losses == pytest.approx(alone("deepseek").losses, abs=TOLERANCE)

@@ -45,6 +45,7 @@ def uninterrupted(zygote: Zygote) -> dict[int, list[float]]:
     return {len(model): zygote.run(model).losses for model in (DENSE, [*DENSE, *MOE])}
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("model,saving,savers,loading,loaders", CASES.values(), ids=CASES.keys())
 def test_a_checkpoint_continues_at_another_layout(
     zygote: Zygote,
@@ -79,6 +80,7 @@ def test_what_does_not_fit_is_refused_with_what_would_work(zygote: Zygote, tmp_p
     assert "Traceback" not in wider.output
 
 
+@pytest.mark.slow
 def test_another_schedule_is_refused_unless_asked_for(zygote: Zygote, tmp_path: Path) -> None:
     saved = f"{tmp_path}/saved"
     zygote.run([*DENSE, *HALF, "--save", saved])
@@ -106,6 +108,7 @@ def test_nothing_is_overwritten(zygote: Zygote, tmp_path: Path) -> None:
     assert "latest_checkpointed_iteration.txt" in missing.output
 
 
+@pytest.mark.slow
 def test_old_checkpoints_go_when_asked(zygote: Zygote, tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     zygote.run([*DENSE, "--save", str(saved), "--save-interval", "1", "--save-retain-interval", "3"])
@@ -125,6 +128,7 @@ STOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "start,number,everyone,exit_code",
     [pytest.param(*stop, id=name, marks=[] if name == "Ctrl-C" else pytest.mark.slow) for name, stop in STOPS.items()],

@@ -30,6 +30,7 @@ def test_a_run_leaves_result_log_picture_and_events(zygote: Zygote) -> None:
     assert "iteration 6/6 | loss" in (run.output_dir / "log.txt").read_text()
 
 
+@pytest.mark.slow
 def test_the_seed_decides(zygote: Zygote) -> None:
     first = zygote.run([*DENSE, "--seed", "1"], ranks=2).losses
     assert zygote.run([*DENSE, "--seed", "1"], ranks=2).losses == first
@@ -46,6 +47,7 @@ def test_text_and_messages(zygote: Zygote, tmp_path: Path) -> None:
     assert alone.losses[-1] < alone.losses[0]
 
 
+@pytest.mark.slow
 def test_megatron_files_train_the_same_at_every_layout(zygote: Zygote, tmp_path: Path) -> None:
     prefix = write_token_file(tmp_path / "tokens")
     data = DataOptions(kind="megatron", paths=(prefix,))
@@ -77,6 +79,7 @@ def write_token_file(prefix: Path) -> str:
     return str(prefix)
 
 
+@pytest.mark.slow
 def test_documents_are_kept_apart_when_asked(zygote: Zygote, tmp_path: Path) -> None:
     text = write_lines(tmp_path / "text.jsonl", [{"text": "Call me Ishmael. Some years ago"}] * 40)
     data = DataOptions(kind="text", paths=(text,))

@@ -166,6 +166,7 @@ except NotImplementedError as error:
 """
 
 
+@pytest.mark.slow
 def test_installed_in_a_process_of_its_own() -> None:
     result = subprocess.run([sys.executable, "-c", INSTALLED], capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stderr

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,36 @@ def torch_pin() -> str:
     found = re.search(r"^torch==\S+", CONSTRAINTS.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert found, f"{CONSTRAINTS} pins no torch"
     return found.group()
+
+
+def swift_python() -> Path:
+    """Return an interpreter with ms-swift 4.6.0, for its parsers, its training and its checkpoints alike."""
+    from backends.megatron.rehearse import NATIVE_CPU
+
+    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*NATIVE_CPU.requires, *NATIVE_CPU.tested_with)}
+    pins.pop("torch")
+    # What ms-swift imports without declaring it: tensorboard (--report_to tensorboard) and msgspec (megatron rlhf).
+    return python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), "tensorboard", "msgspec"))
+
+
+def mindformers_1_6_python() -> Path:
+    """Return an interpreter with MindFormers 1.6.0."""
+    return python_with("mindformers_1_6", ("setuptools<81", "mindspore==2.7.0", "mindformers==1.6.0"))
+
+
+def mindformers_1_8_python() -> Path:
+    """Return an interpreter with MindFormers 1.8.0: the first on PyPI that trains Qwen3 and has its mindspore there."""
+    return python_with("mindformers_1_8", ("setuptools<81", "mindspore==2.7.2", "mindformers==1.8.0"))
+
+
+def mindspeed_python() -> Path:
+    """Return an interpreter with what MindSpeed-LLM's checkout needs on CPU."""
+    from backends.mindspeed.rehearse import NATIVE_CPU
+
+    pins = {pin.distribution: str(pin) for pin in NATIVE_CPU.tested_with} | {"torch": torch_pin()}
+    needs = [pins.get(need.distribution, str(need)) for need in NATIVE_CPU.requires]
+    # torch on its own first: pip then takes the CPU build where the constraints name one.
+    return python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3"))
 
 
 def python_with(name: str, *steps: Sequence[str]) -> Path:
@@ -53,3 +84,21 @@ def _make(folder: Path, steps: Sequence[Sequence[str]]) -> None:
         if result.returncode != 0:
             last = (result.stderr.strip().splitlines() or ["no message"])[-1]
             pytest.skip(f"the environment cannot be made: pip install {' '.join(step)}: {last}")
+
+
+def main() -> None:
+    """Make every environment that does not need a checkout, two at a time, so that no test waits for one."""
+
+    def made(python: Callable[[], Path]) -> str:
+        try:
+            return str(python())
+        except pytest.skip.Exception as error:
+            return f"{python.__name__}: {error}"
+
+    with ThreadPoolExecutor(2) as pool:
+        for said in pool.map(made, (mindformers_1_6_python, mindformers_1_8_python, swift_python)):
+            print(said, flush=True)
+
+
+if __name__ == "__main__":
+    main()

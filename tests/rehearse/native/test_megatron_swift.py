@@ -11,17 +11,14 @@ from typing import Any
 import pytest
 
 from backends.megatron.rehearse import NATIVE_CPU
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import swift_python
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import CONFIGS, make_model, make_tokenizer, write_data
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.sample(keep=4, of="ms-swift"), pytest.mark.slow]
 
 SAME = 5e-6
 """Largest difference in loss between two layouts in float32 (values of 4 to 6; seen: 1.4e-6)."""
-
-UNDECLARED = ("tensorboard", "msgspec")
-"""What ms-swift 4.6 imports without saying so: reports (``--report_to tensorboard``) and ``megatron rlhf``."""
 
 FLOAT32 = {"torch_dtype": "float32", "bf16": "false", "fp16": "false"}
 TP2 = {"tensor_model_parallel_size": 2, "perform_initialization": "true"}
@@ -55,9 +52,7 @@ class Training:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    pins = {str(pin).partition("==")[0]: str(pin) for pin in (*NATIVE_CPU.requires, *NATIVE_CPU.tested_with)}
-    pins.pop("torch")
-    python = python_with("swift", (torch_pin(),), (torch_pin(), *pins.values(), *UNDECLARED))
+    python = swift_python()
     folder = tmp_path_factory.mktemp("swift")
     tokenizer = make_tokenizer(python, folder)
     return Workshop(python=python, data=write_data(folder), tokenizer=tokenizer, folder=folder)

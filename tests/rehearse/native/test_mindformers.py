@@ -17,7 +17,7 @@ from backends.mindformers.rehearse.plan import OWN_ENTRY
 from backends.mindformers.yaml_file import parse
 from launcher.plan.plan import LaunchPlan
 from launcher.rehearse.refusal import RehearsalRefused
-from tests.rehearse.native.environments import python_with
+from tests.rehearse.native.environments import mindformers_1_6_python, mindformers_1_8_python
 from tests.rehearse.native.plans import native_plan
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.token_file import write_token_file
@@ -123,13 +123,12 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def mindformers_1_8() -> Path:
-    """MindFormers 1.8.0: the first from PyPI that trains Qwen3 and whose mindspore is there too."""
-    return python_with("mindformers_1_8", ("setuptools<81", "mindspore==2.7.2", "mindformers==1.8.0"))
+    return mindformers_1_8_python()
 
 
 @pytest.fixture(scope="session")
 def mindformers_1_6() -> Path:
-    return python_with("mindformers_1_6", ("setuptools<81", "mindspore==2.7.0", "mindformers==1.6.0"))
+    return mindformers_1_6_python()
 
 
 def tiny_qwen3(tokens: Path, name: str, *more: str) -> LaunchPlan:
@@ -149,6 +148,7 @@ def tiny_qwen3(tokens: Path, name: str, *more: str) -> LaunchPlan:
     return rehearsal(*TINY[:3], *places, *small, *more)
 
 
+@pytest.mark.sample(keep=1, of="MindFormers trainings")
 @pytest.mark.slow
 def test_two_ranks_train_the_recipe(mindformers_1_8: Path, tokens: Path, tmp_path: Path) -> None:
     training = start(mindformers_1_8, tiny_qwen3(tokens, "two", "cluster.devices_per_node=2"), tmp_path)
@@ -159,6 +159,7 @@ def test_two_ranks_train_the_recipe(mindformers_1_8: Path, tokens: Path, tmp_pat
         assert losses[20] < losses[1] - 3.0
 
 
+@pytest.mark.sample(keep=1, of="MindFormers trainings")
 @pytest.mark.slow
 def test_a_checkpoint_resumes(mindformers_1_8: Path, tokens: Path, tmp_path: Path) -> None:
     whole = start(mindformers_1_8, tiny_qwen3(tokens, "whole"), tmp_path).losses[0]
@@ -226,6 +227,7 @@ DEEPSEEK_1_6 = """
 """A cluster's file of 1.6.0, whose only trainable mcore model is DeepSeek-V3: all layers dense, two devices."""
 
 
+@pytest.mark.sample(keep=1, of="MindFormers trainings")
 @pytest.mark.slow
 def test_version_1_6_trains_latent_attention(mindformers_1_6: Path, tokens: Path, tmp_path: Path) -> None:
     speed_up = tmp_path / "parallel_speed_up.json"

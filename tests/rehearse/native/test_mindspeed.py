@@ -11,7 +11,7 @@ import pytest
 
 from backends.mindspeed.rehearse import NATIVE_CPU
 from launcher.rehearse.native import missing
-from tests.rehearse.native.environments import python_with, torch_pin
+from tests.rehearse.native.environments import mindspeed_python
 from tests.rehearse.native.plans import native_plan, words_after
 from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import make_tokenizer, write_data
@@ -77,10 +77,7 @@ class Training:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    pins = {pin.distribution: str(pin) for pin in NATIVE_CPU.tested_with} | {"torch": torch_pin()}
-    needs = [pins.get(need.distribution, str(need)) for need in NATIVE_CPU.requires]
-    # torch on its own first: pip then takes the CPU build where the constraints name one.
-    python = python_with("mindspeed", (torch_pin(),), (*needs, "scipy<1.14", "pandas<3"))
+    python = mindspeed_python()
     folder = tmp_path_factory.mktemp("mindspeed")
     return Workshop(python=python, folder=folder, tokens=write_token_file(folder / "tokens"))
 

@@ -108,6 +108,7 @@ def run(folder: Path, *argv: str, **variables: str) -> "subprocess.CompletedProc
     return subprocess.run([sys.executable, *argv], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_rank_gets_the_stand_ins_before_its_script_and_says_so_once(folder: Path) -> None:
     first, second = run(folder, "-u", "job.py", RANK="0"), run(folder, "job.py", RANK="1")
     for process in (first, second):
@@ -140,6 +141,7 @@ def test_a_failed_installation_ends_the_rank_before_its_script(folder: Path) -> 
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.slow
 def test_another_sitecustomize_still_runs(folder: Path) -> None:
     (folder / "sitecustomize.py").write_text("print('theirs ran')\n")
     process = run(folder, "job.py", RANK="0")

@@ -1,5 +1,6 @@
 """The stand-in for Transformer Engine computes what its unfused counterparts in torch and megatron-core compute."""
 
+import importlib
 import subprocess
 import sys
 import textwrap
@@ -8,11 +9,21 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("megatron.core")
 
-from launcher.rehearse.cpu.transformer_engine_standin import attention, experts, functions, norm, optimizer  # noqa: E402
-
+attention: Any = None
+experts: Any = None
+functions: Any = None
+norm: Any = None
+optimizer: Any = None
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def standin() -> None:
+    """Import the stand-in when its tests begin: megatron-core takes seconds, and every worker collects this file."""
+    pytest.importorskip("megatron.core")
+    for name in ("attention", "experts", "functions", "norm", "optimizer"):
+        globals()[name] = importlib.import_module(f"launcher.rehearse.cpu.transformer_engine_standin.{name}")
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +162,7 @@ def test_norms_compute_in_float32_and_know_zero_centred_weights() -> None:
         assert set(layer.state_dict()) == {"weight", "_extra_state"}
 
 
+@pytest.mark.slow
 def test_megatron_core_believes_in_transformer_engine() -> None:
     """Registered in a fresh process, every import that megatron-core guards succeeds: specs are those of a GPU."""
     script = """

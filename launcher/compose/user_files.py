@@ -1,0 +1,69 @@
+"""What a user's own YAML files must be before anything reads them: text, within budget, a mapping of fields."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from launcher.budgets import check_yaml, read_limited
+from launcher.compose.errors import ComposeError, Mistake
+from launcher.compose.lines import shown
+from launcher.compose.overrides import Override, looks_like_file
+from launcher.compose.places import SearchPath, shipped
+
+_MAPPING = ("section: {field: value}",)
+
+
+def check_files(overrides: Iterable[Override], places: SearchPath) -> None:
+    """Read every file of the user that the words name.
+
+    Raises:
+        ComposeError: one cannot be a part of a job.
+        BeyondBudget: one is larger, deeper or has more values than any job.
+    """
+    for override in overrides:
+        if override.is_group and override.value:
+            option = override.value.strip("'\"")
+            path = Path(option).expanduser() if looks_like_file(option) else places.find(override.key, option)
+            if path is not None and not _is_shipped(path):
+                check_file(path)
+
+
+def check_file(path: Path) -> None:
+    """Read one file; raises as `check_files`."""
+    import yaml
+
+    where = shown(path.absolute()) if path.is_absolute() else str(path)
+    try:
+        content = read_limited(path, "yaml bytes", where)
+        text = content.decode("utf-8-sig")
+        if "\0" in text:
+            raise _mistake("is not text but binary", where)
+        check_yaml(text, where)
+        # Aliases that name what holds them are within every budget, and are refused where they are resolved.
+        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except UnicodeDecodeError as error:
+        raise _mistake(f"is not UTF-8 text (byte {error.start + 1})", where) from None
+    except UnicodeEncodeError:
+        raise _mistake("is not UTF-8 text", where) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        raise _mistake(f"not YAML: {error.problem}", f"{where}:{mark.line + 1}" if mark else where) from None
+    except yaml.YAMLError as error:
+        raise _mistake(f"not YAML: {' '.join(str(error).split())}", where) from None
+    if root is None or isinstance(root, yaml.MappingNode) or _is_null(root):
+        return
+    holds = "a list" if isinstance(root, yaml.SequenceNode) else repr(str(root.value)[:40])
+    mistake = Mistake(what=f"{where} holds {holds}, and a mapping of fields is expected", works=_MAPPING)
+    raise ComposeError([mistake])
+
+
+def _is_null(root: Any) -> bool:
+    return str(root.tag) == "tag:yaml.org,2002:null"
+
+
+def _is_shipped(path: Path) -> bool:
+    return path.is_relative_to(shipped("conf")) or path.is_relative_to(shipped("recipes"))
+
+
+def _mistake(what: str, where: str) -> ComposeError:
+    return ComposeError([Mistake(what=what if what.startswith("not YAML") else f"{where} {what}", where=where)])

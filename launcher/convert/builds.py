@@ -1,0 +1,70 @@
+"""What the backend that a checkpoint is for makes of the model: whether it can build it, how it names layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats.format import Format, Layout
+from launcher.job.model import Model
+from launcher.translate.backend import Backend, backend_names, get_backend
+from launcher.translate.buildable import cannot_build
+
+
+def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
+    """Return a layout as a backend has it.
+
+    Args:
+        layout: what is asked for.
+        name: the backend; None: none is named.
+        model: the model that is converted.
+
+    Raises:
+        ConvertError: the backend cannot build the model, as `launch check` says, too.
+    """
+    if name is None:
+        return layout
+    backend = get_backend(name)
+    version = backend.version(layout.version)
+    rows = cannot_build(backend, version, model)
+    if rows:
+        raise ConvertError(
+            [
+                f"{backend.title} {version} cannot build this model: {row.say(model)} [{row.source}]; works:"
+                f" {_others(model, backend)}"
+                for row in rows
+            ]
+        )
+    stack = layout.stack if backend.stacks_layers is None else backend.stacks_layers(model)
+    return replace(layout, stack=stack)
+
+
+def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
+    """Return what to say of a checkpoint for no backend in particular: which of those that load the format cannot.
+
+    Args:
+        target: the format.
+        model: the model that is converted.
+        stack: whether all layers are one tensor.
+    """
+    found = []
+    for backend in map(get_backend, backend_names()):
+        if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
+            continue
+        rows = cannot_build(backend, backend.versions[0], model)
+        if rows:
+            found.append(f"{backend.title} cannot build this model: {rows[0].say(model)}")
+        elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
+            found.append(
+                f"{backend.title} names the layers of this model differently: write with --backend {backend.name}"
+            )
+    return tuple(found)
+
+
+def _others(model: Model, this: Backend) -> str:
+    can = [
+        f"--backend {backend.name}"
+        for backend in map(get_backend, backend_names())
+        if backend is not this and backend.checkpoint_format and not cannot_build(backend, backend.versions[0], model)
+    ]
+    return " · ".join(can) or "another model"

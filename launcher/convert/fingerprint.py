@@ -1,0 +1,95 @@
+"""What a conversion's result depends on: an interrupted one may be continued only while none of it has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from launcher import __version__
+from launcher.convert.formats.huggingface import files_along
+from launcher.convert.records import Slot
+
+if TYPE_CHECKING:
+    from launcher.convert.conversion import Prepared
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+# The program's own files that decide what is written.
+_OWN: Final = ("launcher/convert/**/*.py", "launcher/models/*.py", "backends/*/checkpoint*/*.py", "backends/*/*.py")
+_SHOWN: Final = 4
+
+
+def fingerprint(prepared: Prepared) -> str:
+    """Return what a planned conversion depends on, as JSON: name of a part to its hash."""
+    asked, draft = prepared.asked, prepared.draft
+    wanted = [(tensor.name, tensor.shape, tensor.scale) for tensor in draft.wanted]
+    return _text(
+        {
+            "the options": (
+                *(asked.source_format.name, asked.target_format.name, wanted, draft.dtypes),
+                *(repr(asked.layout), repr(asked.source_layout), sorted(prepared.originals)),
+            ),
+            "the model's sizes": repr(prepared.logical.model),
+            "the adapter": [str(getattr(prepared.logical, name, "")) for name in ("rank", "alpha", "rslora", "config")],
+            **_weights(slot for content in prepared.stored.contents for slot in _slots(content.slot, content.scale)),
+            **_weights(content.slot for content in prepared.originals.values()),
+            **_files(files_along(asked.donor)),
+        }
+    )
+
+
+def _slots(slot: Slot, scale: Slot | None) -> Iterator[Slot]:
+    yield slot
+    if scale is not None:
+        yield scale
+
+
+def merge_fingerprint(tree: Mapping[str, Any], slots: Iterable[Slot], files: Iterable[Path]) -> str:
+    """Return the same of a merge: its plan, the tensors that it reads and the files that it copies or reads whole."""
+    return _text({"the options": ("merge", dict(tree)), **_weights(slots), **_files(files)})
+
+
+def starting_anew(out: Path, before: str, now: str) -> str:
+    """Return why an interrupted conversion is not continued: the parts in which two fingerprints differ."""
+    try:
+        old, new = json.loads(before), json.loads(now)
+    except ValueError:
+        old, new = {}, {"this program": ""}
+    names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{out}: starting anew: changed since the interrupted conversion: {', '.join(names[:_SHOWN])}{more}"
+
+
+def _text(parts: Mapping[str, object]) -> str:
+    hashes = {name: _hash(json.dumps(value, default=str).encode()) for name, value in parts.items()}
+    return json.dumps({"this program": _program(), **hashes}, ensure_ascii=False, sort_keys=True)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def _weights(slots: Iterable[Slot]) -> dict[str, object]:
+    """Of each file with tensors: its size and time, and what its header says."""
+    held: dict[Path, list[tuple[object, ...]]] = {}
+    for slot in slots:
+        held.setdefault(slot.path, []).append((slot.name, slot.dtype, slot.shape, slot.offset))
+    return {
+        str(path.resolve()): (path.stat().st_size, path.stat().st_mtime_ns, sorted(map(str, tensors)))
+        for path, tensors in held.items()
+    }
+
+
+def _files(files: Iterable[Path]) -> dict[str, object]:
+    """Of each file that is copied along: every byte."""
+    return {str(file.resolve()): _hash(file.read_bytes()) for file in files}
+
+
+@cache
+def _program() -> str:
+    """Identify this program: its version, and its own text where that is being worked on."""
+    files = sorted({file for pattern in _OWN for file in _ROOT.glob(pattern)})
+    return f"{__version__} {_hash(b''.join(file.read_bytes() for file in files))}"

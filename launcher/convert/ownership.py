@@ -1,0 +1,155 @@
+"""What a folder holds that `--overwrite` would replace: a conversion of ours or a checkpoint, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.convert.containers.files import read_exactly
+from launcher.convert.errors import ConvertError
+from launcher.convert.formats import formats_to_read
+from launcher.convert.formats.format import Format
+from launcher.convert.lora.formats import adapter_formats
+from launcher.outputs.contents import Contents, Known, contents_of, first_entries
+
+REPORT: Final = "conversion.json"
+# Files of tensors are recorded by their size, since reading them again takes as long as the conversion.
+_TENSORS = (".safetensors", ".distcp", ".pt", ".ckpt")
+_LARGEST_JSON = 1 << 28
+# What the record of a conversion says, or that of a merge; the types of its values.
+_RECORDS: Final[tuple[Mapping[str, type], ...]] = (
+    {"source": str, "source_format": str, "target": str, "target_format": str, "bytes_written": int},
+    {"model": str, "adapter": str, "out": str, "tensors": int, "bytes": int},
+)
+
+
+def files_written(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what `conversion.json` records of the files beside it: size, and SHA-256 of those people may edit."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        relative = path.relative_to(folder).as_posix()
+        if path.is_file() and relative != REPORT:
+            found[relative] = _recorded(path)
+    return found
+
+
+def checkpoint_contents(folder: Path) -> Contents:
+    """Return what a folder holds, and what in it is neither of our making nor part of a checkpoint."""
+    record = _record(folder)
+    formats = [form for form in _formats() if _recognised(form, folder)]
+    listed: dict[str, Callable[[Path], bool]] = {}
+    if record is not None:
+        listed = {name: partial(_same, told) for name, told in record.get("files", {}).items()}
+        listed[REPORT] = lambda path: True
+    patterns = tuple(dict.fromkeys(pattern for form in formats for pattern in form.holds))
+    if record is not None:
+        kind = f"what was converted from {record.get('source', record.get('model'))}"
+    elif formats:
+        kind = f"a {formats[0].title} checkpoint"
+    else:
+        return Contents(foreign=first_entries(folder))
+    return contents_of(folder, kind, Known(patterns=patterns, listed=listed, valid=_valid))
+
+
+def _formats() -> Iterator[Format]:
+    yield from adapter_formats()
+    yield from formats_to_read()
+
+
+def _recognised(form: Format, folder: Path) -> bool:
+    if any(not (folder / name).is_file() for name in form.requires):
+        return False
+    try:
+        return bool(form.holds) and form.recognises(folder)
+    except (ConvertError, OSError, ValueError):
+        return False
+
+
+def _record(folder: Path) -> Mapping[str, Any] | None:
+    """Return the record of a conversion, if there is one and it is whole."""
+    path = folder / REPORT
+    tree = None if path.is_symlink() or not path.is_file() else _json(path)
+    if not isinstance(tree, dict) or not any(_says(tree, wanted) for wanted in _RECORDS):
+        return None
+    files = tree.get("files", {})
+    whole = isinstance(files, dict) and all(isinstance(told, dict) for told in files.values())
+    return tree if whole else None
+
+
+def _says(tree: Mapping[str, Any], wanted: Mapping[str, type]) -> bool:
+    return all(type(tree.get(name)) is kind for name, kind in wanted.items())
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    told: dict[str, Any] = {"bytes": path.stat().st_size}
+    if path.suffix not in _TENSORS:
+        told["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return told
+
+
+def _same(told: Mapping[str, Any], path: Path) -> bool:
+    try:
+        return path.is_file() and path.stat().st_size == told.get("bytes") and _recorded(path) == told
+    except OSError:
+        return False
+
+
+# --- whether a file is what its name says ---
+
+
+def _valid(path: Path) -> bool:
+    check = _CHECKS.get(path.suffix) or _CHECKS.get(path.name)
+    try:
+        return check is None or path.stat().st_size == 0 or check(path)
+    except OSError:
+        return False
+
+
+def _json(path: Path) -> Any:
+    """Return what a JSON file says; None where it is none."""
+    try:
+        return json.loads(path.read_bytes()) if path.stat().st_size <= _LARGEST_JSON else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _is_object(path: Path) -> bool:
+    return isinstance(_json(path), (dict, list))
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Tell whether a file begins with a header of safetensors' format: its length, then JSON."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= path.stat().st_size - 8:
+            return False
+        try:
+            header = read_exactly(file.fileno(), path, 8, length, "header")
+            return isinstance(json.loads(header), dict)
+        except (ConvertError, ValueError, RecursionError):
+            return False
+
+
+def _is_torch(path: Path) -> bool:
+    """Tell whether a file begins as torch.save writes them: a zip archive, or a pickle of protocol 2 and later."""
+    with path.open("rb") as file:
+        return file.read(4).startswith((b"PK\x03\x04", b"\x80"))
+
+
+def _is_tracker(path: Path) -> bool:
+    word = path.read_bytes()[:64].strip()
+    return word.isdigit() or word == b"release"
+
+
+_CHECKS: Final[Mapping[str, Callable[[Path], bool]]] = {
+    ".json": _is_object,
+    ".safetensors": _is_safetensors,
+    ".distcp": _is_torch,
+    ".pt": _is_torch,
+    ".metadata": _is_torch,
+    "latest_checkpointed_iteration.txt": _is_tracker,
+}

@@ -1,0 +1,114 @@
+"""Whether FP8 weights have the scales without which their words mean nothing.
+
+DeepSeek-V3's layout (inference/kernel.py weight_dequant; `quantization_config` of its config.json): value = word times
+scale, one float32 scale for each 128 x 128 block, stored beside the weight as `NAME_scale_inv`. A word of FP8 alone
+says a value only up to that factor, so a weight without it is refused, whatever it would be cast to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from launcher.convert.casts import BLOCK
+from launcher.convert.containers.transfer import OpenFiles
+from launcher.convert.errors import ConvertError
+from launcher.convert.layouts.content import Content
+from launcher.convert.records import Slot
+from launcher.convert.spans import array
+
+SCALE: Final = "_scale_inv"
+FORMAT: Final = "F8_E4M3"
+"""The number format of scaled weights, by safetensors' name."""
+_SHOWN: Final = 3
+# Times 448, the largest word, this is the largest float32.
+_LARGEST_SCALE: Final = 7.5e35
+
+
+def scale_shape(shape: Iterable[int]) -> tuple[int, ...]:
+    """Return the shape of a weight's scales."""
+    return tuple(-(-size // BLOCK) for size in shape)
+
+
+def wrong_scale(weight: Slot, scale: Slot) -> Iterator[str]:
+    """Yield why a tensor is not the scales of a weight."""
+    if weight.dtype != FORMAT:
+        yield (
+            f"{scale.path.name}: {scale.name} holds scales, and {weight.name} is {weight.dtype}: only {FORMAT} has"
+            " scales; works: a folder without this tensor, if the weight is in full precision already"
+        )
+    elif len(weight.shape) != 2:
+        yield f"{scale.path.name}: {scale.name}: blockwise scales of {list(weight.shape)} are read for matrices only"
+    elif scale.shape != scale_shape(weight.shape) or scale.dtype != "F32":
+        yield (
+            f"{scale.path.name}: {scale.name} is {scale.dtype} {list(scale.shape)}, expected F32"
+            f" {list(scale_shape(weight.shape))}: one scale for each {BLOCK} x {BLOCK} block of {weight.name}"
+            f" {list(weight.shape)}"
+        )
+
+
+def unscaled(contents: Iterable[Content], known: Iterable[str] = ()) -> list[str]:
+    """Return what to say of FP8 weights without scales.
+
+    Args:
+        contents: stored tensors.
+        known: names of tensors; scales among them are tensors of their own, and need not be beside their weight.
+    """
+    names = frozenset(known)
+    slots = [
+        content.slot
+        for content in contents
+        if content.boxes
+        and content.slot.dtype.startswith("F8")
+        and content.scale is None
+        and content.slot.name + SCALE not in names
+    ]
+    if not slots:
+        return []
+    shown = ", ".join(f"{slot.name} ({slot.dtype})" for slot in slots[:_SHOWN])
+    more = f" and {len(slots) - _SHOWN} more" if len(slots) > _SHOWN else ""
+    first = slots[0]
+    return [
+        f"{first.path.name}: FP8 without scales: {shown}{more}; expected {first.name}{SCALE}, F32"
+        f" {list(scale_shape(first.shape))}; works: the complete release, or the model in bf16"
+    ]
+
+
+def scale_values(files: OpenFiles, scale: Slot) -> Any:
+    """Return a weight's scales as floats.
+
+    Raises:
+        ConvertError: one of them is not a number, or so large that products with it are none.
+    """
+    import numpy as np
+
+    found = array(files, scale).view("<f4")
+    # False for NaN, too.
+    bad = int(np.count_nonzero(~(np.abs(found) <= _LARGEST_SCALE)))
+    if bad:
+        raise ConvertError(
+            f"{scale.path.name}: {scale.name}: {bad} of {found.size} scales are NaN, infinite or too large to multiply"
+            " with: the source is broken"
+        )
+    return found
+
+
+def other_scheme(folder: Path) -> list[str]:
+    """Return why the config.json beside scaled weights says another scheme than the one that is read."""
+    file = folder / "config.json"
+    if not file.is_file():
+        return []
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        return [f"{file} is not JSON"]
+    found = tree.get("quantization_config") if isinstance(tree, dict) else None
+    stated: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    wanted = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [BLOCK, BLOCK]}
+    return [
+        f"{file}: quantization_config.{key} is {stated[key]!r}; FP8 weights are read with {value!r} only"
+        for key, value in wanted.items()
+        if stated.get(key, value) != value
+    ]

@@ -1,0 +1,98 @@
+"""A job without secrets: what composition, import and the Python API keep, show and write."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from launcher.job.derive import with_fields
+from launcher.job.schema import Job, Origin, fields, value_at
+from launcher.job.secret.find import REDACTED, find
+from launcher.job.secret.hide import without_secrets as hidden
+from launcher.job.secret.refer import Variables, by_reference, in_bash, of_submission, unreferred
+
+# Fields that the launcher, a queue or a cluster reads itself: a reference in them is filled in by nobody.
+_READ_HERE = ("name", "output_dir", "runtime", "model.path", "backend.name", "backend.version")
+_SECTIONS_READ_HERE = ("cluster.", "hardware.", "rehearse.", "rules.", "search.", "estimate.")
+_VARIABLES = ("backend.env", "imported.env")
+_ARGUMENTS = ("backend.args", "imported.args")
+_BASH, _SUBMISSION = "cluster.setup", "cluster.sbatch_options"
+
+
+def job_without_secrets(job: Job) -> Job:
+    """Return the job with references to the environment in place of secrets, and a placeholder where none can stand."""
+    variables = Variables()
+    changed: dict[str, Any] = {}
+    for path in text_fields():
+        value = value_at(job, path)
+        if value:
+            kept = _kept(path, value, variables)
+            if kept != value:
+                changed[path] = kept
+    origins = _shown_origins(job)
+    if not changed and origins is job.origins:
+        return job
+    return dataclasses.replace(with_fields(job, changed) if changed else job, origins=origins)
+
+
+def redacted_fields(job: Job) -> tuple[str, ...]:
+    """Return the fields in which a placeholder stands for a secret: those that no process fills in."""
+    return tuple(
+        path
+        for path in text_fields()
+        if path.startswith(_SECTIONS_READ_HERE) or path in _READ_HERE
+        if _is_redacted(value_at(job, path))
+    )
+
+
+@cache
+def text_fields() -> tuple[str, ...]:
+    """Return the fields that hold text, alone or in lists and mappings; not those that take one of a few words."""
+    return tuple(path for path, info in fields().items() if not info.meta.choices and _holds_text(info.type))
+
+
+def _holds_text(kind: Any) -> bool:
+    parts = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    return any(
+        part is str
+        or (typing.get_origin(part) is tuple and str in typing.get_args(part))
+        or (isinstance(typing.get_origin(part), type) and issubclass(typing.get_origin(part), Mapping))
+        for part in parts
+    )
+
+
+def _kept(path: str, value: Any, variables: Variables) -> Any:
+    if path in _VARIABLES:
+        return {unreferred(str(name)): by_reference(name, text, variables, whole=True) for name, text in value.items()}
+    if path in _ARGUMENTS:
+        return by_reference("", value, variables)
+    if path == _BASH:
+        text = "\n".join(value)
+        return tuple(in_bash(text, variables).split("\n")) if find(text, code=True) else value
+    if path == _SUBMISSION:
+        return tuple(map(of_submission, value))
+    if is_read_here(path):
+        return tuple(map(unreferred, value)) if isinstance(value, tuple) else unreferred(value)
+    return by_reference(path, value, variables, field=path)
+
+
+def is_read_here(path: str) -> bool:
+    """Tell whether the launcher, a queue or a cluster reads a field as it is written: nothing fills in references."""
+    return path in _READ_HERE or (path.startswith(_SECTIONS_READ_HERE) and path not in (_BASH, _SUBMISSION))
+
+
+def _is_redacted(value: Any) -> bool:
+    return REDACTED in value if isinstance(value, str) else isinstance(value, tuple) and any(map(_is_redacted, value))
+
+
+def _shown_origins(job: Job) -> Mapping[str, Origin]:
+    """Return origins that repeat no secret of the command line."""
+    shown: dict[str, Origin] = {}
+    for path, origin in job.origins.items():
+        if origin.kind == "override":
+            (where,) = hidden([origin.where])
+            if where != origin.where:
+                shown[path] = dataclasses.replace(origin, where=where)
+    return {**job.origins, **shown} if shown else job.origins

@@ -1,0 +1,51 @@
+"""Another name for what may not be replaced: one that is free, and that was tried."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from launcher.outputs.protected import located, place_of
+
+_TRIES = 1000
+# Where the refused path has no name of its own to build on.
+_NAME = "output"
+
+
+def free_path(path: Path, *, accept: Callable[[Path], bool] = lambda path: True) -> Path | None:
+    """Return a path near `path` under which nothing lies, spelled as `path` is; None where there is none.
+
+    Args:
+        path: the refused path.
+        accept: whether the caller would take a candidate.
+    """
+    asked, path = path, located(path)
+    here = _working_directory()
+    # Nobody wants a folder beside /home or a mount point.
+    place = not path.is_symlink() and place_of(path) is not None
+    for folder in (here, path.parent) if place else (path.parent, here):
+        if folder is None or not os.access(folder, os.W_OK | os.X_OK):
+            continue
+        for name in itertools.islice(_names(_NAME if place else path.name), _TRIES):
+            found = folder / name
+            if not os.path.lexists(found):
+                if accept(found):
+                    return asked.with_name(found.name) if folder == path.parent and asked.name else found
+                break  # the folder is what speaks against it
+    return None
+
+
+def _names(name: str) -> Iterator[str]:
+    stem, dot, ending = name.rpartition(".")
+    # "model.v1" is a folder's name, "best.yaml" a file's: a number goes before an ending without digits.
+    before, after = (stem, dot + ending) if stem and ending.isalpha() else (name, "")
+    return itertools.chain((name,), (f"{before}-{number}{after}" for number in itertools.count(2)))
+
+
+def _working_directory() -> Path | None:
+    try:
+        return Path.cwd()
+    except OSError:
+        return None

@@ -1,0 +1,77 @@
+"""Kinds of files that verbs write with `-o` and the like, and how an existing file is recognised as one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# Written into pictures, traces and programs, so that they are known again.
+MARK: Final = "made by launch"
+_HEAD = 1 << 16
+# A job file is read as a whole; none is larger.
+_LARGEST_JOB = 1 << 22
+_STRATEGY_HEAD = "# @package _global_\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of file.
+
+    Attributes:
+        title: for people.
+        recognises: whether a file is one; it is asked of regular files only.
+        edited: people edit such files: an earlier one with other content is kept beside.
+    """
+
+    title: str
+    recognises: Callable[[Path], bool]
+    edited: bool = True
+
+
+def table(title: str, *columns: str) -> Kind:
+    """Return the kind of CSV file with exactly these columns."""
+    first = ",".join(columns)
+    return Kind(title=title, recognises=lambda path: _head(path).partition(b"\n")[0].strip() == first.encode())
+
+
+def _head(path: Path, count: int = _HEAD) -> bytes:
+    with path.open("rb") as file:
+        return file.read(count)
+
+
+def _marked(path: Path) -> bool:
+    return MARK.encode() in _head(path)
+
+
+def _is_job(path: Path) -> bool:
+    """Tell whether a file is an override file, or YAML whose top level is a job's."""
+    if os.path.getsize(path) > _LARGEST_JOB:
+        return False
+    try:
+        text = _head(path, _LARGEST_JOB).decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return text.startswith(_STRATEGY_HEAD) or _has_job_sections(text)
+
+
+def _has_job_sections(text: str) -> bool:
+    import yaml
+
+    from launcher.job import fields
+
+    try:
+        tree = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return False
+    known = {"defaults", *(path.partition(".")[0] for path in fields())}
+    return isinstance(tree, dict) and bool(tree) and all(name in known for name in tree)
+
+
+NEW: Final = Kind(title="a file that is to be replaced", recognises=lambda path: False)
+JOB: Final = Kind(title="a job file", recognises=_is_job)
+PICTURE: Final = Kind(title="a picture that launch made", recognises=_marked, edited=False)
+TRACE: Final = Kind(title="a trace that launch made", recognises=_marked, edited=False)
+PROGRAM: Final = Kind(title="a mixed-integer program that launch made", recognises=_marked, edited=False)

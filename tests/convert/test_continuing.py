@@ -1,0 +1,183 @@
+"""An interrupted conversion is continued only while everything that reaches its output is what it was."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
+from tests.convert.helpers import arrays_of, launch, write
+
+Zoo = Callable[[str], Path]
+Change = Callable[[Path], object]
+
+
+def _config(**changed: Any) -> Change:
+    def change(folder: Path) -> None:
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **changed}, indent=2))
+
+    return change
+
+
+def _weights(folder: Path) -> None:
+    """The same names and shapes, other values, and even the same times."""
+    times = os.stat(folder / "model.safetensors")
+    arrays = {name: array + np.float32(1) for name, array in arrays_of(folder).items()}
+    shutil.rmtree(folder / "again", ignore_errors=True)
+    made = write(folder / "again", arrays, "{}")
+    os.replace(made / "model.safetensors", folder / "model.safetensors")
+    shutil.rmtree(made)
+    os.utime(folder / "model.safetensors", ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+
+
+# What is changed in the source between the interruption and the same command, and the part that is named.
+CHANGES: dict[str, tuple[Change, str]] = {
+    "rope_theta": (_config(rope_theta=5e5, rope_parameters=None), "config.json"),
+    "rms_norm_eps": (_config(rms_norm_eps=1e-5), "config.json"),
+    "a key that the sizes do not depend on": (_config(eos_token_id=7), "config.json"),
+    "tokenizer.json": (lambda folder: (folder / "tokenizer.json").write_text('{"b": 1}'), "tokenizer.json"),
+    "tokenizer.model": (lambda folder: (folder / "tokenizer.model").write_bytes(b"2"), "tokenizer.model"),
+    "a chat template": (lambda folder: (folder / "chat_template.jinja").write_text("{{ x }}"), "chat_template.jinja"),
+    "a file that goes": (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt"),
+    "generation_config.json": (
+        lambda folder: (folder / "generation_config.json").write_text('{"top_k": 3}'),
+        "generation_config.json",
+    ),
+    "weights": (_weights, "model.safetensors"),
+}
+FORMATS: dict[str, tuple[str, ...]] = {"torch_dist": (), "legacy": ("--format", "legacy", "parallel.tp=2")}
+
+
+@pytest.fixture
+def folder(model: Zoo, tmp_path: Path) -> Path:
+    """A model with a tokenizer, which a test may change."""
+    made = Path(shutil.copytree(model("llama"), tmp_path / "hf"))
+    (made / "tokenizer.json").write_text('{"a": 1}')
+    (made / "tokenizer.model").write_bytes(b"1")
+    (made / "vocab.txt").write_text("a b")
+    return made
+
+
+def _interrupted(monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], scratch: Path, out: Path) -> None:
+    """Run a command whose disk is full before its end."""
+    really, done, room = os.pwrite, [0], [10**9]
+
+    def filling(descriptor: int, data: Any, at: int) -> int:
+        done[0] += 1
+        if done[0] > room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really(descriptor, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", filling)
+        assert launch(*words, "--out", scratch) == 0
+        done[0], room[0] = 0, done[0] - 8
+        assert launch(*words, "--out", out) == 1
+    assert not out.exists()
+
+
+def _same(left: Path, right: Path) -> None:
+    names = {path.relative_to(left) for path in left.rglob("*") if path.is_file() and path.name != "conversion.json"}
+    assert names == {
+        path.relative_to(right) for path in right.rglob("*") if path.is_file() and path.name != "conversion.json"
+    }
+    for name in names:
+        assert (left / name).read_bytes() == (right / name).read_bytes(), name
+
+
+@pytest.mark.sample(keep=8)
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("change,named", CHANGES.values(), ids=CHANGES)
+def test_what_was_changed_starts_anew_and_says_why(
+    change: Change,
+    named: str,
+    form: tuple[str, ...],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify", *form)
+    _interrupted(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
+    change(folder)
+    capsys.readouterr()
+    assert launch(*words, "--out", tmp_path / "core") == 0
+    said = capsys.readouterr().err
+    assert "continuing" not in said
+    assert "starting anew" in said
+    assert named in said
+    assert launch(*words, "--out", tmp_path / "fresh") == 0
+    _same(tmp_path / "core", tmp_path / "fresh")
+
+
+OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "another number format": (("--dtype", "bf16"), ("--dtype", "fp16")),
+    "another layout of the same shapes": (("--format", "legacy"), ("--format", "legacy", "parallel.etp=1")),
+    "another format": (("--format", "legacy"), ("--format", "torch_dist")),
+    "native arguments": (
+        ("--backend", "mindspeed", "backend.args.seed=1"),
+        ("--backend", "mindspeed", "backend.args.seed=2"),
+    ),
+}
+
+
+@pytest.mark.parametrize("first,second", OPTIONS.values(), ids=OPTIONS)
+def test_other_options_start_anew(
+    first: tuple[str, ...],
+    second: tuple[str, ...],
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
+    _interrupted(monkeypatch, (*words, *first), tmp_path / "scratch", tmp_path / "core")
+    capsys.readouterr()
+    assert launch(*words, *second, "--out", tmp_path / "core") == 0
+    assert "changed since the interrupted conversion: the options" in capsys.readouterr().err
+    assert launch(*words, *second, "--out", tmp_path / "fresh") == 0
+    _same(tmp_path / "core", tmp_path / "fresh")
+
+
+def test_another_version_starts_anew(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from launcher.convert import fingerprint
+
+    words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
+    _interrupted(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
+    monkeypatch.setattr(fingerprint, "__version__", "99")
+    fingerprint._program.cache_clear()
+    try:
+        assert launch(*words, "--out", tmp_path / "core") == 0
+    finally:
+        fingerprint._program.cache_clear()
+    assert "changed since the interrupted conversion: this program" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["alpha", "config.json", "nothing"])
+def test_a_merge(
+    change: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
+    words = ("merge", "--model", folder, "--adapter", adapter, "--workers", "1", "--no-verify")
+    _interrupted(monkeypatch, words, tmp_path / "scratch", tmp_path / "out")
+    if change == "alpha":
+        file = adapter / "adapter_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "lora_alpha": 77}))
+    elif change == "config.json":
+        _config(rms_norm_eps=1e-5)(folder)
+    capsys.readouterr()
+    assert launch(*words, "--out", tmp_path / "out") == 0
+    assert ("starting anew" in capsys.readouterr().err) is (change != "nothing")
+    assert launch(*words, "--out", tmp_path / "fresh") == 0
+    _same(tmp_path / "out", tmp_path / "fresh")

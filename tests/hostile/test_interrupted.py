@@ -1,0 +1,74 @@
+"""Ctrl-C, SIGTERM and SIGKILL at random moments of a conversion and of a run: the right code, and no traceback."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.convert.test_command import _large
+from tests.hostile.run import is_too_early
+
+pytestmark = pytest.mark.slow
+
+# What each signal leaves as exit code; 0: the command was faster.
+CODES = {signal.SIGINT: (130, 0), signal.SIGTERM: (143, 0), signal.SIGKILL: (-signal.SIGKILL, 0)}
+SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+
+
+def ended(folder: Path, words: list[str], number: int, delay: float) -> tuple[int, str]:
+    """Run a command, send it a signal, and return its exit code and what it said."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "launcher", *words],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        time.sleep(delay)
+        child.send_signal(number)
+        _, said = child.communicate(timeout=60)
+    return child.returncode, said
+
+
+def sweep(folder: Path, words: list[str], *, count: int, longest: float, seed: int) -> None:
+    chance = random.Random(seed)
+    for turn in range(count):
+        number, delay = SIGNALS[turn % len(SIGNALS)], chance.uniform(0.03, longest)
+        code, said = ended(folder, [word.replace("{}", str(turn)) for word in words], number, delay)
+        if is_too_early(said):
+            continue
+        for left in folder.glob(f"out{turn}*"):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        case = f"{signal.Signals(number).name} after {delay:.3f} s: exit code {code}\n{said}"
+        assert "Traceback" not in said, case
+        assert "Exception ignored" not in said, case
+        assert "internal error" not in said, case
+        assert code in (*CODES[number], -number if delay < 0.1 else 0), case
+
+
+def test_a_conversion_at_40_moments(tmp_path: Path) -> None:
+    model = _large(tmp_path / "hf")
+    words = ["convert", "hf-to-mcore", "--model", str(model), "--workers", "1", "--out", "out{}"]
+    began = time.monotonic()
+    assert ended(tmp_path, [word.replace("{}", "-whole") for word in words], 0, 0.0)[0] == 0
+    sweep(tmp_path, words, count=40, longest=time.monotonic() - began, seed=1)
+
+
+def test_a_run_at_20_moments(tmp_path: Path) -> None:
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/usr/bin/env bash\nexec sleep 3\n")
+    program.chmod(0o755)
+    (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
+    words = ["run", "+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false"]
+    words += ["data.format=messages", "data.paths=[train.jsonl]", f"cluster.python={program.parent}/python"]
+    sweep(tmp_path, [*words, "output_dir=out{}"], count=20, longest=2.0, seed=2)

@@ -1,0 +1,142 @@
+"""The whole test suite, nothing sampled: every case, every example, the slow tests too, one test file after another.
+
+    python -m tools.exhaustive [--fresh] [--only TEXT] [--write]
+
+Goes on where it was stopped: a file that passed at this state of the sources is not run again (--fresh: all anew).
+--write puts the result into docs/exhaustive.md. Exit code 1 if a test failed. Run it before and after a large step.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "exhaustive.md"
+STATE = Path(os.environ.get("LAUNCH_TEST_ENVIRONMENTS", Path.home() / ".cache" / "launch-tests")) / "exhaustive.json"
+KINDS = ("passed", "failed", "errors", "skipped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one test file: counts, wall seconds, the tests that failed, and why tests were skipped."""
+
+    passed: int
+    failed: int
+    errors: int
+    skipped: int
+    seconds: float
+    names: list[str]
+    reasons: list[str]
+
+    @property
+    def fine(self) -> bool:
+        """Whether nothing failed."""
+        return not self.failed and not self.errors
+
+
+def main() -> int:
+    """Run what is left and print a line a file; return 1 if a test failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fresh", action="store_true", help="forget what passed before")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only files whose path holds this")
+    parser.add_argument("--write", action="store_true", help="write docs/exhaustive.md")
+    options = parser.parse_args()
+    sources = digest()
+    known = {} if options.fresh else load(sources)
+    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    chosen = [file for file in files if options.only in file]
+    for number, file in enumerate(chosen, start=1):
+        if file not in known or not known[file].fine:
+            known[file] = run(file)
+            save(sources, known)
+        found = known[file]
+        print(f"{number}/{len(chosen)} {file}: {summary([found])}, {found.seconds:.0f} s", flush=True)
+        for name in found.names:
+            print(f"  FAILED {name}", flush=True)
+    results = [known[file] for file in chosen]
+    print(f"{len(results)} files: {summary(results)}, {sum(result.seconds for result in results) / 60:.0f} min")
+    if options.write and not options.only:
+        PAGE.write_text(page({file: known[file] for file in files}), encoding="utf-8")
+    return 0 if all(result.fine for result in results) else 1
+
+
+def digest() -> str:
+    """Return what identifies the sources: the content of every file that git tracks, docs apart."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, check=True).stdout
+    found = hashlib.sha256()
+    for name in listed.decode().split("\0"):
+        path = ROOT / name
+        if name and not name.startswith("docs/") and path.suffix != ".md" and path.is_file():
+            found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def run(file: str) -> Result:
+    """Run one test file whole."""
+    words = [sys.executable, "-m", "pytest", "--all-cases", "-rfEs", "--tb=short", "-p", "no:cacheprovider", file]
+    start = time.monotonic()
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - start
+    tail = done.stdout.strip().splitlines()[-1:] or [""]
+    counts = dict.fromkeys(KINDS, 0)
+    for count, kind in re.findall(r"(\d+) (passed|failed|errors?|skipped)", tail[0]):
+        counts["errors" if kind.startswith("error") else kind] += int(count)
+    if done.returncode not in (0, 1, 5):
+        counts["errors"] += 1
+    if done.returncode not in (0, 5):
+        print("\n".join(done.stdout.splitlines()[-60:]), file=sys.stderr)
+    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.MULTILINE)
+    reasons = sorted(set(re.findall(r"^SKIPPED \[\d+\] [^:]+:\d+: (.*)$", done.stdout, flags=re.MULTILINE)))
+    return Result(**counts, seconds=round(seconds, 1), names=names, reasons=reasons)
+
+
+def summary(results: list[Result]) -> str:
+    """Return the counts of results in words, such as ``12 passed, 1 skipped``."""
+    counts = {kind: sum(getattr(result, kind) for result in results) for kind in KINDS}
+    return ", ".join(f"{count:,} {kind}" for kind, count in counts.items() if count or kind == "passed")
+
+
+def load(sources: str) -> dict[str, Result]:
+    """Return the results of these sources, as far as there are any."""
+    try:
+        tree = json.loads(STATE.read_text(encoding="utf-8"))
+        return {file: Result(**values) for file, values in tree["files"].items()} if tree["sources"] == sources else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def save(sources: str, known: dict[str, Result]) -> None:
+    """Keep the results; a stop at any moment leaves the old file or the new one."""
+    STATE.parent.mkdir(parents=True, exist_ok=True)
+    beside = STATE.with_suffix(".new")
+    tree = {"sources": sources, "files": {file: asdict(result) for file, result in known.items()}}
+    beside.write_text(json.dumps(tree), encoding="utf-8")
+    beside.replace(STATE)
+
+
+def page(known: dict[str, Result]) -> str:
+    """Return docs/exhaustive.md."""
+    results = list(known.values())
+    rows = "".join(
+        f"| {file} | {result.passed} | {result.failed + result.errors} | {result.skipped} | {result.seconds:.0f} |\n"
+        for file, result in known.items()
+    )
+    reasons = "".join(f"- {reason}\n" for reason in sorted({reason for result in results for reason in result.reasons}))
+    return (
+        "# The whole suite, nothing sampled\n\n"
+        "Written by `python -m tools.exhaustive --write`: every case and example, slow tests too, one process.\n\n"
+        f"{len(results)} files: {summary(results)}, {sum(result.seconds for result in results) / 60:.0f} minutes.\n\n"
+        f"| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|\n{rows}\n"
+        f"Reasons for skipping on that machine:\n\n{reasons}"
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
