@@ -1,5 +1,6 @@
 """The command line. Importing this costs next to nothing: `launch --help` must be instant."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,8 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(sys.argv[1:])
         return process.finish(code)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+        os.write(2, b"interrupted\n")
+        os._exit(130)
 
 
 def _run(words: list[str]) -> int:

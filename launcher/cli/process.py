@@ -66,6 +66,10 @@ def finish(code: int) -> int:
     from launcher.cli.streams import close
 
     work_ended()
+    if code in _SAID:
+        # CPython remembers an interrupt inside exec() of text, as in a dataclass that is being made, even where it was
+        # answered, and `python -m` then ends by the signal and not with this code (pymain_run_module). This forgets it.
+        exec("")
     trouble = close()
     if trouble and code == 0:
         code = 1

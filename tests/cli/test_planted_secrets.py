@@ -4,12 +4,12 @@ import os
 import random
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from launcher.cli import main
@@ -17,6 +17,7 @@ from launcher.job import fields
 from launcher.job.secret import text_fields
 from tests import planted
 from tests.planted import Planted, found_in, quoted
+from tests.sampling import examples
 
 JOB = ("+recipe=tiny_qwen3", "schedule.train_iters=2", "schedule.lr_warmup_iters=0")
 BACKENDS = ("megatron", "megatron_lm", "mindspeed", "mindformers")
@@ -122,24 +123,12 @@ def _word(chance: random.Random, each: Planted) -> str:
     return WORDS[place].format(text, text)
 
 
-def _one_of_many(count: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return settings(max_examples=count, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+SHARED = [HealthCheck.function_scoped_fixture]
 
 
 @given(seed=st.integers(0, 2**32))
-@_one_of_many(25)
+@examples(150, suppress_health_check=SHARED, deadline=None)
 def test_a_word_of_the_command_line(told: Told, seed: int) -> None:
-    _planted_word(told, seed)
-
-
-@pytest.mark.slow
-@given(seed=st.integers(0, 2**32))
-@_one_of_many(150)
-def test_many_words_of_the_command_line(told: Told, seed: int) -> None:
-    _planted_word(told, seed)
-
-
-def _planted_word(told: Told, seed: int) -> None:
     chance = random.Random(seed)
     verb, *more = chance.choice(VERBS)
     backend = f"backend={chance.choice(BACKENDS)}"
@@ -153,7 +142,8 @@ def _planted_word(told: Told, seed: int) -> None:
     told.holds_none(each, verb, *JOB, backend, *more, _word(chance, each))
 
 
-@pytest.mark.parametrize("path", random.Random("fields").sample(FIELDS, 12))
+@pytest.mark.sample(keep=12)
+@pytest.mark.parametrize("path", FIELDS)
 def test_a_field_of_a_file(path: str, told: Told) -> None:
     chance = random.Random(path)
     each = planted.SHAPES[chance.choice(tuple(planted.SHAPES))](chance)
@@ -187,7 +177,10 @@ def _scripts(seed: int) -> Iterator[tuple[Planted, str]]:
     yield by_name, chance.choice([text for _, text in planted.named_scripts(name, by_name)])
 
 
-def _planted_script(told: Told, seed: int) -> None:
+@given(seed=st.integers(0, 2**32))
+@examples(60, suppress_health_check=SHARED, deadline=None)
+def test_a_script(told: Told, seed: int) -> None:
+    pytest.importorskip("tree_sitter_bash")
     chance = random.Random(f"verbs {seed}")
     for each, text in _scripts(seed):
         (told.folder / "x.sh").write_text(text)
@@ -197,21 +190,6 @@ def _planted_script(told: Told, seed: int) -> None:
             form = chance.choice(("shell", "json", "yaml"))
             told.holds_none(each, "dry-run", "+job=out.yaml", "--format", form, but=("x.sh", "y.sh"))
             (told.folder / "out.yaml").unlink()
-
-
-@given(seed=st.integers(0, 2**32))
-@_one_of_many(10)
-def test_a_script(told: Told, seed: int) -> None:
-    pytest.importorskip("tree_sitter_bash")
-    _planted_script(told, seed)
-
-
-@pytest.mark.slow
-@given(seed=st.integers(0, 2**32))
-@_one_of_many(80)
-def test_many_scripts(told: Told, seed: int) -> None:
-    pytest.importorskip("tree_sitter_bash")
-    _planted_script(told, seed)
 
 
 TOKEN = "hf_" + "kQzWvTbXyR" * 3 + "abCD"

@@ -203,6 +203,23 @@ def test_the_first_moments_belong_to_ctrl_c(tmp_path: Path) -> None:
         assert child.returncode == 0 or "interrupted" in rest
 
 
+def test_ctrl_c_while_a_class_is_made(tmp_path: Path) -> None:
+    """Where the signal comes inside `exec` of text, `python -m` would end by the signal instead of exit code 130."""
+    body = "import os, signal\ndef main(words):\n    exec('os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass')\n"
+    (tmp_path / "interrupted_verb.py").write_text(body)
+    start = (
+        "from launcher.cli.dispatch import VERBS, Verb\n"
+        "VERBS['check'] = Verb(module='interrupted_verb', doc='')\n"
+        "from launcher.cli import main\n"
+        "raise SystemExit(main())\n"
+    )
+    (tmp_path / "started.py").write_text(start)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-m", "started", "check"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": f"{tmp_path}.launch"}
     for name in ("launcher", "backends", "conf", "recipes"):

@@ -12,7 +12,7 @@ from tests.cluster.machines import Machines, Site, lacking, sites, wait_until
 from tests.cluster.trainings import losses, rank_processes, words
 
 pytestmark = [
-    pytest.mark.sample(keep=14, of="cluster"),
+    pytest.mark.sample(keep=10, of="cluster"),
     pytest.mark.slow,
     pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-"),
 ]

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.machines import Site, lacking, wait_until
 
 pytestmark = [
-    pytest.mark.sample(keep=14, of="cluster"),
+    pytest.mark.sample(keep=10, of="cluster"),
     pytest.mark.slow,
     pytest.mark.skipif(bool(lacking(slurm=True)), reason=lacking(slurm=True) or "-"),
 ]

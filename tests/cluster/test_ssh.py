@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.machines import Site, wait_until
 
-pytestmark = [pytest.mark.sample(keep=14, of="cluster"), pytest.mark.slow]
+pytestmark = [pytest.mark.sample(keep=10, of="cluster"), pytest.mark.slow]
 
 
 def run_id(site: Site) -> str:

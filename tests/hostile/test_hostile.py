@@ -19,10 +19,10 @@ from launcher.cli import main
 from launcher.job import fields
 from tests.hostile.run import run_all
 from tests.hostile.table import Case, cases, one_way_each, write_files
+from tests.sampling import sample, trials
 
 # In one process: no conditions, nothing that starts or waits for processes, nothing that takes seconds by itself.
 _SLOW = ("run", "logs", "stop", "search", "balance", "doctor", "")
-_EVERY = 6
 Run = Callable[[Sequence[str]], tuple[int, str, str]]
 
 
@@ -56,10 +56,9 @@ def answered(words: Sequence[str], codes: Sequence[int] = (0, 1, 2)) -> tuple[in
     return code, out, err
 
 
-def sample() -> list[Case]:
-    """Return every n-th case that can be run in this process."""
-    quick = [case for case in cases() if not set(case.conditions) - {"ok"} and [*case.words, ""][0] not in _SLOW]
-    return quick[::_EVERY]
+def quick() -> list[Case]:
+    """Return the cases that can be run in this process."""
+    return [case for case in cases() if not set(case.conditions) - {"ok"} and [*case.words, ""][0] not in _SLOW]
 
 
 def test_the_table_holds_enough() -> None:
@@ -71,7 +70,7 @@ def test_the_table_holds_enough() -> None:
 
 
 @pytest.mark.sample(keep=60)
-@pytest.mark.parametrize("case", sample(), ids=lambda case: case.name[:80].encode("ascii", "replace").decode())
+@pytest.mark.parametrize("case", quick(), ids=lambda case: case.name[:80].encode("ascii", "replace").decode())
 def test_a_sample_of_the_table(folder: Path, case: Case) -> None:
     _, out, _ = answered(case.words, case.codes)
     if "--json" in case.words:
@@ -83,8 +82,9 @@ def test_a_sample_of_the_table(folder: Path, case: Case) -> None:
 @pytest.mark.parametrize("part", range(2))
 def test_the_whole_table(tmp_path: Path, part: int) -> None:
     """Every file by one of the ways to give it, and every command of the table, as the real command."""
-    chosen = one_way_each(cases())
-    results = list(run_all(chosen[part::2], tmp_path, workers=2))
+    whole = one_way_each(cases())[part::2]
+    chosen = sample(whole, trials(len(whole)), f"hostile {part}")
+    results = list(run_all(chosen, tmp_path, workers=2))
     assert not [result.row for result in results if result.problem]
     assert not list(tmp_path.rglob("EXECUTED"))
 

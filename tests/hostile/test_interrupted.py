@@ -1,7 +1,6 @@
 """Ctrl-C, SIGTERM and SIGKILL at random moments of a conversion and of a run: the right code, and no traceback."""
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -14,6 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.convert.test_command import _large
 from tests.hostile.run import is_too_early
+from tests.sampling import dice, trials
 
 pytestmark = pytest.mark.slow
 
@@ -39,8 +39,8 @@ def ended(folder: Path, words: list[str], number: int, delay: float) -> tuple[in
     return child.returncode, said
 
 
-def sweep(folder: Path, words: list[str], *, count: int, longest: float, seed: int) -> None:
-    chance = random.Random(seed)
+def sweep(folder: Path, words: list[str], *, count: int, longest: float, key: str) -> None:
+    chance = dice(key)
     for turn in range(count):
         number, delay = SIGNALS[turn % len(SIGNALS)], chance.uniform(0.03, longest)
         code, said = ended(folder, [word.replace("{}", str(turn)) for word in words], number, delay)
@@ -55,15 +55,15 @@ def sweep(folder: Path, words: list[str], *, count: int, longest: float, seed: i
         assert code in (*CODES[number], -number if delay < 0.1 else 0), case
 
 
-def test_a_conversion_at_40_moments(tmp_path: Path) -> None:
+def test_a_conversion_at_random_moments(tmp_path: Path) -> None:
     model = _large(tmp_path / "hf")
     words = ["convert", "hf-to-mcore", "--model", str(model), "--workers", "1", "--out", "out{}"]
     began = time.monotonic()
     assert ended(tmp_path, [word.replace("{}", "-whole") for word in words], 0, 0.0)[0] == 0
-    sweep(tmp_path, words, count=40, longest=time.monotonic() - began, seed=1)
+    sweep(tmp_path, words, count=trials(40), longest=time.monotonic() - began, key="conversion")
 
 
-def test_a_run_at_20_moments(tmp_path: Path) -> None:
+def test_a_run_at_random_moments(tmp_path: Path) -> None:
     program = tmp_path / "env" / "bin" / "megatron"
     program.parent.mkdir(parents=True)
     program.write_text("#!/usr/bin/env bash\nexec sleep 3\n")
@@ -71,4 +71,4 @@ def test_a_run_at_20_moments(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
     words = ["run", "+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false"]
     words += ["data.format=messages", "data.paths=[train.jsonl]", f"cluster.python={program.parent}/python"]
-    sweep(tmp_path, [*words, "output_dir=out{}"], count=20, longest=2.0, seed=2)
+    sweep(tmp_path, [*words, "output_dir=out{}"], count=trials(20), longest=2.0, key="run")

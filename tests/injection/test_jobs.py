@@ -18,6 +18,7 @@ from launcher.plan.shell import script
 from launcher.runtime import planned
 from tests.conftest import make_job
 from tests.injection.hostile import TEXTS, Stubs, agrees, expected, header_options
+from tests.sampling import sample
 
 BACKENDS = ("megatron", "megatron_lm", "mindspeed", "mindformers")
 EXECUTORS: dict[str, dict[str, Any]] = {
@@ -112,28 +113,21 @@ def check_rendered(plan: LaunchPlan, executor: str) -> None:
         assert options[0] == f"--job-name={plan.start.name}"
 
 
-def cases(every: int) -> Iterator[tuple[str, Value, str, str]]:
-    """Yield every n-th of all fields with all texts, each on some backend and executor."""
+def cases() -> Iterator[tuple[str, Value, str, str]]:
+    """Yield all fields with all texts, each on some backend and executor."""
     number = 0
     for path, text in itertools.product(TEXT_FIELDS, TEXTS.values()):
         backend = BACKENDS[number % len(BACKENDS)]
         executors = ("slurm", "kubernetes", "ssh") if path.startswith("cluster.") else tuple(EXECUTORS)
         executor = executors[number // len(BACKENDS) % len(executors)]
         for value in values_of(path, text, backend):
-            if number % every == 0:
-                yield path, value, backend, executor
+            yield path, value, backend, executor
             number += 1
 
 
 def test_hostile_text_is_refused_or_arrives(stubs: Stubs, tmp_path: Path) -> None:
-    ran = [check_job(stubs, tmp_path, *case) for case in cases(every=67)]
-    assert sum(ran) > 20, "most fields reach no program: the test sees nothing"
-
-
-@pytest.mark.slow
-def test_all_hostile_text_is_refused_or_arrives(stubs: Stubs, tmp_path: Path) -> None:
-    ran = [check_job(stubs, tmp_path, *case) for case in cases(every=19)]
-    assert sum(ran) > 100
+    ran = [check_job(stubs, tmp_path, *case) for case in sample(cases(), 90, "hostile text")]
+    assert sum(ran) > len(ran) / 5, "most fields reach no program: the test sees nothing"
 
 
 # Fields whose text goes through a grammar of its own on the way; each of them with each text.

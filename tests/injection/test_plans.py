@@ -67,16 +67,9 @@ def check_script(stubs: Stubs, folder: Path, words: list[str], *, nodes: int = 1
     assert [call.argv for call in stubs.calls()] == [expected(made.nodes[0], environ).argv]
 
 
-@examples(12)
-@given(words=texts(5), nodes=st.sampled_from([1, 3]))
-def test_a_script_runs_its_command_alone_with_its_words(stubs: Stubs, words: list[str], nodes: int) -> None:
-    check_script(stubs, stubs.folder, words, nodes=nodes)
-
-
-@pytest.mark.slow
-@examples(200)
+@examples(100)
 @given(words=texts(8), nodes=st.sampled_from([1, 3]))
-def test_many_scripts_run_their_command_alone_with_their_words(stubs: Stubs, words: list[str], nodes: int) -> None:
+def test_a_script_runs_its_command_alone_with_its_words(stubs: Stubs, words: list[str], nodes: int) -> None:
     check_script(stubs, stubs.folder, words, nodes=nodes)
 
 

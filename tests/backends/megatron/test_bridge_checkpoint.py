@@ -60,7 +60,7 @@ def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
     }
 
 
-@pytest.mark.sample(keep=3)
+@pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_mcore_bridge_writes_the_same(name: str, swift: Path, model: Callable[[str], Path], tmp_path: Path) -> None:
     folder, theirs, ours = _model(name, model, swift, tmp_path), tmp_path / "theirs", tmp_path / "ours"

@@ -81,6 +81,7 @@ def ours(real: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.sample(keep=1)
 @pytest.mark.parametrize("world", [1, 4])
 def test_megatron_core_loads_ours_strictly_at_every_layout(real, ours, world):
     for place in (real, ours):

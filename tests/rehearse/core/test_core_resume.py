@@ -129,10 +129,8 @@ STOPS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "start,number,everyone,exit_code",
-    [pytest.param(*stop, id=name, marks=[] if name == "Ctrl-C" else pytest.mark.slow) for name, stop in STOPS.items()],
-)
+@pytest.mark.sample(keep=2)
+@pytest.mark.parametrize("start,number,everyone,exit_code", STOPS.values(), ids=STOPS.keys())
 def test_a_stop_leaves_a_complete_checkpoint_and_no_process(
     tmp_path: Path, start: list[str], number: signal.Signals, everyone: bool, exit_code: int | None
 ) -> None:
