@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -132,10 +133,17 @@ def page(known: dict[str, Result]) -> str:
     return (
         "# The whole suite, nothing sampled\n\n"
         "Written by `python -m tools.exhaustive --write`: every case and example, slow tests too, one process.\n\n"
-        f"{len(results)} files: {summary(results)}, {sum(result.seconds for result in results) / 60:.0f} minutes.\n\n"
+        f"{date.today()}, {commit()}: {len(results)} files, {summary(results)}, "
+        f"{sum(result.seconds for result in results) / 60:.0f} minutes.\n\n"
         f"| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|\n{rows}\n"
         f"Reasons for skipping on that machine:\n\n{reasons}"
     )
+
+
+def commit() -> str:
+    """Return the commit that was tested, and whether files were changed since."""
+    words = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=, files changed"]
+    return f"commit {subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()}"
 
 
 if __name__ == "__main__":
