@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,48 +10,13 @@ from typing import Any
 import pytest
 
 from launcher.cli import main
-from tests.convert import zoo
-from tests.convert.helpers import arrays_of, launch, write
+from tests.convert.helpers import launch
+from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
 
 Zoo = Callable[[str], Path]
 
 
-def _with_biases(folder: Path, out: Path) -> Path:
-    """Llama whose projections all have biases."""
-    import numpy as np
-
-    arrays = dict(arrays_of(folder))
-    for name in [name for name in arrays if name.endswith("_proj.weight")]:
-        arrays[name.replace(".weight", ".bias")] = np.ones(arrays[name].shape[0], np.float32)
-    config = json.loads((folder / "config.json").read_text())
-    return write(out, arrays, {**config, "attention_bias": True, "mlp_bias": True})
-
-
-def _first_dense(folder: Path, out: Path) -> Path:
-    """Qwen3-MoE whose first layer is dense."""
-    import torch
-    import transformers
-
-    kind, values = zoo.MODELS["qwen3_moe"]
-    torch.manual_seed(0)
-    config = getattr(transformers, kind)(**values, mlp_only_layers=[0])
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(out)
-    return out
-
-
-def _as_it_is(folder: Path, out: Path) -> Path:
-    return Path(shutil.copytree(folder, out))
-
-
-# Family of the zoo, what is made of it, and what is said of it.
-CANNOT: dict[str, tuple[str, Callable[[Path, Path], Path], str]] = {
-    "mixtral": ("mixtral", _as_it_is, "no Megatron model of"),
-    "llama with biases": ("llama", _with_biases, "linear_bias"),
-    "qwen3_moe with a dense layer": ("qwen3_moe", _first_dense, "mlp_only_layers"),
-}
-
-
-@pytest.mark.parametrize("family,make,told", CANNOT.values(), ids=CANNOT)
+@pytest.mark.parametrize("family,make,told", UNBUILDABLE.values(), ids=UNBUILDABLE)
 @pytest.mark.parametrize("version", ["4.6.0", "3.12.6"])
 def test_the_converter_and_check_refuse_the_same(
     family: str,
@@ -77,7 +41,7 @@ def test_the_converter_and_check_refuse_the_same(
     assert any(told.removesuffix(" of") in finding["message"] for finding in errors), errors
 
 
-@pytest.mark.parametrize("family,make,told", CANNOT.values(), ids=CANNOT)
+@pytest.mark.parametrize("family,make,told", UNBUILDABLE.values(), ids=UNBUILDABLE)
 def test_without_a_backend_it_is_said(
     family: str,
     make: Callable[[Path, Path], Path],
@@ -110,7 +74,7 @@ def test_layers_are_named_as_the_backend_names_them(
     dense: int, backend: str | None, stacked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """mcore-bridge makes a list of first_k_dense_replace also of 0, and megatron-core then stores each layer."""
-    folder, out, back = _deepseek(tmp_path / "hf", dense), tmp_path / "out", tmp_path / "back"
+    folder, out, back = deepseek_v3(tmp_path / "hf", dense), tmp_path / "out", tmp_path / "back"
     words = ["--backend", backend] if backend else []
     assert launch("hf-to-mcore", "--model", folder, "--out", out, *words) == 0
     said = capsys.readouterr().out
@@ -124,19 +88,8 @@ def test_layers_are_named_as_the_backend_names_them(
     assert launch("verify", folder, back) == 0
 
 
-def _deepseek(folder: Path, dense: int) -> Path:
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    _, values = zoo.MODELS["deepseek_v3"]
-    config = transformers.DeepseekV3Config(**{**values, "first_k_dense_replace": dense})
-    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    return folder
-
-
 def test_megatron_lm_has_no_pattern_without_experts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = _deepseek(tmp_path / "hf", 4)
+    folder = deepseek_v3(tmp_path / "hf", 4)
     assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out", "--backend", "megatron_lm") == 1
     assert "the pattern of layers needs more layers than dense ones" in capsys.readouterr().err
 

@@ -13,8 +13,9 @@ from backends.megatron.rehearse import NATIVE_CPU
 from launcher.convert.containers import torch_dist
 from tests.convert import zoo
 from tests.convert.helpers import launch, with_mtp
+from tests.convert.unbuildable import UNBUILDABLE, deepseek_v3
 from tests.rehearse.native.environments import swift_python
-from tests.rehearse.native.runs import run_native
+from tests.rehearse.native.runs import Run, run_native
 from tests.rehearse.native.tiny_models import make_tokenizer
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,17 @@ MODELS = {
     "deepseek_v2": "deepseek_v2",
     "deepseek_v2_lite": "deepseek_v2",
     "deepseek_v3_mtp": "deepseek_v3",
+    "deepseek_v3 all sparse": "deepseek_v3",
+    "deepseek_v3 all dense": "deepseek_v3",
 }
+# How Megatron-SWIFT ends on what it cannot build, in its own words.
+REFUSED = {
+    "mixtral": "is not supported.",
+    "llama with biases": "AssertionError: not support",
+    "qwen3_moe with a dense layer": "KeyError: 'gate.weight'",
+}
+# Dense layers of those.
+DENSE = {"deepseek_v3 all sparse": 0, "deepseek_v3 all dense": 4}
 FLOAT32 = {"torch_dtype": "float32", "bf16": "false", "fp16": "false", "use_cpu_initialization": "true"}
 
 
@@ -41,8 +52,8 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _model(name: str, made: Callable[[str], Path], swift: Path, folder: Path) -> Path:
     out = folder / "hf"
-    if name.endswith("_mtp"):
-        with_mtp(made, out)
+    if name.startswith("deepseek_v3"):
+        with_mtp(made, out) if name.endswith("_mtp") else deepseek_v3(out, DENSE[name])
         tree = json.loads((out / "config.json").read_text())
         # Without it, which transformers does not write, mcore-bridge builds no routing bias and loses the weights'.
         (out / "config.json").write_text(json.dumps({**tree, "scoring_func": "sigmoid"}))
@@ -60,22 +71,33 @@ def _look(path: Path) -> tuple[set[tuple[str, tuple[int, ...], str]], set[str]]:
     }
 
 
+def _export(swift: Path, folder: Path, kind: str, out: Path, **more: str) -> Run:
+    """Let Megatron-SWIFT write a model's torch_dist checkpoint."""
+    values = {"model": folder, "model_type": kind, "template": "qwen3", "to_mcore": "true", "output_dir": out}
+    words = [word for key, value in {**values, **FLOAT32, **more}.items() for word in (f"--{key}", str(value))]
+    argv = [str(swift.parent / "megatron"), "export", *words]
+    return run_native(NATIVE_CPU, argv, cwd=out.parent, env={"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1"})
+
+
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("name", UNBUILDABLE)
+def test_what_is_said_not_to_be_built_is_not(
+    name: str, swift: Path, model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    family, make, _ = UNBUILDABLE[name]
+    folder, theirs = make(model(family), tmp_path / "hf"), tmp_path / "theirs"
+    for file in make_tokenizer(swift, tmp_path).iterdir():
+        shutil.copy(file, folder)
+    done = _export(swift, folder, MODELS.get(family, family), theirs)
+    assert done.code == 1
+    assert REFUSED[name] in done.output, done.output[-3000:]
+
+
 @pytest.mark.sample(keep=2)
 @pytest.mark.parametrize("name", MODELS)
 def test_mcore_bridge_writes_the_same(name: str, swift: Path, model: Callable[[str], Path], tmp_path: Path) -> None:
     folder, theirs, ours = _model(name, model, swift, tmp_path), tmp_path / "theirs", tmp_path / "ours"
-    values = {
-        "model": folder,
-        "model_type": MODELS[name],
-        "template": "qwen3",
-        "to_mcore": "true",
-        "output_dir": theirs,
-        **FLOAT32,
-        **({"mtp_num_layers": "1"} if name.endswith("_mtp") else {}),
-    }
-    words = [word for key, value in values.items() for word in (f"--{key}", str(value))]
-    argv = [str(swift.parent / "megatron"), "export", *words]
-    run_native(NATIVE_CPU, argv, cwd=tmp_path, env={"NPROC_PER_NODE": "1", "HF_HUB_OFFLINE": "1"}).check()
+    _export(swift, folder, MODELS[name], theirs, **({"mtp_num_layers": "1"} if name.endswith("_mtp") else {})).check()
     assert launch("hf-to-mcore", "--model", folder, "--out", ours, "--backend", "megatron") == 0
     assert _look(ours) == _look(theirs)
     assert launch("verify", theirs, ours, "--model", folder) == 0
