@@ -1,6 +1,6 @@
-"""The whole test suite, nothing sampled: every case, every example, the slow tests too, one test file after another.
+"""The whole test suite, nothing sampled: every case, every example, the slow tests too.
 
-    python -m tools.exhaustive [--fresh] [--only TEXT] [--write]
+    python -m tools.exhaustive [--fresh] [--only TEXT] [--jobs N] [--write]
 
 Goes on where it was stopped: a file that passed at this state of the sources is not run again (--fresh: all anew).
 --write puts the result into docs/exhaustive.md. Exit code 1 if a test failed. Run it before and after a large step.
@@ -13,10 +13,14 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+
+from tests.conftest import GROUPS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "exhaustive.md"
@@ -47,20 +51,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fresh", action="store_true", help="forget what passed before")
     parser.add_argument("--only", default="", metavar="TEXT", help="only files whose path holds this")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="test files at a time")
     parser.add_argument("--write", action="store_true", help="write docs/exhaustive.md")
     options = parser.parse_args()
     sources = digest()
     known = {} if options.fresh else load(sources)
     files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
     chosen = [file for file in files if options.only in file]
-    for number, file in enumerate(chosen, start=1):
-        if file not in known or not known[file].fine:
-            known[file] = run(file)
-            save(sources, known)
-        found = known[file]
-        print(f"{number}/{len(chosen)} {file}: {summary([found])}, {found.seconds:.0f} s", flush=True)
-        for name in found.names:
-            print(f"  FAILED {name}", flush=True)
+    left = [file for file in chosen if file not in known or not known[file].fine]
+    writing = threading.Lock()
+
+    def run_all(members: list[str]) -> None:
+        for file in members:
+            found = run(file)
+            with writing:
+                known[file] = found
+                save(sources, known)
+                count = sum(file in known for file in chosen)
+                print(f"{count}/{len(chosen)} {file}: {summary([found])}, {found.seconds:.0f} s", flush=True)
+                for name in found.names:
+                    print(f"  FAILED {name}", flush=True)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(run_all, by_group(left)))
     results = [known[file] for file in chosen]
     print(f"{len(results)} files: {summary(results)}, {sum(result.seconds for result in results) / 60:.0f} min")
     if options.write and not options.only:
@@ -77,6 +90,16 @@ def digest() -> str:
         if name and not name.startswith("docs/") and path.suffix != ".md" and path.is_file():
             found.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
+
+
+def by_group(files: list[str]) -> list[list[str]]:
+    """Return files in lists to be run one after another: those of a list share a machine or an environment."""
+    found: dict[str, list[str]] = {}
+    for file in files:
+        found.setdefault(next((group for start, group in GROUPS.items() if file.startswith(start)), file), []).append(
+            file
+        )
+    return sorted(found.values(), key=len, reverse=True)
 
 
 def run(file: str) -> Result:
@@ -132,7 +155,7 @@ def page(known: dict[str, Result]) -> str:
     reasons = "".join(f"- {reason}\n" for reason in sorted({reason for result in results for reason in result.reasons}))
     return (
         "# The whole suite, nothing sampled\n\n"
-        "Written by `python -m tools.exhaustive --write`: every case and example, slow tests too, one process.\n\n"
+        "Written by `python -m tools.exhaustive --write`: every case and example, slow tests too.\n\n"
         f"{date.today()}, {commit()}: {len(results)} files, {summary(results)}, "
         f"{sum(result.seconds for result in results) / 60:.0f} minutes.\n\n"
         f"| tests | passed | failed | skipped | seconds |\n|---|---|---|---|---|\n{rows}\n"
