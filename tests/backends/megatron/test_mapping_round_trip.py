@@ -1,6 +1,7 @@
 """What is written can be read: jobs survive translation and back, and argument lists survive import and translation."""
 
 import dataclasses
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -312,3 +313,17 @@ def test_overridden_shapes_are_recorded_as_such() -> None:
     back = there_and_back(make({"model": {**QWEN3_8B, "overridden": ["head_dim"]}}), NEWEST)
     assert back.model.overridden == ("head_dim",)
     assert dataclasses.replace(back.model, overridden=()).head_dim == 128
+
+
+def test_a_pattern_of_expert_layers_among_extra_keys_is_read() -> None:
+    keys = {"num_layers": 4, "num_moe_experts": 8, "moe_layer_freq": "[0, 1, 1, 1]"}
+    given = {"model": "a/b", "megatron_extra_kwargs": json.dumps(keys)}
+    back = imported(given, NEWEST, "sft")
+    assert (back.job.model.first_k_dense_replace, back.job.model.moe_layer_freq) == (1, 1)
+    assert "moe_layer_freq" not in json.dumps(back.job.backend.args)
+
+
+def test_without_the_number_of_layers_a_pattern_is_passed_on() -> None:
+    keys = {"num_moe_experts": 8, "moe_layer_freq": "[0, 1, 1, 1]"}
+    back = imported({"model": "a/b", "megatron_extra_kwargs": json.dumps(keys)}, NEWEST, "sft")
+    assert "moe_layer_freq" in json.dumps(dict(back.job.backend.args))
