@@ -10,7 +10,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zlib import crc32
+
+try:  # five times as fast as zlib's with the processor's own instruction; the checksum is the same
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
 
 from launcher.convert.containers.errors import Damaged, Unsupported, Unwritable, shown
 from launcher.convert.containers.files import read_exactly, write_all
