@@ -1,12 +1,12 @@
 """Rows of MindSpeed-LLM's own for tokenizer, data and chat templates."""
 
-import difflib
 from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import many, when_given
 from backends.megatron_lm.mapping_surroundings import padded_vocabulary, tokenizer_path
 from backends.mindspeed.mapping_training import is_known_stage
 from launcher.job import Job, Value
+from launcher.nearest import nearest
 from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
 
@@ -162,7 +162,7 @@ def template(old: bool) -> Row:
                 "data.template", "chats need a template by name (--prompt-type)", ("data.template=qwen3",)
             )
         if named not in known:
-            works = tuple(f"data.template={name}" for name in difflib.get_close_matches(named, known, n=2))
+            works = tuple(f"data.template={name}" for name in nearest(named, known, limit=2))
             raise Unsupported("data.template", f"it knows {', '.join(known)}", works)
         yield "prompt-type", named
 

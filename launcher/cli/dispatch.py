@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import NoReturn
 
 from backends import BUILT_IN
+from launcher.nearest import nearest
 
 HELP = """\
 Launch: one LLM training job, described once, started on any of several training stacks.
@@ -102,11 +103,9 @@ def _no_text(words: list[str]) -> NoReturn:
 
 
 def _unknown_verb(word: str) -> NoReturn:
-    import difflib
-
     from launcher.cli.refusal import WrongUse
 
-    near = difflib.get_close_matches(word, [*VERBS, "dry-run"], n=2, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
+    near = nearest(word, VERBS, limit=2, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
     works = (f"launch {'|'.join(VERBS)} …", "+recipe=NAME", "section.field=value", "launch --help")
     raise WrongUse(f"{word!r} is neither a verb nor an override{hint}", *works)

@@ -160,15 +160,18 @@ def _formatted(findings: Sequence["Finding"], job: "Job | None") -> Iterator[str
 
 
 def _composing(error: Any, name: str) -> Refusal:
+    from launcher.cli.native_words import with_native
+
+    found = with_native(error)
     lines: list[str] = []
-    for mistake in error.mistakes:
+    for mistake in found:
         where = f"  ({mistake.where})" if mistake.where and mistake.where not in mistake.what else ""
         lines.append(f"error {mistake.rule}  {mistake.what}{where}")
         if mistake.works:
             told = mistake.fixes if len(mistake.fixes) <= _FEW else mistake.works
             lines.append(f"  works: {' · '.join(told)}")
-    mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in error.mistakes]
-    findings = tuple(_of_mistake(mistake) for mistake in error.mistakes)
+    mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in found]
+    findings = tuple(_of_mistake(mistake) for mistake in found)
     code = REFUSED if error.impossible and _verb(name) in _JUDGES_SIZES else WRONG
     return Refusal(code=code, findings=findings, lines=tuple(lines), more={"mistakes": mistakes})
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from launcher.compose import plain
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
+from launcher.compose.fixes import against_word, tried
 from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
@@ -33,6 +34,18 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     Raises:
         ComposeError: what was written does not describe a job; holds every mistake.
     """
+    try:
+        return _compose(words, config_dirs)
+    except ComposeError as error:
+        raise ComposeError(tried(error.mistakes, words, lambda others: _compose(others, config_dirs)), words) from None
+
+
+def tried_word(word: str, others: Sequence[str]) -> bool:
+    """Tell whether a word composes beside others; mistakes of theirs do not count."""
+    return not against_word(word, others, lambda words: _compose(words, ()))
+
+
+def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
     places = search_path(config_dirs)
     overrides = _parsed(words, places)
     check_files(overrides, places)
@@ -146,7 +159,7 @@ def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
         what=f"{problem.path} {problem.message}",
         where=origin.where if origin else "",
         works=problem.works,
-        rule={"unknown": NAME, "bound": BOUND}.get(problem.kind, VALUE),
+        rule={"unknown": NAME, "section": NAME, "bound": BOUND}.get(problem.kind, VALUE),
         field=problem.path,
     )
 

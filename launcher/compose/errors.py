@@ -1,5 +1,6 @@
 """What composition refuses: every problem at once, each with the place where it was written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from launcher.job.secret import redacted, without_secrets
@@ -35,7 +36,7 @@ class Mistake:
         if self.rule in (VALUE, BOUND):
             return tuple(f"{self.field}={value}" for value in self.works)
         if self.rule == NAME and sign and self.field == word.lstrip("+"):
-            return tuple(f"{name}={typed}" for name in self.works)
+            return tuple(name if "=" in name else f"{name}={typed}" for name in self.works)
         if self.rule == OPTION and sign and self.field == word.lstrip("+"):
             return tuple(f"{word}={option}" for option in self.works if not option.startswith(MORE))
         return self.works
@@ -46,10 +47,12 @@ class ComposeError(Exception):
 
     Attributes:
         mistakes: all of them.
+        words: the words of the command line that were composed; none: files alone were read.
         impossible: they are words of a job throughout, which no hardware or size could meet.
     """
 
-    def __init__(self, mistakes: list[Mistake]) -> None:
+    def __init__(self, mistakes: list[Mistake], words: Sequence[str] = ()) -> None:
+        self.words = tuple(words)
         # What was typed is shown again as the place, and in messages of Hydra: not where it is a secret. Places first:
         # there the name of the value stands, and messages may repeat the value without it.
         placed = [replace(each, where=without_secrets([each.where])[0]) for each in mistakes]

@@ -1,12 +1,12 @@
 """Where configuration lies: the groups and recipes that ship with the program, and a user's own folders."""
 
-import difflib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from launcher.compose.errors import MORE, ComposeError, Mistake
+from launcher.nearest import nearest
 
 # Groups whose files are whole or partial jobs (package `_global_`); they are added, not replaced.
 WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")
@@ -62,7 +62,7 @@ class SearchPath:
     def near(self, group: str, option: str) -> tuple[str, ...]:
         """Return options that look like `option`, nearest first; all of them if none does, or there are few."""
         names = self.options(group)
-        near = difflib.get_close_matches(option, names, n=3, cutoff=0.5)
+        near = nearest(option, names, cutoff=0.5)
         if len(names) <= _FEW_NAMES:
             return (*near, *(name for name in names if name not in near))
         left = len(names) - _MOST_NAMES

@@ -5,7 +5,7 @@ from itertools import combinations, product
 
 from launcher.estimate.check import problems
 from launcher.estimate.result import Change, Estimate
-from launcher.job import Job, Value, value_at, with_values
+from launcher.job import Job, Value, override_text, value_at, with_values
 
 _MOST = 3
 
@@ -49,15 +49,7 @@ def cheapest(job: Job, quick: Callable[[Job], Estimate]) -> tuple[Change, ...]:
 
 
 def _overrides(values: dict[str, Value]) -> tuple[str, ...]:
-    return tuple(f"{path}={_text(value)}" for path, value in values.items())
-
-
-def _text(value: Value) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return "[" + ",".join(str(item) for item in value) + "]"
-    return "null" if value is None else str(value)
+    return tuple(f"{path}={override_text(value)}" for path, value in values.items())
 
 
 def _candidates(job: Job) -> Iterator[dict[str, Value]]:

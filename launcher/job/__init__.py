@@ -12,6 +12,7 @@ from launcher.job.schema import (
     field_at,
     field_paths,
     fields,
+    override_text,
     value_at,
 )
 
@@ -30,6 +31,7 @@ __all__ = [
     "field_paths",
     "fields",
     "output_dir",
+    "override_text",
     "suggest_field",
     "value_at",
     "with_values",

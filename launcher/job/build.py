@@ -1,17 +1,17 @@
 """From a plain tree to a typed job: every wrong name, type, choice and bound is reported at once."""
 
 import dataclasses
-import difflib
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
 from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value
+from launcher.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Problem:
 
     Attributes:
         path: dotted path as written.
-        kind: `unknown` (no such field), `type`, `choice` or `bound`.
+        kind: `unknown` (no such field), `section` (a value in place of one), `type`, `choice` or `bound`.
         message: what is wrong, one sentence without the path.
         works: names or values that would work, nearest first.
     """
@@ -32,6 +32,8 @@ class Problem:
 
 
 _LARGEST = 2**63 - 1
+# How alike a field's name must be to be offered (`nearest`).
+_SURE = 0.75
 _UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
@@ -84,31 +86,29 @@ def _section(cls: type, raw: Any, path: str, problems: list[Problem]) -> Any:
         return cls()
     if not isinstance(raw, Mapping):
         names = ", ".join(f"{path}.{field.name}" for field in dataclasses.fields(cls)[:4])
-        problems.append(Problem(path=path, kind="type", message=f"is a section, not a value: set {names}, …"))
+        problems.append(Problem(path=path, kind="section", message=f"is a section, not a value: set {names}, …"))
         return cls()
     return _build(cls, raw, f"{path}.", problems)
 
 
 def _unknown(path: str, names: list[str], prefix: str) -> Problem:
     last = path[len(prefix) :]
-    near = [prefix + name for name in difflib.get_close_matches(last, names, n=3, cutoff=0.6)]
-    elsewhere = [info for info in _leaf_paths() if info.split(".")[-1] == last and info not in near]
-    return Problem(path=path, kind="unknown", message="is not a field of the job", works=tuple((near + elsewhere)[:3]))
-
-
-def _leaf_paths() -> Iterator[str]:
-    from launcher.job.schema import field_paths
-
-    yield from field_paths()
+    near = [prefix + name for name in nearest(last, names)]
+    works = tuple(dict.fromkeys([*near, *suggest_field(path)]))[:3]
+    return Problem(path=path, kind="unknown", message="is not a field of the job", works=works)
 
 
 def suggest_field(path: str) -> tuple[str, ...]:
     """Return canonical paths that look like `path`, nearest first, at most three."""
-    paths = list(_leaf_paths())
-    last = path.rsplit(".", maxsplit=1)[-1]
-    same_leaf = [known for known in paths if known.split(".")[-1] == last]
-    near = difflib.get_close_matches(path, paths, n=3, cutoff=0.6)
-    return tuple(dict.fromkeys(same_leaf + near))[:3]
+    from launcher.job.schema import field_paths
+
+    whole = nearest(path, field_paths(), cutoff=_SURE)
+    by_leaf: dict[str, list[str]] = {}
+    for known in field_paths():
+        by_leaf.setdefault(known.rsplit(".", maxsplit=1)[-1], []).append(known)
+    leaves = nearest(path.rsplit(".", maxsplit=1)[-1], by_leaf, cutoff=_SURE)
+    near = [known for leaf in leaves for known in by_leaf[leaf]]
+    return tuple(dict.fromkeys([*whole, *near] if "." in path else [*near, *whole]))[:3]
 
 
 def convert(raw: Any, kind: Any, meta: Meta) -> Value:
@@ -194,8 +194,8 @@ def _nearest_of_type(raw: Any, target: Any) -> tuple[str, ...]:
 
 def _check(value: Value, meta: Meta) -> None:
     if meta.choices and value not in meta.choices:
-        near = difflib.get_close_matches(str(value), meta.choices, n=3, cutoff=0.5) or list(meta.choices)
-        raise WrongValue("choice", f"{_show(value)} is not one of {', '.join(meta.choices)}", tuple(near))
+        near = nearest(str(value), meta.choices, cutoff=0.5) or meta.choices
+        raise WrongValue("choice", f"{_show(value)} is not one of {', '.join(meta.choices)}", near)
     if isinstance(value, str) and not value.isprintable() and _UNWRITABLE.search(value):
         raise WrongValue("type", f"{value[:40]!a} holds a character that no file name or UTF-8 text can hold")
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -139,6 +139,15 @@ def field_at(path: str) -> FieldInfo:
     return fields()[path]
 
 
+def override_text(value: Value) -> str:
+    """Return a field's value as the text after `=` of an override."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, tuple) else str(value)
+
+
 def value_at(job: Job, path: str) -> Value:
     """Return the value at a dotted path of the job."""
     node: Any = job

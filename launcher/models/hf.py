@@ -1,6 +1,5 @@
 """Hugging Face's config.json to the canonical `model` section and back, exactly or not at all."""
 
-import difflib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from launcher.models.ignored import IGNORABLE
 from launcher.models.parts import quotient_of
 from launcher.models.rope import scaling_value
 from launcher.models.source import NEEDED, ModelConfigError, Source
+from launcher.nearest import nearest
 
 # Not in config.json: where the model comes from, what a backend calls it, and what only training knows.
 _NOT_DETERMINED: Final = frozenset(
@@ -196,6 +196,6 @@ def _known() -> str:
 
 
 def _unknown(key: str, value: Any, names: list[str]) -> str:
-    near = difflib.get_close_matches(str(value), names, n=1, cutoff=0.8)
+    near = nearest(str(value), names, limit=1, cutoff=0.8)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"{key}={value!r} is not a known family{hint} Known: {_known()}"

@@ -1,10 +1,10 @@
 """From what a person types, an id or a folder, to the record of a run."""
 
-import difflib
 from pathlib import Path
 
 from launcher.executors.record import Record, read_record
 from launcher.executors.register import folder_of, registered
+from launcher.nearest import nearest
 
 
 class UnknownRun(LookupError):
@@ -30,7 +30,7 @@ def find_run(text: str) -> Record:
             return record
         raise UnknownRun(f"{text} is a folder, but no run was started in it (no run/run.json)")
     ids = [entry.id for entry in registered()]
-    near = difflib.get_close_matches(text, ids, n=3, cutoff=0.5) or ids[-3:]
+    near = nearest(text, ids, cutoff=0.5) or ids[-3:]
     hint = f"; works: {' · '.join(near)}" if near else "; no run is remembered yet"
     raise UnknownRun(f"there is no run {text!r}{hint}")
 

@@ -1,10 +1,10 @@
 """Runs every rule on a job and gives all findings at once, in a stable order, with fixes that pass all rules."""
 
-import difflib
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 from launcher.job.finding import SEVERITIES, Finding, Fix
+from launcher.nearest import nearest
 from launcher.rules.registry import LIFTED, LOWERED, RULES, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
 from launcher.translate.native import NativeArg
 
@@ -67,7 +67,7 @@ def _switched_off(rule_id: str) -> str:
         if RULES[rule_id].mandatory:
             return f"rules.disable: {rule_id} always applies: without it a value could run as a command"
         return f"{rule_id} is switched off by rules.disable"
-    near = difflib.get_close_matches(rule_id, RULES, n=3)
+    near = nearest(rule_id, RULES)
     return f"rules.disable: no rule of this backend is called {rule_id}" + (
         f"; near: {', '.join(near)}" if near else ""
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from launcher.job import Job, Origin, Value, with_values
+from launcher.job import Job, Origin, Value, override_text, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.rules.fixes import changes_of
 
@@ -27,7 +27,7 @@ class Repair:
     @property
     def overrides(self) -> tuple[str, ...]:
         """Return the changes as words of the command line."""
-        return tuple(f"{path}={_word(value)}" for path, value in self.values.items())
+        return tuple(f"{path}={override_text(value)}" for path, value in self.values.items())
 
     def as_tree(self) -> dict[str, Value]:
         """Return the changes as nested plain data, for an override file."""
@@ -82,11 +82,3 @@ def _changes_machines(fix: Fix) -> bool:
 
 def _errors(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "error"]
-
-
-def _word(value: Value) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "[" + ",".join(map(str, value)) + "]" if isinstance(value, tuple) else str(value)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from launcher.budgets import json_value
+from launcher.nearest import nearest
 
 Value: TypeAlias = Any
 """A native value: what a YAML file or `backend.args.NAME=…` holds, or the text token(s) of a command line."""
@@ -212,8 +213,6 @@ class Catalogue:
 
 def suggest(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
     """Return the nearest of `names`: the same words spelt otherwise, then close spellings, then shared words."""
-    import difflib
-
     wanted = plain(name)
     by_plain: dict[str, str] = {}
     for candidate in names:
@@ -221,7 +220,7 @@ def suggest(name: str, names: Iterable[str], limit: int = 3) -> list[str]:
         by_plain.setdefault(plain(candidate.rpartition(".")[2]), candidate)
     words = set(wanted.split("_"))
     same_words = [each for each in by_plain if set(each.split("_")) == words]
-    close = difflib.get_close_matches(wanted, by_plain, n=limit, cutoff=0.75)
+    close = nearest(wanted, by_plain, limit=limit, cutoff=0.75)
     holding = sorted((each for each in by_plain if len(words) > 1 and words < set(each.split("_"))), key=len)
     found = [by_plain[each] for each in [*same_words, *close, *holding]]
     return list(dict.fromkeys(found))[:limit]

@@ -147,6 +147,16 @@ def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> Re
     )
 
 
+def read_argument(flag: str, value: Value, backend: Backend, version: str) -> dict[str, Value]:
+    """Return the canonical fields that one native argument sets by itself; empty where it has none."""
+    view = NativeView({flag: value})
+    flat: dict[str, Value] = {}
+    for row in active_rows(backend.table(version), version):
+        if row.read is not None and flag in row.flags:
+            flat.update({path: each for path, each in _understood(row.read, view).items() if each is not None})
+    return flat
+
+
 def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
     """Return what a row reads; a value of a type that the backend's parser refuses, too, is not understood."""
     taken = set(view.taken)
@@ -181,4 +191,15 @@ def unmapped_fields(table: Table, version: str) -> list[str]:
     return [path for path in fields() if path not in known]
 
 
-__all__ = ["Gap", "ReadBack", "Translation", "as_tree", "flatten", "nest", "read_back", "translate", "unmapped_fields"]
+__all__ = [
+    "Gap",
+    "ReadBack",
+    "Translation",
+    "as_tree",
+    "flatten",
+    "nest",
+    "read_argument",
+    "read_back",
+    "translate",
+    "unmapped_fields",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, layer_prefix, without_mtp
 from launcher.convert.records import Box, Slot
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
+from launcher.nearest import nearest
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 
@@ -144,7 +144,7 @@ def _unknown(logical: Logical, slot: Slot) -> str:
     elif f"model.{slot.name}" in logical.tensors:
         why = f"expected as model.{slot.name} (saved from the class without a head?)"
     else:
-        near = difflib.get_close_matches(slot.name, logical.tensors, n=1, cutoff=0.85)
+        near = nearest(slot.name, logical.tensors, limit=1, cutoff=0.85)
         hint = f"; nearest: {near[0]}" if near else ""
         why = f"a {logical.model.model_type} model of this config.json has no such tensor{hint}"
     return f"{slot.path.name}: {slot.name} {list(slot.shape)}: {why}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import ast
 import dataclasses
-import difflib
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NoReturn
 
+from launcher.nearest import nearest
 from launcher.rehearse.core.errors import UsageError
 
 
@@ -98,7 +98,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word.replace("_", "-"), known, n=2, cutoff=0.6)
+    close = nearest(word, known, limit=2)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

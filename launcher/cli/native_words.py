@@ -1,0 +1,71 @@
+"""Native arguments typed as overrides (`max_epochs=3`): the canonical field that they are, or `backend.args`."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from launcher.compose.errors import NAME, ComposeError, Mistake
+from launcher.job import override_text
+
+if TYPE_CHECKING:
+    from launcher.translate.backend import Backend
+
+
+def with_native(error: ComposeError) -> list[Mistake]:
+    """Return the mistakes of a command line; unknown fields that a backend has as arguments come with what they are."""
+    return [_with_fields(mistake, error) for mistake in error.mistakes]
+
+
+def _with_fields(mistake: Mistake, error: ComposeError) -> Mistake:
+    if mistake.rule != NAME or mistake.where not in error.words:
+        return mistake
+    return replace(mistake, works=tuple(_offers(mistake, error)) or mistake.works)
+
+
+def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
+    """Yield overrides that do what a native argument does, of the chosen backend first; each composes."""
+    from launcher.compose import tried_word
+
+    name, _, text = mistake.where.lstrip("+").partition("=")
+    wrong = {each.where for each in error.mistakes}
+    others = [each for each in error.words if each not in wrong]
+    for number, backend in enumerate(_backends(error.words)):
+        found = _fields_of(name, text, backend)
+        if found is None:
+            continue
+        offers = [each for each in found if tried_word(each, others)]
+        passed = f"backend.args.{name}={text}"
+        if not offers and number == 0 and tried_word(passed, others):
+            offers = [passed]
+        yield from offers
+        return
+
+
+def _backends(words: Sequence[str]) -> "list[Backend]":
+    from launcher.translate.backend import backend_names, get_backend
+
+    known = backend_names()
+    chosen = [word.partition("=")[2] for word in words if word.startswith("backend=")]
+    return [get_backend(name) for name in dict.fromkeys([*(each for each in chosen if each in known), *known])]
+
+
+def _fields_of(name: str, text: str, backend: "Backend") -> list[str] | None:
+    """Return the overrides that a backend's argument is; None: the backend has no such argument, or not this value."""
+    import yaml
+
+    from launcher.translate.engine import read_argument
+
+    version = backend.versions[0]
+    catalogue = backend.catalogue(version)
+    argument = catalogue.get(name) or catalogue.get(name.replace("_", "-")) or catalogue.by_dest(name)
+    if argument is None:
+        return None
+    try:
+        value: Any = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
+    if catalogue.check(argument.name, value) is not None:
+        return None
+    read = read_argument(argument.name, value, backend, version)
+    # What else a row sets follows from the first field, as evaluation.epochs does from schedule.epochs.
+    return [f"{path}={override_text(each)}" for path, each in read.items()][:1]
