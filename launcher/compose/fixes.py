@@ -7,6 +7,8 @@ from launcher.compose.errors import NAME, OPTION, VALUE, ComposeError, Mistake
 
 # So many mistakes of one command line get tried offers; a line with more is read again anyway.
 _MOST = 8
+# Nothing is near where more names than these are offered: they are all that there are.
+_FEW = 3
 # Rules whose offers take the place of one word.
 _OF_A_WORD = (NAME, OPTION, VALUE)
 
@@ -31,7 +33,7 @@ def tried(mistakes: Sequence[Mistake], words: Sequence[str], compose: Compose) -
 
 
 def _tried(mistake: Mistake, others: list[str], compose: Compose) -> Mistake:
-    if mistake.rule not in _OF_A_WORD or mistake.fixes == mistake.works:
+    if mistake.rule not in _OF_A_WORD or mistake.fixes == mistake.works or len(mistake.works) > _FEW:
         return mistake
     works: list[str] = []
     for name, word in zip(mistake.works, mistake.fixes, strict=False):

@@ -20,7 +20,7 @@ WRONG = {
     "wrong item of a list": ({"recompute": {"modules": ["core_atn"]}}, "recompute.modules", "choice", "core_attn"),
     "below its bound": ({"batch": {"micro_batch_size": 0}}, "batch.micro_batch_size", "bound", "1"),
     "not a number at all": ({"optimizer": {"lr": float("nan")}}, "optimizer.lr", "bound", None),
-    "value for a section": ({"batch": 3}, "batch", "type", None),
+    "value for a section": ({"batch": 3}, "batch", "section", None),
 }
 
 
