@@ -27,6 +27,8 @@ LATER = {
     "PAR-CP-SEQ": "in the first forward pass",
     "PAR-SP-SEQ": "in the first forward pass",
     "BATCH-VPP": "when the schedule starts",
+    "SW-BUILD-BIAS": "when weights are loaded (mcore-bridge 1.6.5 gpt_bridge.py:963, run in test_bridge_checkpoint)",
+    "SW-BUILD-DENSE-LAYERS": "when weights are loaded (KeyError gate.weight, run in test_bridge_checkpoint)",
     "SW-PRECISION-AWARE": "after the weights are loaded (optimizer_config.py)",
     "SW-STATE-DTYPE": "after the weights are loaded (optimizer_config.py)",
     "SW-STREAM-ITERS": "when training starts",

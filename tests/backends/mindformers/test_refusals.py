@@ -9,6 +9,12 @@ from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3_MOE, re
 
 # name: (job, version, field refused, what would work, or "" where nothing is offered)
 REFUSED: dict[str, tuple[dict[str, Any], str, str, str]] = {
+    "two data sets of the hub": (
+        tree(data={"format": "hub", "paths": ["a/b", "c/d"]}),
+        NEWEST,
+        "data.paths",
+        "data.paths=[NAME]",
+    ),
     "a world that does not divide": (tree(parallel={"tp": 3}), NEWEST, "parallel.dp", ""),
     "another dp": (tree(parallel={"tp": 2, "dp": 8}), NEWEST, "parallel.dp", "parallel.dp=4"),
     "a batch that does not divide": (

@@ -34,6 +34,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Value]]] = {
         {"graph": {"sink_size": 4}},
         {"runner_config.sink_mode": True, "runner_config.sink_size": 4},
     ),
+    "no step without the host": ({"graph": {"sink_size": 0}}, {"runner_config.sink_mode": False}),
     "layout of the weights": (
         {"graph": {"strategy_file": "./a.ckpt", "strategy_only": True, "gradient_groups": 8}},
         {
