@@ -57,7 +57,7 @@ def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:
 
 
 def _near(name: str, backends: Sequence[Backend]) -> tuple[str, ...]:
-    return suggest_field(name) or tuple(suggest(name, known_names(backends), 4))
+    return tuple(dict.fromkeys([*suggest(name, known_names(backends)), *suggest_field(name)]))[:4]
 
 
 # -- one screen
