@@ -41,6 +41,31 @@ def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
     assert id_ not in found(pair.passing, pair.version)
 
 
+# Faults of generated sizes: arguments (16 samples a step), and what is said.
+SIZES: dict[str, tuple[dict[str, Any], str]] = {
+    "a product that is another": (
+        {"num_generations": 2, "generation_batch_size": 32, "steps_per_generation": 3},
+        "generation_batch_size 32 is not global_batch_size 16 × steps_per_generation 3",
+    ),
+    "no multiple of the batch": (
+        {"num_generations": 2, "generation_batch_size": 24},
+        "generation_batch_size 24 is not a multiple of global_batch_size 16",
+    ),
+    "no steps": ({"num_generations": 2, "steps_per_generation": 0}, "steps_per_generation 0 must be above 0"),
+    "generations that do not divide": (
+        {"num_generations": 3},
+        "generation_batch_size 16 is not a multiple of num_generations 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("args", "said"), SIZES.values(), ids=SIZES)
+def test_a_fault_of_generated_sizes_is_named(args: dict[str, Any], said: str) -> None:
+    job = job_of({"task": rule_cases.GRPO, "args": {"use_vllm": True, **args}}, BACKEND.versions[0])
+    findings = judge(job, fixes=False).findings
+    assert [finding.message for finding in findings if finding.rule.startswith("SW-GRPO-SIZES")][:1] == [said]
+
+
 def test_every_rule_has_a_pair() -> None:
     ours = {rule.id for rule in RULES.values() if rule.backends == ("megatron",)}
     assert ours == set(PAIRS)
