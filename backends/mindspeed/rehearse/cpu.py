@@ -1,9 +1,11 @@
 """Puts the stand-ins for an Ascend machine under MindSpeed-LLM's unmodified scripts, in each rank before it runs."""
 
+import atexit
 import functools
 import inspect
 import multiprocessing
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,7 +27,8 @@ def install(script: str) -> None:
 
     _see_checkouts()
     # MindSpeed deletes this folder at import when it finds a lock in it; the user's own must not be the one.
-    os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.mkdtemp(prefix="launch-torch-extensions-")
+    extensions = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.mkdtemp(prefix="launch-torch-extensions-")
+    atexit.register(shutil.rmtree, extensions, ignore_errors=True)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch_cuda.install()
     torch_npu_standin.install()

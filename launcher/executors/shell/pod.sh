@@ -18,6 +18,7 @@ export ATTEMPT LAUNCH_RESUME
 
 # Somebody must see when nothing moves any more: the pod that prints iterations watches them, and fails for all.
 seen=$(mktemp) hung='' node=''
+trap 'rm -f -- "$seen"' EXIT
 trap '[ -z "$node" ] || kill -TERM "$node" 2>/dev/null' TERM INT
 keep_last() { grep --line-buffered -aE -e "$iteration_line" | while IFS= read -r line; do printf '%s\n' "$line" >"$seen"; done; }
 exec 4> >(exec tee >(keep_last))

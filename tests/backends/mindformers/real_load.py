@@ -52,7 +52,7 @@ def _without_kernels() -> None:
                 setattr(module, name, Nothing)
 
 
-def _network(config: dict[str, Any]) -> Any:
+def _network(config: dict[str, Any], folder: Path) -> Any:
     from mindformers.core.context import build_context
     from mindformers.core.parallel_config import build_parallel_config
     from mindformers.models import build_network
@@ -69,7 +69,7 @@ def _network(config: dict[str, Any]) -> Any:
         "run_mode": "train",
         "use_parallel": False,
         "use_legacy": False,
-        "output_dir": tempfile.mkdtemp(),
+        "output_dir": str(folder),
         "context": {"mode": 0, "device_target": "CPU"},
         "parallel": {"parallel_mode": 0},
         "trainer": {"type": "CausalLanguageModelingTrainer"},
@@ -79,22 +79,22 @@ def _network(config: dict[str, Any]) -> Any:
         "runner_config": {"batch_size": 1, "epochs": 1},
         "train_dataset": {"data_loader": {"type": "none"}},
     }
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False) as file:
-        json.dump(tree, file)
-    made = MindFormerConfig(file.name)
+    file = folder / "job.yaml"
+    file.write_text(json.dumps(tree))
+    made = MindFormerConfig(str(file))
     build_context(made)
     build_parallel_config(made)
     made.model.model_config.parallel_config = made.parallel_config
     return build_network(made.model)
 
 
-def main(model: Path, checkpoint: str) -> None:
+def main(model: Path, checkpoint: str, folder: Path) -> None:
     """Load, convert with MindFormers' own function, compare."""
     import numpy as np
     from safetensors.numpy import load_file
 
     _without_kernels()
-    network = _network(json.loads((model / "config.json").read_text()))
+    network = _network(json.loads((model / "config.json").read_text()), folder)
     from mindformers.checkpoint.checkpoint import load_checkpoint
 
     load_checkpoint(checkpoint, network)
@@ -112,4 +112,5 @@ if __name__ == "__main__":
     from backends.mindformers.rehearse.cpu import install
 
     install("run_mindformer.py")
-    main(Path(sys.argv[1]), sys.argv[2])
+    with tempfile.TemporaryDirectory() as place:
+        main(Path(sys.argv[1]), sys.argv[2], Path(place))
