@@ -1,7 +1,6 @@
 """From a plain tree to a typed job: every wrong name, type, choice and bound is reported at once."""
 
 import dataclasses
-import re
 import types
 import typing
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
 from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value
+from launcher.job.syntax import is_text
 from launcher.nearest import nearest
 
 
@@ -34,7 +34,6 @@ class Problem:
 _LARGEST = 2**63 - 1
 # How alike a field's name must be to be offered (`nearest`).
 _SURE = 0.75
-_UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 
 
 class WrongValue(ValueError):
@@ -196,7 +195,7 @@ def _check(value: Value, meta: Meta) -> None:
     if meta.choices and value not in meta.choices:
         near = nearest(str(value), meta.choices, cutoff=0.5) or meta.choices
         raise WrongValue("choice", f"{_show(value)} is not one of {', '.join(meta.choices)}", near)
-    if isinstance(value, str) and not value.isprintable() and _UNWRITABLE.search(value):
+    if isinstance(value, str) and not is_text(value):
         raise WrongValue("type", f"{value[:40]!a} holds a character that no file name or UTF-8 text can hold")
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return

@@ -93,7 +93,7 @@ def sbatch_options_problem(words: Iterable[str]) -> str:
 
 def is_text(text: str) -> bool:
     """Tell whether a text can be written as UTF-8 and handed to a program: no NUL, no half of a surrogate pair."""
-    return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)
+    return text.isprintable() or ("\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text))
 
 
 def texts_of(value: Value) -> Iterable[str]:
