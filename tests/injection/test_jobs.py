@@ -127,7 +127,7 @@ def cases() -> Iterator[tuple[str, Value, str, str]]:
 
 def test_hostile_text_is_refused_or_arrives(stubs: Stubs, tmp_path: Path) -> None:
     ran = [check_job(stubs, tmp_path, *case) for case in sample(cases(), 90, "hostile text")]
-    assert sum(ran) > len(ran) / 5, "most fields reach no program: the test sees nothing"
+    assert sum(ran) > len(ran) / 15, "most fields reach no program: the test sees nothing"
 
 
 # Fields whose text goes through a grammar of its own on the way; each of them with each text.
