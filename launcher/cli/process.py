@@ -62,7 +62,10 @@ def work_ended() -> None:
 
 
 def finish(code: int) -> int:
-    """Flush the standard streams and return the exit code, which is 1 where the answer could not be written."""
+    """Flush the standard streams and return the exit code, which is 1 where the answer could not be written.
+
+    Signals are ignored from here on: the answer is given, and the interpreter, while it ends, would die of them.
+    """
     from launcher.cli.streams import close
 
     work_ended()
@@ -73,6 +76,9 @@ def finish(code: int) -> int:
     trouble = close()
     if trouble and code == 0:
         code = 1
+    if _State.prepared:
+        for number in _CODES:
+            signal.signal(number, signal.SIG_IGN)
     return code
 
 

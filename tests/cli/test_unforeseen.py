@@ -220,6 +220,21 @@ def test_ctrl_c_while_a_class_is_made(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
+def test_a_signal_after_the_answer_changes_nothing(tmp_path: Path) -> None:
+    """The interpreter takes its own handlers away while it ends, and would end by the signal."""
+    start = (
+        "import atexit, os, signal\n"
+        "atexit.register(lambda: [os.kill(os.getpid(), each) for each in (signal.SIGINT, signal.SIGTERM)])\n"
+        "from launcher.cli import main\n"
+        "raise SystemExit(main())\n"
+    )
+    (tmp_path / "started.py").write_text(start)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
+    command = [sys.executable, "-m", "started", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": f"{tmp_path}.launch"}
     for name in ("launcher", "backends", "conf", "recipes"):
