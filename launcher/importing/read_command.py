@@ -22,6 +22,7 @@ from launcher.job.secret import Variables, by_reference, redacted
 from launcher.translate.backend import Backend, backend_names, get_backend
 from launcher.translate.catalogue import Argument, Catalogue
 from launcher.translate.elsewhere import elsewhere
+from launcher.translate.passed import shown_value
 
 # So many arguments may be of the same name by chance, in a command that speaks for another backend.
 _FEW = 2
@@ -288,7 +289,12 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if value in known.implied:
             warnings.append(Note(message=f"{message}: left out", where=where))
             continue
-        if backend.catalogue(version).style == "yaml":
+        catalogue = backend.catalogue(version)
+        if any(name.startswith(f"{option}.") for name in catalogue.names()):
+            message = f"{option} is a section of {backend.title} {version}, and {shown_value(value)} stands there"
+            problems.append(Note(message=message, where=where, works=("leave it out",)))
+            continue
+        if catalogue.style == "yaml":
             # A configuration file may hold keys that nothing reads; the backend takes it all the same.
             warnings.append(
                 Note(message=f"{option} is read by nothing in {backend.title} {version}: left out", where=where)
