@@ -155,14 +155,14 @@ def test_what_was_not_trained_comes_back_to_the_byte(odd: Path, tmp_path: Path) 
     assert json.loads((back / "config.json").read_text())["quantization_config"]["fmt"] == "e4m3"
 
 
-def test_what_was_trained_is_quantised_anew_block_by_block(published: Path, tmp_path: Path) -> None:
+def test_what_was_trained_is_quantised_anew_block_by_block(odd: Path, tmp_path: Path) -> None:
     """One value of one block changes: its block has new words and a new scale, all others have the old ones."""
     import os
 
     from launcher.convert.containers import safetensors
 
     bf16, changed, back = tmp_path / "bf16", tmp_path / "changed", tmp_path / "back"
-    assert launch("reshard", "--checkpoint", published, "--out", bf16, "--format", "hf", "--dtype", "bf16") == 0
+    assert launch("reshard", "--checkpoint", odd, "--out", bf16, "--format", "hf", "--dtype", "bf16") == 0
     name = "model.layers.0.mlp.gate_proj.weight"
     slot = next(slot for slot in safetensors.read(bf16).slots if slot.name == name)
     at = slot.offset + 2 * (130 * slot.shape[1] + 5)
@@ -170,9 +170,9 @@ def test_what_was_trained_is_quantised_anew_block_by_block(published: Path, tmp_
     os.pwrite(descriptor, np.uint16(0x4080).tobytes(), at)
     os.close(descriptor)
     assert launch("hf-to-mcore", "--model", bf16, "--out", changed) == 0
-    words = ["--fp8", "blockwise", "--model", published]
+    words = ["--fp8", "blockwise", "--model", odd]
     assert launch("mcore-to-hf", "--checkpoint", changed, "--out", back, *words) == 0
-    old, new = _all(published), _all(back)
+    old, new = _all(odd), _all(back)
     assert sorted(key for key in old if old[key] != new[key]) == [name, name + SCALE]
     before, after = (np.frombuffer(found[name][2], np.uint8).reshape(slot.shape) for found in (old, new))
     differs = before != after
