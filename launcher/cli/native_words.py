@@ -10,6 +10,9 @@ from launcher.job import override_text
 if TYPE_CHECKING:
     from launcher.translate.backend import Backend
 
+# Longer values, and YAML's anchors, are nobody's typing error.
+_LONGEST = 200
+
 
 def with_native(error: ComposeError) -> list[Mistake]:
     """Return the mistakes of a command line; unknown fields that a backend has as arguments come with what they are."""
@@ -58,11 +61,11 @@ def _fields_of(name: str, text: str, backend: "Backend") -> list[str] | None:
     version = backend.versions[0]
     catalogue = backend.catalogue(version)
     argument = catalogue.get(name) or catalogue.get(name.replace("_", "-")) or catalogue.by_dest(name)
-    if argument is None:
+    if argument is None or not text or len(text) > _LONGEST or "&" in text:
         return None
     try:
         value: Any = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date that is none
         return None
     if catalogue.check(argument.name, value) is not None:
         return None

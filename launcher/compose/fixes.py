@@ -12,7 +12,6 @@ _FEW = 3
 # Rules whose offers take the place of one word.
 _OF_A_WORD = (NAME, OPTION, VALUE)
 
-
 Compose = Callable[[Sequence[str]], object]
 
 
