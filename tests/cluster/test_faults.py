@@ -89,6 +89,10 @@ def goes_on(site: Site, executor: str, whole: dict[int, str]) -> None:
     done = site.launch("run", *words_of, "--wait", "--json", timeout=600)
     assert done.code == 0, done
     later = losses(site, "again")
+    if not later:  # a busy machine: all was trained when the stop arrived
+        assert max(losses(site, "out")) == 12
+        assert {**whole, **losses(site, "out")} == whole
+        return
     assert min(later) > 4, "it goes on, and does not begin anew"
     # A line that was on its way when its reader was killed is lost; none may differ.
     assert {**whole, **losses(site, "out"), **later} == whole
