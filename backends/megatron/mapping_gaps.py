@@ -245,8 +245,10 @@ def layers_row() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         changed = set(job.model.overridden) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
+        if not changed and job.model.moe_layer_freq == 1:
+            return  # config.json says it, also where all layers are dense
         pattern = layer_pattern(job)
-        if pattern is not None and (changed or job.model.moe_layer_freq > 1):
+        if pattern is not None:
             yield "moe_layer_freq", pattern
 
     def read(view: NativeView) -> Mapping[str, Value]:

@@ -88,6 +88,19 @@ def test_layers_are_named_as_the_backend_names_them(
     assert launch("verify", folder, back) == 0
 
 
+@pytest.mark.parametrize("version", ["4.6.0", "3.12.6", "3.6.4"])
+def test_layers_that_are_all_dense_are_accepted_by_both(
+    version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deepseek_v3(tmp_path / "hf", 4)
+    words = ["backend=megatron", f"backend.version={version}"]
+    assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out", "--backend", "megatron", words[1]) == 0
+    capsys.readouterr()
+    main(["check", *words, "task=pretrain", f"model.path={folder}", "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert not [each["message"] for each in findings if "dense" in each["message"] and each["severity"] == "error"]
+
+
 def test_megatron_lm_has_no_pattern_without_experts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = deepseek_v3(tmp_path / "hf", 4)
     assert launch("hf-to-mcore", "--model", folder, "--out", tmp_path / "out", "--backend", "megatron_lm") == 1
