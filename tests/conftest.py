@@ -68,6 +68,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return min(len(os.sched_getaffinity(0)), 8)
 
 
+@pytest.fixture(autouse=True)
+def own_signals() -> Iterator[None]:
+    """A test that leaves SIGINT or SIGTERM ignored in this process would make children of later tests deaf to them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        ignored = signal.getsignal(number) is signal.SIG_IGN
+        assert handler is signal.SIG_IGN or not ignored, f"{number.name} is ignored from here on"
+
+
 Launch = Callable[..., Finished]
 
 

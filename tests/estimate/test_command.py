@@ -13,16 +13,15 @@ from launcher.cli import main
 QWEN = ["estimate", "+recipe=qwen3_moe", "hardware=h100_80g", "cluster.nodes=4"]
 
 
-def run(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
-    monkeypatch.setattr("sys.argv", ["launch", *words])
-    code = main()
+def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = main(words)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
 
 @pytest.fixture
-def launch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
-    return lambda *words: run(list(words), capsys, monkeypatch)
+def launch(capsys: pytest.CaptureFixture[str]) -> Any:
+    return lambda *words: run(list(words), capsys)
 
 
 def test_json_is_the_contract(launch: Any) -> None:
