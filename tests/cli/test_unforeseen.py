@@ -203,6 +203,17 @@ def test_the_first_moments_belong_to_ctrl_c(tmp_path: Path) -> None:
         assert child.returncode == 0 or "interrupted" in rest
 
 
+def started(folder: Path, text: str, word: str) -> tuple[int, str]:
+    """Run a module of this text by `python -m`, and return its exit code and what it said."""
+    (folder / "started.py").write_text(text)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    command = [sys.executable, "-m", "started", word]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    return done.returncode, done.stderr
+
+
 def test_ctrl_c_while_a_class_is_made(tmp_path: Path) -> None:
     """Where the signal comes inside `exec` of text, `python -m` would end by the signal instead of exit code 130."""
     body = "import os, signal\ndef main(words):\n    exec('os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass')\n"
@@ -213,11 +224,7 @@ def test_ctrl_c_while_a_class_is_made(tmp_path: Path) -> None:
         "from launcher.cli import main\n"
         "raise SystemExit(main())\n"
     )
-    (tmp_path / "started.py").write_text(start)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    command = [sys.executable, "-m", "started", "check"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+    assert started(tmp_path, start, "check") == (130, "interrupted\n")
 
 
 def test_a_signal_after_the_answer_changes_nothing(tmp_path: Path) -> None:
@@ -228,11 +235,7 @@ def test_a_signal_after_the_answer_changes_nothing(tmp_path: Path) -> None:
         "from launcher.cli import main\n"
         "raise SystemExit(main())\n"
     )
-    (tmp_path / "started.py").write_text(start)
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
-    command = [sys.executable, "-m", "started", "--version"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert started(tmp_path, start, "--version") == (0, "")
 
 
 def test_another_package_of_the_name_is_named(tmp_path: Path) -> None:

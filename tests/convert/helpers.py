@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from launcher.cli import main
 
@@ -12,6 +14,32 @@ from launcher.cli import main
 def launch(*words: object) -> int:
     """Run `launch convert …`."""
     return main(["convert", *(str(word) for word in words)])
+
+
+def convert_until_the_disk_is_full(
+    monkeypatch: pytest.MonkeyPatch, words: Sequence[object], whole: Path, out: Path, *, left: int = 8
+) -> None:
+    """Run a command to its end, and again with a disk that is full when `left` writes are left.
+
+    Weights are written last, after all that lays the files out.
+    """
+    import errno
+    import os
+
+    really, done, room = os.pwrite, [0], [10**9]
+
+    def filling(descriptor: int, data: Any, at: int) -> int:
+        done[0] += 1
+        if done[0] > room[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return really(descriptor, data, at)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", filling)
+        assert launch(*words, "--out", whole) == 0
+        done[0], room[0] = 0, done[0] - left
+        assert launch(*words, "--out", out) == 1
+    assert not out.exists()
 
 
 def tensors(folder: Path) -> dict[str, Any]:

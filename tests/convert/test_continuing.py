@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
-from tests.convert.helpers import arrays_of, launch, write
+from tests.convert.helpers import arrays_of, convert_until_the_disk_is_full, launch, write
 
 Zoo = Callable[[str], Path]
 Change = Callable[[Path], object]
@@ -67,24 +66,6 @@ def folder(model: Zoo, tmp_path: Path) -> Path:
     return made
 
 
-def _interrupted(monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], scratch: Path, out: Path) -> None:
-    """Run a command whose disk is full before its end."""
-    really, done, room = os.pwrite, [0], [10**9]
-
-    def filling(descriptor: int, data: Any, at: int) -> int:
-        done[0] += 1
-        if done[0] > room[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return really(descriptor, data, at)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", filling)
-        assert launch(*words, "--out", scratch) == 0
-        done[0], room[0] = 0, done[0] - 8
-        assert launch(*words, "--out", out) == 1
-    assert not out.exists()
-
-
 def _same(left: Path, right: Path) -> None:
     names = {path.relative_to(left) for path in left.rglob("*") if path.is_file() and path.name != "conversion.json"}
     assert names == {
@@ -107,7 +88,7 @@ def test_what_was_changed_starts_anew_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify", *form)
-    _interrupted(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
+    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
     change(folder)
     capsys.readouterr()
     assert launch(*words, "--out", tmp_path / "core") == 0
@@ -140,7 +121,7 @@ def test_other_options_start_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
-    _interrupted(monkeypatch, (*words, *first), tmp_path / "scratch", tmp_path / "core")
+    convert_until_the_disk_is_full(monkeypatch, (*words, *first), tmp_path / "scratch", tmp_path / "core")
     capsys.readouterr()
     assert launch(*words, *second, "--out", tmp_path / "core") == 0
     assert "changed since the interrupted conversion: the options" in capsys.readouterr().err
@@ -154,7 +135,7 @@ def test_another_version_starts_anew(
     from launcher.convert import fingerprint
 
     words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--no-verify")
-    _interrupted(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
+    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "scratch", tmp_path / "core")
     monkeypatch.setattr(fingerprint, "__version__", "99")
     fingerprint._program.cache_clear()
     try:
@@ -170,7 +151,7 @@ def test_a_merge(
 ) -> None:
     adapter = write_adapter(tmp_path / "adapter", adapter_arrays(linear_modules(folder)))
     words = ("merge", "--model", folder, "--adapter", adapter, "--workers", "1", "--no-verify")
-    _interrupted(monkeypatch, words, tmp_path / "scratch", tmp_path / "out")
+    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "scratch", tmp_path / "out")
     if change == "alpha":
         file = adapter / "adapter_config.json"
         file.write_text(json.dumps({**json.loads(file.read_text()), "lora_alpha": 77}))

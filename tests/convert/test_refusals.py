@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from typing import Any
 import numpy
 import pytest
 
-from tests.convert.helpers import arrays_of, launch, write
+from tests.convert.helpers import arrays_of, convert_until_the_disk_is_full, launch, write
 
 
 def _changed(change: Callable[[dict[str, Any], dict[str, Any]], None]) -> Callable[[Path, Path], Path]:
@@ -198,20 +197,7 @@ def test_a_disk_that_fills_up_in_the_middle_can_be_continued(
     model: Callable[[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("hf-to-mcore", "--model", model("llama"), "--workers", "1")
-    done, room, really = [0], [math.inf], os.pwrite
-
-    def filling(descriptor: int, data: Any, at: int) -> int:
-        done[0] += 1
-        if done[0] > room[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return really(descriptor, data, at)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", filling)
-        assert launch(*words, "--out", tmp_path / "whole") == 0
-        # Weights are written last, after all that lays the files out.
-        done, room = [0], [done[0] - 10]
-        assert launch(*words, "--out", tmp_path / "core") == 1
+    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "whole", tmp_path / "core", left=10)
     shown = capsys.readouterr().err
     assert "No space left on device" in shown
     assert "the same command continues where it stopped" in shown

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from hypothesis import strategies as st
 from launcher.convert.casts import cast, decode, encode, not_finite
 from launcher.convert.losses import LARGEST, Losses
 from tests.convert.fp8_models import quantised_arrays, write_fp8
-from tests.convert.helpers import arrays_of, launch, tensors, write
+from tests.convert.helpers import arrays_of, convert_until_the_disk_is_full, launch, tensors, write
 from tests.sampling import examples
 
 Zoo = Callable[[str], Path]
@@ -182,19 +180,7 @@ def test_counts_survive_an_interruption(
     odd = {UP.replace(".", "__"): {1: np.nan}, NORM.replace(".", "__"): {0: np.inf}}
     folder = _model(model, tmp_path / "hf", **odd)
     words = ("hf-to-mcore", "--model", folder, "--workers", "1", "--dtype", "bf16", "--no-verify")
-    really, done, room = os.pwrite, [0], [10**9]
-
-    def filling(descriptor: int, data: Any, at: int) -> int:
-        done[0] += 1
-        if done[0] > room[0]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return really(descriptor, data, at)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "pwrite", filling)
-        assert launch(*words, "--out", tmp_path / "whole") == 0
-        done, room = [0], [done[0] - 8]
-        assert launch(*words, "--out", tmp_path / "core") == 1
+    convert_until_the_disk_is_full(monkeypatch, words, tmp_path / "whole", tmp_path / "core")
     assert launch(*words, "--out", tmp_path / "core") == 0
     assert "continuing an interrupted conversion" in capsys.readouterr().err
     assert _report(tmp_path / "core") == _report(tmp_path / "whole")
