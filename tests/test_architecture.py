@@ -30,7 +30,7 @@ ARROWS = {
     "rehearse": {"executors", "job", "pipeline", "plan", "rules", "translate"},
 }
 # Modules that import nothing of ours and that every room may use.
-LEAVES = {"budgets", "nearest", "terminal"}
+LEAVES = {"budgets", "nearest", "syntax", "terminal"}
 BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")
 # Examples in help texts and the sources of facts may name a backend; code may not decide by it.
 FREE = ("job", "rehearse", "importing", "estimate")

@@ -10,11 +10,11 @@ from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
 from launcher.job import Job
 from launcher.job.finding import Finding
-from launcher.job.syntax import escaped
 from launcher.outputs.kinds import JOB
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
 from launcher.rules.engine import ordered
+from launcher.syntax import escaped
 
 
 def main(words: list[str]) -> int:

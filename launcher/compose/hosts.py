@@ -5,7 +5,7 @@ from pathlib import Path
 
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.job import Job, Origin, with_values
-from launcher.job.syntax import is_ssh_host
+from launcher.syntax import is_ssh_host
 
 _SLOTS = re.compile(r"slots=(\d+)")
 

@@ -9,7 +9,7 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.platforms import PLATFORMS, Platform, recognised
 from launcher.executors.port import with_port
 from launcher.plan import LaunchPlan, NodePlan
-from launcher.plan.syntax import is_host, shown
+from launcher.syntax import is_host, shown
 
 _ADDRESS = "${MASTER_ADDR}"
 _DEFAULT_PORT = "MASTER_PORT"

@@ -10,7 +10,7 @@ from launcher.executors.failure import CannotStart
 from launcher.outputs.free import free_path
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.shell import REFERENCE
-from launcher.plan.syntax import shown
+from launcher.syntax import shown
 
 # What only the job that a folder belongs to makes in it.
 _OWN = "run"

@@ -11,7 +11,7 @@ from launcher.executors.render import GRACE_SECONDS, Place
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.pods import Pods, Volume, find, is_secret
 from launcher.plan.shell import OPTIONAL, references
-from launcher.plan.syntax import is_text
+from launcher.syntax import is_text
 
 Object = dict[str, Any]
 

@@ -14,7 +14,7 @@ from launcher.executors.private import PROGRAM
 from launcher.executors.protocol import Observed, Submitted, Together
 from launcher.executors.render import Place, array, assignment, conductor_file, node_files
 from launcher.plan import LaunchPlan, PlanFile
-from launcher.plan.syntax import shown
+from launcher.syntax import shown
 
 SCRIPT = "job.sbatch"
 _SECONDS, _LOOK_SECONDS = 60, 20

@@ -12,7 +12,7 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.protocol import Observed, Submitted, Together
 from launcher.executors.render import Place, array, assignment, conductor_file, node_files, shell_body
 from launcher.plan import LaunchPlan, PlanFile
-from launcher.plan.syntax import is_ssh_host, shown, ssh_options_problem
+from launcher.syntax import is_ssh_host, shown, ssh_options_problem
 
 # A host that does not answer within these seconds, or falls silent for them, is lost.
 _CONNECT_SECONDS, _ALIVE_SECONDS, _ALIVE_COUNT = 10, 15, 4

@@ -13,7 +13,7 @@ from launcher.executors.protocol import Submitted
 from launcher.executors.render import Place
 from launcher.executors.slurm import SCRIPT
 from launcher.plan import LaunchPlan
-from launcher.plan.syntax import sbatch_options_problem, shown
+from launcher.syntax import sbatch_options_problem, shown
 
 # submitit asks Slurm for SIGUSR2 before the time limit, which would end the nodes' shells; nobody minds this one.
 _SIGNAL = "URG@60"

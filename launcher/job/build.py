@@ -10,8 +10,8 @@ from typing import Any
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
 from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value
-from launcher.job.syntax import is_text
 from launcher.nearest import nearest
+from launcher.syntax import is_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from launcher.job.syntax import escaped, is_text, is_variable, shown
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.syntax import escaped, is_text, is_variable, shown
 
 REFERENCE = re.compile(r"\$\{([A-Z][A-Z0-9_]*)\}")
 _NODE_RANK = "${NODE_RANK}"

@@ -6,7 +6,7 @@ from typing import TextIO
 
 from launcher.job import Job, fields, value_at
 from launcher.job.finding import Finding
-from launcher.job.syntax import escaped
+from launcher.syntax import escaped
 from launcher.terminal import has_colour
 
 _PASSED = "backend.args."

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launcher.job.syntax import is_host
 from launcher.rules.registry import Facts, Fault, rule
+from launcher.syntax import is_host
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
 _LAST_PORT = 65535

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from functools import cache
 
 from launcher.job import Job, Value, fields, value_at
-from launcher.job.syntax import (
+from launcher.rules.registry import Facts, Fault, rule
+from launcher.syntax import (
     BASH_VARIABLES,
     is_ssh_host,
     is_text,
@@ -19,7 +20,6 @@ from launcher.job.syntax import (
     ssh_options_problem,
     texts_of,
 )
-from launcher.rules.registry import Facts, Fault, rule
 from launcher.translate.command_line import can_be_written
 
 # One line each: they stand in the header of a batch script, in options of programs, in names. `setup` is bash, and an

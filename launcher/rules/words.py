@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from launcher.job import Job, value_at
 from launcher.job.pods import seconds_of
-from launcher.job.syntax import is_text
 from launcher.rules.registry import Facts, Fault, rule
+from launcher.syntax import is_text
 
 # A name is a folder below ./launch_output, the beginning of a run's id, and the name of the queue's job.
 _NAME = re.compile(r"[^/\\\s.~-][^/\\]*")

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from launcher.cli import main
-from launcher.job.syntax import is_host, is_ssh_host, is_variable
 from launcher.pipeline import judge
+from launcher.syntax import is_host, is_ssh_host, is_variable
 from tests.conftest import make_job
 
 SLURM = {"executor": "slurm"}

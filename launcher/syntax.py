@@ -6,8 +6,7 @@ ssh's destinations); `shlex` quotes for bash alone.
 
 import re
 from collections.abc import Iterable, Mapping
-
-from launcher.job.schema import Value
+from typing import Any
 
 # IEEE Std 1003.1-2017, 3.235 Name: what `export` takes. Functions exported by bash (BASH_FUNC_x%%) are none.
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -96,7 +95,7 @@ def is_text(text: str) -> bool:
     return text.isprintable() or ("\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text))
 
 
-def texts_of(value: Value) -> Iterable[str]:
+def texts_of(value: Any) -> Iterable[str]:
     """Yield every text inside a value, names in mappings included."""
     if isinstance(value, str):
         yield value
