@@ -51,7 +51,7 @@ def merge_body(options: argparse.Namespace) -> int:
         return 0
     if not options.json:
         print("\n".join(planned.lines()), flush=True)
-    told, values = merge(
+    lines, values = merge(
         planned,
         verify=not options.no_verify,
         overwrite=options.overwrite,
@@ -63,5 +63,5 @@ def merge_body(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"ok": True, **planned.as_tree(), "values": values.as_tree()})
     else:
-        print("\n".join(told))
+        print("\n".join(lines))
     return 0

@@ -1,4 +1,4 @@
-"""What nobody foresaw: one line, one JSON document with --json, and the traceback in a file of the user's own."""
+"""Unhandled exceptions: one line, one JSON document with --json, and the traceback in a file only the user can read."""
 
 import contextlib
 import errno
@@ -71,7 +71,7 @@ def _home() -> Path:
 
 
 def _temporary() -> Path:
-    return Path(tempfile.mkdtemp(prefix="launch-error-"))  # 0700, and nobody else knows its name
+    return Path(tempfile.mkdtemp(prefix="launch-error-"))  # mode 0700, random name
 
 
 def _of_exit(error: SystemExit) -> int:

@@ -29,7 +29,7 @@ def prepare() -> None:
     """Take over signals and standard streams; called before anything heavy is imported."""
     _open_standard_files()
     for number in _CODES:
-        # Ignored by whoever started us (nohup, a shell's background job): that stays.
+        # Ignored by the parent process (nohup, a background job of a shell): that stays.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave_at_once)
     _State.prepared = True

@@ -160,9 +160,9 @@ def _formatted(findings: Sequence["Finding"], job: "Job | None") -> Iterator[str
 
 
 def _composing(error: Any, name: str) -> Refusal:
-    from launcher.cli.native_words import with_native
+    from launcher.cli.native_names import with_native_names
 
-    found = with_native(error)
+    found = with_native_names(error)
     lines: list[str] = []
     for mistake in found:
         where = f"  ({mistake.where})" if mistake.where and mistake.where not in mistake.what else ""

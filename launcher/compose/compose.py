@@ -7,11 +7,11 @@ from typing import Any
 
 from launcher.compose import plain
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
-from launcher.compose.fixes import against_word, tried
 from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.resolve import resolve
+from launcher.compose.suggestions import mistakes_of_word, verified
 from launcher.compose.user_files import check_files
 from launcher.compose.variables import secrets_unread, with_references
 from launcher.job import Job, Origin, Problem, build
@@ -37,12 +37,14 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     try:
         return _compose(words, config_dirs)
     except ComposeError as error:
-        raise ComposeError(tried(error.mistakes, words, lambda others: _compose(others, config_dirs)), words) from None
+        raise ComposeError(
+            verified(error.mistakes, words, lambda others: _compose(others, config_dirs)), words
+        ) from None
 
 
-def tried_word(word: str, others: Sequence[str]) -> bool:
+def composes_beside(word: str, others: Sequence[str]) -> bool:
     """Tell whether a word composes beside others; mistakes of theirs do not count."""
-    return not against_word(word, others, lambda words: _compose(words, ()))
+    return not mistakes_of_word(word, others, lambda words: _compose(words, ()))
 
 
 def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:

@@ -146,17 +146,17 @@ def merge(
             place.discard()
             raise ConvertError(problems)
         values = Values.of(named)
-        told = [f"  merged in {duration(seconds)}"]
+        lines = [f"  merged in {duration(seconds)}"]
         if verify:
             line, nan, infinite = _proved(planned, files, targets, threads, quiet=quiet)
             values = values.with_copied(nan, infinite)
-            told.append(line)
+            lines.append(line)
         tree = {**planned.as_tree(), "values": values.as_tree(), "files": files_written(place.directory)}
         (place.directory / REPORT).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
         place.publish(durable=False, proven=verify)
     if place.kept is not None:
-        told.append(f"  {why_kept(place.kept, planned.out, proven=verify)}")
-    return [told[0], *values.lines(), *told[1:]], values
+        lines.append(f"  {why_kept(place.kept, planned.out, proven=verify)}")
+    return [lines[0], *values.lines(), *lines[1:]], values
 
 
 def _write(

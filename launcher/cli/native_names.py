@@ -10,16 +10,16 @@ from launcher.job import override_text
 if TYPE_CHECKING:
     from launcher.translate.backend import Backend
 
-# Longer values, and YAML's anchors, are nobody's typing error.
+# Longer values and YAML's anchors are not read: a suggestion is not worth their expansion.
 _LONGEST = 200
 
 
-def with_native(error: ComposeError) -> list[Mistake]:
+def with_native_names(error: ComposeError) -> list[Mistake]:
     """Return the mistakes of a command line; unknown fields that a backend has as arguments come with what they are."""
-    return [_with_fields(mistake, error) for mistake in error.mistakes]
+    return [_suggested(mistake, error) for mistake in error.mistakes]
 
 
-def _with_fields(mistake: Mistake, error: ComposeError) -> Mistake:
+def _suggested(mistake: Mistake, error: ComposeError) -> Mistake:
     if mistake.rule != NAME or mistake.where not in error.words:
         return mistake
     return replace(mistake, works=tuple(_offers(mistake, error)) or mistake.works)
@@ -27,7 +27,7 @@ def _with_fields(mistake: Mistake, error: ComposeError) -> Mistake:
 
 def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
     """Yield overrides that do what a native argument does, of the chosen backend first; each composes."""
-    from launcher.compose import tried_word
+    from launcher.compose import composes_beside
 
     name, _, text = mistake.where.lstrip("+").partition("=")
     wrong = {each.where for each in error.mistakes}
@@ -36,9 +36,9 @@ def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
         found = _fields_of(name, text, backend)
         if found is None:
             continue
-        offers = [each for each in found if tried_word(each, others)]
+        offers = [each for each in found if composes_beside(each, others)]
         passed = f"backend.args.{name}={text}"
-        if not offers and number == 0 and tried_word(passed, others):
+        if not offers and number == 0 and composes_beside(passed, others):
             offers = [passed]
         yield from offers
         return

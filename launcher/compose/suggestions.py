@@ -1,22 +1,22 @@
-"""What is offered in place of a mistake on the command line composes: each offer is tried before it is made."""
+"""Suggestions for a mistake on the command line: each one is composed in place of the word before it is made."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.compose.errors import NAME, OPTION, VALUE, ComposeError, Mistake
 
-# So many mistakes of one command line get tried offers; a line with more is read again anyway.
+# The suggestions of so many mistakes of one command line are composed; those of the others are names alone.
 _MOST = 8
-# Nothing is near where more names than these are offered: they are all that there are.
+# More suggestions than these are all names that exist: none is near.
 _FEW = 3
-# Rules whose offers take the place of one word.
+# Rules whose suggestions take the place of one word.
 _OF_A_WORD = (NAME, OPTION, VALUE)
 
 Compose = Callable[[Sequence[str]], object]
 
 
-def tried(mistakes: Sequence[Mistake], words: Sequence[str], compose: Compose) -> list[Mistake]:
-    """Return mistakes with those of their offers that compose in place of the word.
+def verified(mistakes: Sequence[Mistake], words: Sequence[str], compose: Compose) -> list[Mistake]:
+    """Return mistakes with those of their suggestions that compose in place of the word.
 
     Args:
         mistakes: all of one command line.
@@ -36,16 +36,16 @@ def _tried(mistake: Mistake, others: list[str], compose: Compose) -> Mistake:
         return mistake
     works: list[str] = []
     for name, word in zip(mistake.works, mistake.fixes, strict=False):
-        against = against_word(word, others, compose)
+        against = mistakes_of_word(word, others, compose)
         if not against:
             works.append(name)
         elif mistake.rule == NAME and not works:
-            # The name is right and the value is not: what the field takes is offered with it.
-            works += [fix for each in against for fix in each.fixes if not against_word(fix, others, compose)][:3]
+            # The name is right and the value is not: values that the field takes are suggested with it.
+            works += [fix for each in against for fix in each.fixes if not mistakes_of_word(fix, others, compose)][:3]
     return replace(mistake, works=tuple(works))
 
 
-def against_word(word: str, others: Sequence[str], compose: Compose) -> list[Mistake]:
+def mistakes_of_word(word: str, others: Sequence[str], compose: Compose) -> list[Mistake]:
     """Return the mistakes that a word makes beside others."""
     try:
         compose([*others, word])
