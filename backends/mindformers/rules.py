@@ -73,7 +73,8 @@ def _depth(v: View) -> Any:
     def levels(value: Any) -> int:
         return 1 + max(map(levels, value.values()), default=0) if isinstance(value, dict) else 0
 
-    depth, key = max((len(key.split(".")) + levels(arg.value), key) for key, arg in v.written.items())
+    depths = ((len(key.split(".")) + levels(arg.value), key) for key, arg in v.written.items())
+    depth, key = max(depths, default=(0, ""))
     return depth > _DEPTH and f"{key}: {depth} levels of sections, {_DEPTH} are read"
 
 

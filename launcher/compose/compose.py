@@ -96,7 +96,7 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
         tree = _plain(config)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ComposeError([_hydra_mistake(error, overrides)]) from None
-    except (RecursionError, ValueError, KeyError, TypeError) as error:
+    except (RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ComposeError([_unread(error, overrides)]) from None
     return tree, list(_files(choices, places, aliases))
 

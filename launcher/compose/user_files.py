@@ -39,8 +39,10 @@ def check_file(path: Path) -> None:
         if "\0" in text:
             raise _mistake("is not text but binary", where)
         check_yaml(text, where)
-        # Aliases that name what holds them are within every budget, and are refused where they are resolved.
         root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        _check_circular(root, where, set())
+        if isinstance(root, yaml.MappingNode):
+            yaml.SafeLoader("").flatten_mapping(root)
     except UnicodeDecodeError as error:
         raise _mistake(f"is not UTF-8 text (byte {error.start + 1})", where) from None
     except UnicodeEncodeError:
@@ -50,11 +52,35 @@ def check_file(path: Path) -> None:
         raise _mistake(f"not YAML: {error.problem}", f"{where}:{mark.line + 1}" if mark else where) from None
     except yaml.YAMLError as error:
         raise _mistake(f"not YAML: {' '.join(str(error).split())}", where) from None
-    if root is None or isinstance(root, yaml.MappingNode) or _is_null(root):
+    if isinstance(root, yaml.MappingNode):
+        _check_keys(root, where)
+        return
+    if root is None or _is_null(root):
         return
     holds = "a list" if isinstance(root, yaml.SequenceNode) else repr(str(root.value)[:40])
     mistake = Mistake(what=f"{where} holds {holds}, and a mapping of fields is expected", works=_MAPPING)
     raise ComposeError([mistake])
+
+
+def _check_circular(node: Any, where: str, above: set[int], seen: set[int] | None = None) -> None:
+    """Refuse an alias of what holds it, which is within every budget and has no end."""
+    seen = set() if seen is None else seen
+    if id(node) in above:
+        message = "a file cannot be read as YAML: an alias stands inside of what it names"
+        raise ComposeError([Mistake(what=message, where=f"{where}:{node.start_mark.line + 1}")])
+    if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+        return
+    seen.add(id(node))
+    for child in node.value:
+        for each in child if isinstance(child, tuple) else (child,):
+            _check_circular(each, where, above | {id(node)}, seen)
+
+
+def _check_keys(root: Any, where: str) -> None:
+    """Refuse Hydra's own section: it configures Hydra, which this program calls, and no job."""
+    for key, _ in root.value:
+        if key.value == "hydra":
+            raise _mistake("sets hydra, which is no section of a job", f"{where}:{key.start_mark.line + 1}")
 
 
 def _is_null(root: Any) -> bool:

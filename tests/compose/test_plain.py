@@ -150,6 +150,11 @@ def test_a_file_is_read_as_omegaconf_reads_it(text: str, is_plain: bool, tmp_pat
 NOT_READ = {
     "a list as a key": ("? [a, b]\n: 1\n", "unhashable key"),
     "an alias in itself": ("name: &x [*x]\n", "an alias stands inside of what it names"),
+    "a merge with itself": ("&x {<<: *x}\n", "an alias stands inside of what it names"),
+    "an alias of itself as a key": ("? &x [*x]\n: 1\n", "an alias stands inside of what it names"),
+    "settings of Hydra": ("hydra: {run: {dir: /tmp}}\n", "sets hydra, which is no section of a job"),
+    "Hydra's section emptied": ("hydra:\n", "sets hydra"),
+    "settings of Hydra merged in": ("<<: {hydra: null}\n", "sets hydra"),
     "a tag that does not fit": ("seed: !!bool perhaps\n", "perhaps"),
 }
 

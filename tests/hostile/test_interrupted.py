@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGKILL at random moments of a conversion and of a run: the right code, and no traceback."""
+"""Ctrl-C and SIGTERM at random moments of a conversion and of a run: the right code, and no traceback."""
 
 import os
 import shutil
@@ -18,8 +18,8 @@ from tests.sampling import dice, trials
 pytestmark = pytest.mark.slow
 
 # What each signal leaves as exit code; 0: the command was faster.
-CODES = {signal.SIGINT: (130, 0), signal.SIGTERM: (143, 0), signal.SIGKILL: (-signal.SIGKILL, 0)}
-SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+CODES = {signal.SIGINT: (130, 0), signal.SIGTERM: (143, 0)}
+SIGNALS = (signal.SIGINT, signal.SIGINT, signal.SIGTERM)
 
 
 def ended(folder: Path, words: list[str], number: int, delay: float) -> tuple[int, str]:
@@ -60,7 +60,7 @@ def test_a_conversion_at_random_moments(tmp_path: Path) -> None:
     words = ["convert", "hf-to-mcore", "--model", str(model), "--workers", "1", "--out", "out{}"]
     began = time.monotonic()
     assert ended(tmp_path, [word.replace("{}", "-whole") for word in words], 0, 0.0)[0] == 0
-    sweep(tmp_path, words, count=trials(40), longest=time.monotonic() - began, key="conversion")
+    sweep(tmp_path, words, count=trials(30), longest=time.monotonic() - began, key="conversion")
 
 
 def test_a_run_at_random_moments(tmp_path: Path) -> None:
@@ -71,4 +71,4 @@ def test_a_run_at_random_moments(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
     words = ["run", "+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false"]
     words += ["data.format=messages", "data.paths=[train.jsonl]", f"cluster.python={program.parent}/python"]
-    sweep(tmp_path, [*words, "output_dir=out{}"], count=trials(20), longest=2.0, key="run")
+    sweep(tmp_path, [*words, "output_dir=out{}"], count=trials(15), longest=2.0, key="run")

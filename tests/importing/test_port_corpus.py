@@ -17,7 +17,7 @@ from launcher.rules.engine import load
 from launcher.translate.alike import compare
 from launcher.translate.backend import get_backend
 from launcher.translate.engine import Translation, translate
-from tools.bench.corpus import _CORPORA, outcomes
+from tools.bench.corpus import CORPORA, outcomes
 
 FACTS = Path(os.environ.get("LAUNCH_FACTS", Path(__file__).resolve().parents[3] / "shared" / "facts"))
 # CI takes every third record, LAUNCH_EVERY=1 all of them (minutes more).
@@ -54,8 +54,8 @@ _SAME = {
 
 
 def imports(backend: str) -> Iterator[tuple[str, Imported]]:
-    name = next(name for name, (each, _) in _CORPORA.items() if each == backend)
-    for outcome in list(outcomes(FACTS / name, *_CORPORA[name]))[::EVERY]:
+    name = next(name for name, (each, _) in CORPORA.items() if each == backend)
+    for outcome in list(outcomes(FACTS / name, *CORPORA[name]))[::EVERY]:
         if outcome.imported is not None:
             yield outcome.path, outcome.imported
 

@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.api import check
 from launcher.compose import compose
+from launcher.importing.imported import Imported
 from launcher.job import Job, with_values
 from launcher.pipeline import judge
 from launcher.translate.backend import backend_names, get_backend
+from launcher.translate.native import NativeArg, NativeArgs
 from tests.sampling import examples
 
 JUNK: tuple[Any, ...] = ("abc", -7, 0.5, [1, 2], ["a"], {"a": 1}, True, "", 10**30)
@@ -42,3 +45,17 @@ def test_junk_is_judged(backend: str, data: st.DataObject) -> None:
     # In a YAML file a mapping is a section, whose keys are arguments of their own.
     single = {name: value for name, value in args.items() if not isinstance(value, Mapping)}
     assert told >= {name for name, value in single.items() if catalogue.check(name, value) is not None}
+
+
+@pytest.mark.parametrize("backend", backend_names())
+@examples(24)
+@given(data=st.data())
+def test_few_arguments_or_none_are_judged_as_they_stand(backend: str, data: st.DataObject) -> None:
+    found = get_backend(backend)
+    version = data.draw(st.sampled_from(found.versions))
+    args = data.draw(st.dictionaries(st.sampled_from(arguments(backend)), st.sampled_from(JUNK), max_size=3))
+    native = NativeArgs(
+        backend=backend, version=version, args=tuple(NativeArg(flag=flag, value=args[flag]) for flag in args)
+    )
+    imported = Imported(backend=backend, version=version, job=Job(), native=native)
+    assert all(finding.message for finding in check(imported))

@@ -30,7 +30,7 @@ from launcher.importing.roundtrip import canonical_share, differences
 from launcher.translate.alike import Difference
 
 # File of the corpus, backend, and what its names of versions are called in the catalogues.
-_CORPORA = {
+CORPORA = {
     "corpus_megatron_swift.jsonl": (
         "megatron",
         {"main": "4.6.0", "v3.12.6": "3.12.6", "v3.6.4": "3.6.4", "v3.5.3": "3.5.3"},
@@ -167,7 +167,7 @@ def main() -> int:
     total = 0.0
     sources = {
         backend: partial(outcomes, options.facts / name, backend, versions)
-        for name, (backend, versions) in _CORPORA.items()
+        for name, (backend, versions) in CORPORA.items()
     }
     if options.megatron_lm is not None:
         sources["megatron_lm"] = partial(of_checkout, options.megatron_lm)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.importing.judge import judge_existing
-from tools.bench.corpus import _CORPORA, outcomes
+from tools.bench.corpus import CORPORA, outcomes
 
 _RAY = "a driver file of Ray: its sections name roles with arguments of their own, no command line of this program"
 _TYPO = "upstream's own parser refuses it: the argument does not exist"
@@ -62,7 +62,7 @@ class Refused:
 
 def judged(facts: Path) -> Iterator[tuple[str, int, list[Refused]]]:
     """Yield backend, number of records that could be read, and those with errors."""
-    for name, (backend, versions) in _CORPORA.items():
+    for name, (backend, versions) in CORPORA.items():
         read = [each for each in outcomes(facts / name, backend, versions) if each.imported is not None]
         refused = []
         for each in read:

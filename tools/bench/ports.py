@@ -27,7 +27,7 @@ from launcher.importing.port import Ported, ported
 from launcher.pipeline import judge
 from launcher.translate.backend import backend_names
 from launcher.translate.own import EFFECTS, NOTHING
-from tools.bench.corpus import _CORPORA, Outcome, of_checkout, outcomes
+from tools.bench.corpus import CORPORA, Outcome, of_checkout, outcomes
 
 Read = Callable[[], Iterator[Outcome]]
 
@@ -121,7 +121,7 @@ def main() -> int:
 def _sources(options: argparse.Namespace) -> dict[str, Read]:
     sources: dict[str, Read] = {
         backend: partial(outcomes, options.facts / name, backend, versions)
-        for name, (backend, versions) in _CORPORA.items()
+        for name, (backend, versions) in CORPORA.items()
     }
     if options.megatron_lm is not None:
         sources["megatron_lm"] = partial(of_checkout, options.megatron_lm)

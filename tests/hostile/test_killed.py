@@ -1,0 +1,110 @@
+"""kill -9 at random moments of a conversion and of a run: the next start goes on, and nothing is left or lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.convert.test_command import _large
+from tests.sampling import dice, trials
+
+pytestmark = pytest.mark.slow
+
+
+def started(folder: Path, words: list[str]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LAUNCH_HOME": str(folder / "home"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "launcher", *words]
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finished(folder: Path, words: list[str]) -> tuple[str, str]:
+    with started(folder, words) as child:
+        out, err = child.communicate(timeout=120)
+    assert child.returncode == 0, err
+    return out, err
+
+
+def killed(folder: Path, words: list[str], after: float) -> bool:
+    """Start a command and kill it; tell whether it was still running."""
+    with started(folder, words) as child:
+        time.sleep(after)
+        child.kill()
+    return child.returncode == -signal.SIGKILL
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    """Return the files of a checkpoint but the record, which holds times."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != "conversion.json"
+    }
+
+
+def test_a_conversion_killed_again_and_again_ends_like_one_that_was_not(tmp_path: Path) -> None:
+    model = _large(tmp_path / "hf")
+    source = weights(model)
+    words = ["convert", "hf-to-mcore", "--model", str(model), "--workers", "1", "--out"]
+    began = time.monotonic()
+    finished(tmp_path, [*words, "whole"])
+    longest, expected = time.monotonic() - began, weights(tmp_path / "whole")
+    chance, kills = dice("killed conversion"), 0
+    while kills < trials(40):
+        out = f"out{kills}"
+        # Up to three kills for one target: what goes on is killed, too.
+        for _ in range(chance.randint(1, 3)):
+            kills += killed(tmp_path, [*words, out], chance.uniform(0.05, longest))
+            if (tmp_path / out).exists():
+                break
+        if not (tmp_path / out).exists():
+            finished(tmp_path, [*words, out])
+        assert weights(tmp_path / out) == expected
+        assert [path.name for path in tmp_path.glob("out*")] == [out], "something is left beside the result"
+        finished(tmp_path, ["convert", "verify", str(model), out])
+        for path in sorted((tmp_path / out).rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        (tmp_path / out).rmdir()
+    assert weights(model) == source
+
+
+def test_a_run_killed_at_random_leaves_no_process_and_a_record_that_can_be_read(tmp_path: Path) -> None:
+    program = tmp_path / "env" / "bin" / "megatron"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/usr/bin/env bash\nexec sleep 60\n")
+    program.chmod(0o755)
+    (tmp_path / "train.jsonl").write_text('{"messages": []}\n' * 2000)
+    words = ["run", "+recipe=qwen3_8b", "backend=megatron", "runtime=native", "estimate.enforce=false"]
+    words += ["data.format=messages", "data.paths=[train.jsonl]", f"cluster.python={program.parent}/python"]
+    chance, recorded = dice("killed run"), 0
+    for turn in range(trials(20)):
+        assert killed(tmp_path, [*words, f"output_dir=out{turn}"], chance.uniform(0.05, 3.0))
+        deadline = time.monotonic() + 30
+        while left := _processes(tmp_path):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.1)
+        runs = json.loads(finished(tmp_path, ["ps", "--json"])[0])
+        assert all(run["state"] in ("lost", "failed", "stopped") for run in runs), runs
+        recorded = len(runs)
+    assert recorded, "no kill came after a training had started"
+
+
+def _processes(folder: Path) -> list[str]:
+    """Return the command lines of the processes that work in a folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if (entry / "cwd").resolve() == folder:
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,56 @@
+"""Two snapshots side by side: which answers differ, grouped by what differs in them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return each kind of difference with the cases that have it; a kind names the path and both values."""
+    found: dict[str, list[str]] = {}
+    for name in [*old, *(name for name in new if name not in old)]:
+        section = "/".join(name.split("/")[:2])
+        if name not in new or name not in old:
+            found.setdefault(f"{section}: case {'gone' if name in old else 'new'}", []).append(name)
+            continue
+        for kind in sorted(set(_between(old[name], new[name]))):
+            found.setdefault(f"{section}: {kind}", []).append(name)
+    return found
+
+
+def _between(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    if old == new:
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in [*old, *(key for key in new if key not in old)]:
+            if key not in new or key not in old:
+                value = old.get(key, new.get(key))
+                yield f"{path}.{key} {'gone' if key in old else 'new'}: {_short(value)}"
+            else:
+                yield from _between(old[key], new[key], f"{path}.{key}")
+    elif _is_findings(old) and _is_findings(new):
+        yield from _between(_by_rule(old), _by_rule(new), path)
+    elif isinstance(old, list) and isinstance(new, list) and all(isinstance(each, str) for each in (*old, *new)):
+        yield from (f"{path} gone: {_short(each)}" for each in old if each not in new)
+        yield from (f"{path} new: {_short(each)}" for each in new if each not in old)
+        if sorted(old) == sorted(new):
+            yield f"{path}: other order"
+    else:
+        yield f"{path}: {_short(old)} -> {_short(new)}"
+
+
+def _is_findings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, Mapping) and "rule" in each for each in value)
+
+
+def _by_rule(findings: list[Mapping[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for finding in findings:
+        name = f"{finding['rule']} {','.join(finding.get('fields', ()))}"
+        number = sum(key.partition("#")[0] == name for key in found)
+        found[f"{name}#{number}" if number else name] = finding
+    return found
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 150 else text[:147] + "..."
