@@ -168,7 +168,8 @@ def _resolve_data(values: Mapping[str, Any], found: dict[str, Any]) -> None:
             NativeView(values)
         )
     if kind in (MEGATRON, HUB):
-        columns = frozen(values.get(_COLUMNS)) or columns_of_file(NativeView(values))
+        written = frozen(values.get(_COLUMNS))
+        columns = written if written and isinstance(written, tuple) else columns_of_file(NativeView(values))
         found.setdefault(_COLUMNS, columns)
         found.setdefault(_ARGUMENTS, found[_COLUMNS])
         dp = values.get("parallel_config.data_parallel", 1)

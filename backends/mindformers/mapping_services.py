@@ -47,7 +47,9 @@ def window_row() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = view.peek(flag)
-        if not isinstance(given, (list, tuple)) or len(given) != 2 or given[1] != 0 or given[0] < 0:
+        if not isinstance(given, (list, tuple)) or len(given) != 2 or given[1] != 0:
+            return {}
+        if not isinstance(given[0], int) or given[0] < 0:
             return {}
         view.take(flag)
         return {path: given[0] + 1}

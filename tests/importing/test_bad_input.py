@@ -343,6 +343,15 @@ def test_no_value_makes_it_crash(name: str) -> None:
             pass
 
 
+def test_columns_that_are_no_list_are_kept() -> None:
+    loader = {"type": "HFDataLoader", "load_func": "load_dataset"}
+    dataset = {"data_loader": loader, "input_columns": True}
+    settings = Configuration(tree={"train_dataset": dataset, "parallel_config": {"data_parallel": 2}})
+    wanted = Wanted(backend="mindformers", partial=True)
+    imported = read_command(Invocation(program="x", backends=("mindformers",)), wanted, settings)
+    assert imported.native.get("train_dataset.input_columns") is True
+
+
 def test_a_character_that_cannot_be_seen_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.sh").write_text("torchrun pretrain_gpt.py --micro-batch-size\u00a01 --lr 1e-4 --bf16\n")
     with pytest.raises(ImportRefused, match=r"a blank is no ASCII character \(U\+00A0, no-break space\)"):

@@ -36,6 +36,13 @@ def test_a_value_of_a_known_shape_becomes_a_reference(kind: str, seed: int) -> N
     assert by_reference("value", value, Variables({})) == value, "a reference stays as it is"
 
 
+@pytest.mark.parametrize(
+    "text", ["s3://KEYID:3/VJAa8NE@bucket/corpus", "oss://KEYID:42/x+y@bucket", "ftp://u:123456/x@h"]
+)
+def test_a_key_may_begin_like_a_port(text: str) -> None:
+    assert redacted(text) == f"{text[: text.rindex(':')]}:…{text[text.index('@') :]}"
+
+
 @pytest.mark.parametrize("name", planted.NAMES)
 @given(seed=st.integers(0, 2**32))
 def test_a_name_is_enough(name: str, seed: int) -> None:
@@ -144,6 +151,7 @@ BENIGN = (
     ),
     *(
         ("endpoint", "http://proxy.example.com:8080"),
+        ("data", "s3://minio:9000/corpus@v2/part"),
         ("http_proxy", "http://proxy:8080/path@v2"),
         ("host", "me@node-1"),
     ),

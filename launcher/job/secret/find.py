@@ -147,10 +147,11 @@ def _shaped(text: str, shapes: Iterable[Shape]) -> Iterator[Secret]:
                 yield Secret(start=start, end=end, title=shape.title, variable=shape.variable)
 
 
-# The password may hold `@`, or `/` (keys of S3); digits and `/` after a colon are a port and a path.
+# The password may hold `@`, or `/` (keys of S3). Digits and `/` after a colon are a port and a path; after the name
+# of a bucket's store only four or five of them.
 _ADDRESS = (
-    r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.\-]*://[^\s/:@'\"]*:"
-    r"(?P<secret>[^\s'\"/]+(?=@)|(?!\d+/)[^\s'\"@]+(?=@))@"
+    r"(?<![A-Za-z0-9])(?:(?P<store>s3[an]?|oss|obs|cosn?|tos|bos|ks3|gs)|[A-Za-z][A-Za-z0-9+.\-]*)://[^\s/:@'\"]*:"
+    r"(?P<secret>[^\s'\"/]+(?=@)|(?!(?(store)\d{4,5}|\d{1,5})/)[^\s'\"@]+(?=@))@"
 )
 _USER_ONLY = r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.\-]*://(?P<secret>[A-Za-z0-9_\-]{20,})@"
 _NO_SCHEME = r"^[\w.+\-]+:(?P<secret>[^\s@/]{3,})@[\w.\-]+(?::\d+)?/?$"
