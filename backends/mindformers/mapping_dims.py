@@ -116,4 +116,7 @@ def steps_of(view: NativeView) -> int | None:
     sizes, epochs = view.peek(SIZES), view.peek(EPOCHS, 1)
     if not isinstance(sizes, (list, tuple)) or not sizes or not isinstance(sizes[0], int) or epochs != 1:
         return None
-    return sizes[0] // batch_of(view)
+    try:
+        return sizes[0] // batch_of(view)
+    except (TypeError, ArithmeticError):  # what is no number, or 0, is refused by its own rule
+        return None

@@ -211,7 +211,7 @@ def model_kind(job: Job) -> str | None:
 def like_deepseek(job: Job) -> bool:
     """Tell whether the class is DeepSeek-V3's, or unknown here (another of the same make, or a directory decides)."""
     kind = model_kind(job)
-    return kind is None or kind.startswith(("deepseek", "telechat"))
+    return kind is None or str(kind).startswith(("deepseek", "telechat"))
 
 
 def starts_from_weights(job: Job) -> bool:

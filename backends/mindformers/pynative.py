@@ -151,22 +151,29 @@ def _put_parallelism(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> 
 def _put_batch(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
     parallelism, training = left.get("parallelism", {}), left.get("training", {})
     staged = found.get("parallel_config.pipeline_stage", 1)
-    ranks = staged * found.get("parallel_config.model_parallel", 1) * found.get("parallel_config.context_parallel", 1)
+    tp, cp = found.get("parallel_config.model_parallel", 1), found.get("parallel_config.context_parallel", 1)
+    ranks = _counted(staged) * _counted(tp) * _counted(cp)
     shards = parallelism.get("data_parallel_shard", -1)
     if isinstance(shards, int) and shards > 0:
         parallelism.pop("data_parallel_shard")
     else:
         shards = max(1, _DEVICES // ranks)
-    dp = shards * parallelism.pop("data_parallel_replicate", 1)
+    replicas = parallelism.pop("data_parallel_replicate", 1)
+    dp = shards * replicas if isinstance(replicas, int) else replicas
     local = found.setdefault("runner_config.batch_size", 1)
     size = training.pop("global_batch_size", 1)
     found["parallel_config.data_parallel"] = dp
-    name = "parallel_config.micro_batch_num" if staged > 1 else "runner_config.gradient_accumulation_steps"
-    found[name] = max(1, size // (local * dp))
-    found["parallel.enable_alltoall"] = found.get("parallel_config.expert_parallel", 1) > 1
+    name = "parallel_config.micro_batch_num" if _counted(staged) > 1 else "runner_config.gradient_accumulation_steps"
+    found[name] = max(1, _counted(size) // (_counted(local) * _counted(dp)))
+    found["parallel.enable_alltoall"] = _counted(found.get("parallel_config.expert_parallel", 1)) > 1
     if found.get("model.model_config.moe_router_enable_expert_bias"):
-        steps = 1 if staged > 1 else found[name]
+        steps = 1 if _counted(staged) > 1 else found[name]
         found["callbacks.TopkBiasBalanceCallback.gradient_accumulation_steps"] = steps
+
+
+def _counted(value: Any) -> int:
+    """Return a size to count with; 1 for what is none, of which the rules tell (ARG-VALUE, ARG-BOUND)."""
+    return value if isinstance(value, int) and value > 0 else 1
 
 
 def _put_training(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:

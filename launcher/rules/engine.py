@@ -9,6 +9,7 @@ from launcher.rules.registry import LIFTED, LOWERED, RULES, Facts, Fault, Rule, 
 from launcher.translate.native import NativeArg
 
 _COMMON = (
+    "launcher.rules.bounds",
     "launcher.rules.required",
     "launcher.rules.layout",
     "launcher.rules.training",
@@ -78,7 +79,13 @@ def findings_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
     is_disabled = rule.id in facts.job.rules.disable and not rule.mandatory
     if is_disabled or (rule.id in LIFTED and is_lifted(rule, facts)):
         return
-    for fault in rule.check(facts):
+    try:
+        faults = list(rule.check(facts))
+    except (ArithmeticError, TypeError, ValueError, LookupError):
+        if not facts.beyond:
+            raise
+        return  # it divides by a size that ARG-BOUND refuses
+    for fault in faults:
         yield _finding(rule, fault, facts)
 
 

@@ -28,19 +28,23 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
     values = {arg.flag: arg.value for arg in native}
     passed = {arg.flag for arg in native if as_written or arg.origin == "pass-through"}
     said: dict[str, str] = {}
+    beyond: dict[str, tuple[str, str]] = {}
     if passed:
         view = NativeView(values)
         for row in _renaming(backend.name, version):
             _read(row, view)
-        new = set() if as_written else passed | (view.values.keys() - values.keys())
+        # What a file says was read already, but for what no field could hold.
+        new = set(job.backend.args) if as_written else passed | (view.values.keys() - values.keys())
         values = view.values
         # Reading takes arguments, so that each row gets a view of its own.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
         read = [(row, _read(row, NativeView(values))) for row in rows]
-        changes = _changes(job, {path: value for _, found in read for path, value in found.items()})
+        found = {path: value for _, each in read for path, value in each.items() if value is not None}
+        by = {path: _by(row, passed, values) for row, each in read for path in each}
+        beyond = {path: (by[path], why) for path, value in found.items() if (why := _beyond(path, value))}
+        changes = {} if as_written else _changes(job, found)
         job = with_values(job, changes) if changes else job
-        said = {} if as_written else {path: _by(row, passed, values) for row, found in read for path in found}
-        said = {path: flag for path, flag in said.items() if flag and path in changes}
+        said = {} if as_written else {path: flag for path, flag in by.items() if flag and path in changes}
     return Facts(
         job=job,
         backend=backend.name,
@@ -52,6 +56,7 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         fields_by_flag=_fields_by_flag(backend.name, version),
         as_written=as_written,
         passed=said,
+        beyond=beyond,
     )
 
 
@@ -74,13 +79,23 @@ def _read(row: Row, view: NativeView) -> Mapping[str, Value]:
     assert row.read is not None
     try:
         return row.read(view)
-    except (TypeError, ValueError, AttributeError, LookupError):
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
         # A value of the wrong type; the catalogue's check has said so.
         return {}
 
 
+def _beyond(path: str, value: Value) -> str:
+    """Return why a number cannot be a value of its field; "" where it can, or where its type is wrong."""
+    info = field_at(path)
+    try:
+        convert(value, info.type, info.meta)
+    except WrongValue as error:
+        return str(error) if error.kind == "bound" else ""
+    return ""
+
+
 def _changes(job: Job, found: Mapping[str, Value]) -> dict[str, Value]:
-    read = {path: _of_type(path, value) for path, value in found.items() if value is not None}
+    read = {path: _of_type(path, value) for path, value in found.items() if not _beyond(path, value)}
     return {path: value for path, value in read.items() if value is not None and value_at(job, path) != value}
 
 

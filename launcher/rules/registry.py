@@ -25,6 +25,7 @@ class Facts:
         fields_by_flag: the canonical field that each native argument expresses first.
         as_written: the arguments are a command line that somebody already has, not one that the launcher writes.
         passed: canonical path to the passed-through argument that says its value instead of the job's own.
+        beyond: canonical path to the argument whose number the field cannot have, and why; the field keeps its own.
     """
 
     job: Job
@@ -37,6 +38,7 @@ class Facts:
     fields_by_flag: Mapping[str, str] = field(default_factory=dict)
     as_written: bool = False
     passed: Mapping[str, str] = field(default_factory=dict)
+    beyond: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def given(self, name: str) -> bool:
         """Tell whether the native argument is written."""

@@ -162,7 +162,7 @@ def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
     taken = set(view.taken)
     try:
         return read(view)
-    except (TypeError, ValueError, LookupError, AttributeError):
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
         view.taken = taken
         return {}
 

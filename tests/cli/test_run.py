@@ -130,7 +130,8 @@ def test_a_word_that_is_no_override_is_a_json_array_too(launch: Launch):
 
 
 def test_an_interrupt_ends_the_whole_sweep(installed: Install, tmp_path: Path):
-    words = (*NATIVE, *DATA, installed("touch ready-$$; exec sleep 60"), "optimizer.lr=1e-5,2e-5", "output_dir=out")
+    # No program before exec: bash goes on where one ends well just as the signal comes.
+    words = (*NATIVE, *DATA, installed(": >ready-$$; exec sleep 60"), "optimizer.lr=1e-5,2e-5", "output_dir=out")
     process = subprocess.Popen(
         [sys.executable, "-m", "launcher", "run", "-m", *words, "--json"],
         cwd=tmp_path,

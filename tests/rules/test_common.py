@@ -175,7 +175,7 @@ def test_a_small_legal_job_has_no_findings():
 
 def test_every_common_rule_has_a_pair():
     common = {rule.id for rule in RULES.values() if not rule.backends and not rule.id.startswith("SENSE-")}
-    assert common - {case[0] for case in CASES} == {"REQ-BACKEND", "PAR-DP", "ARG-DASH"}
+    assert common - {case[0] for case in CASES} == {"REQ-BACKEND", "PAR-DP", "ARG-DASH", "ARG-BOUND"}
 
 
 def test_every_rule_has_a_source_and_an_explanation():

@@ -17,7 +17,7 @@ from launcher.translate.backend import backend_names, get_backend
 from launcher.translate.native import NativeArg, NativeArgs
 from tests.sampling import examples
 
-JUNK: tuple[Any, ...] = ("abc", -7, 0.5, [1, 2], ["a"], {"a": 1}, True, "", 10**30)
+JUNK: tuple[Any, ...] = ("abc", -7, 0, 0.0, 0.5, [1, 2], ["a"], {"a": 1}, True, "", 10**30)
 
 
 @functools.cache

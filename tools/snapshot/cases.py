@@ -1,6 +1,5 @@
 """What is asked: the corpus, fuzzed command lines and files, and every recipe on every backend."""
 
-import copy
 import json
 import random
 import tempfile
@@ -22,6 +21,7 @@ from launcher.job.finding import Finding
 from launcher.pipeline import judge
 from launcher.translate.backend import get_backend
 from launcher.translate.native import NativeArgs
+from tests.backends.mindformers.mutated import changed_file
 from tests.backends.mutated import Line, changed
 from tests.sampling import ROOT
 from tools.bench.corpus import CORPORA, Outcome, outcomes
@@ -149,42 +149,12 @@ def _changed_files(corpus: Path, count: int, seed: int) -> Iterator[Case]:
     for number in range(count):
         draw = random.Random(f"{seed}:{number}")
         record = draw.choice(records)
-        tree = copy.deepcopy(record["yaml"])
-        said = [_change(tree, draw) for _ in range(draw.choice((1, 1, 2, 3)))]
+        tree, said = changed_file(record["yaml"], draw)
         world = record.get("world_size")
         yield Case(
-            name=f"fuzz/mindformers/file {number} {record['path']}: {'; '.join(said)}",
+            name=f"fuzz/mindformers/file {number} {record['path']}: {said}",
             answer=partial(_file, tree, world, number),
         )
-
-
-def _change(tree: dict[str, Any], draw: random.Random) -> str:
-    leaves = list(_leaves(tree))
-    parent, key, path = draw.choice(leaves)
-    old = parent[key]
-    if isinstance(old, bool):
-        new: Any = draw.choice((not old, "yes", None))
-    elif isinstance(old, int | float):
-        new = draw.choice((old * 2, old + 1, old - 1, old // 2, 0, -1, str(old)))
-    elif isinstance(old, str):
-        new = draw.choice(("", old + "x", 1, None))
-    else:
-        new = draw.choice((True, 1, "x"))
-    if draw.random() < 0.2:
-        del parent[key]
-        return f"no {path}"
-    parent[key] = new
-    return f"{path}={new!r}"
-
-
-def _leaves(tree: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
-    items: Iterable[tuple[Any, Any]] = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    for key, value in items:
-        below = f"{path}.{key}" if path else str(key)
-        if isinstance(value, dict | list) and value:
-            yield from _leaves(value, below)
-        else:
-            yield tree, key, below
 
 
 def _file(tree: dict[str, Any], world: int | None, number: int) -> Answer:

@@ -5,6 +5,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,7 @@ def surface() -> Iterator[Case]:
 def _signature(value: Any) -> Answer:
     found: dict[str, Any] = {}
     with contextlib.suppress(TypeError, ValueError):  # an exception has none
-        found["signature"] = str(inspect.signature(value))
+        found["signature"] = re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(value)))
     if dataclasses.is_dataclass(value):
         found["fields"] = {field.name: str(field.type) for field in dataclasses.fields(value)}
     if inspect.isclass(value):

@@ -1,0 +1,62 @@
+"""Files with changed values are refused with a reason or judged, and crash nothing."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.api import check
+from launcher.importing.config import Configuration
+from launcher.importing.imported import Imported
+from launcher.importing.invocation import Invocation
+from launcher.importing.notes import ImportRefused
+from launcher.importing.read_command import Wanted, read_command
+from launcher.translate.engine import nest
+from tests.backends.mindformers.mutated import changed_file
+from tests.sampling import dice, trials
+
+EXAMPLES = Path(__file__).with_name("upstream_examples.json")
+
+
+@cache
+def examples() -> dict[str, dict[str, Any]]:
+    return {name: nest(flat) for name, flat in json.loads(EXAMPLES.read_text())["examples"].items()}
+
+
+def read(tree: dict[str, Any]) -> Imported:
+    invocation = Invocation(program="job.yaml", backends=("mindformers",), where="job.yaml")
+    return read_command(invocation, Wanted(backend="mindformers"), Configuration(tree=tree))
+
+
+@pytest.mark.parametrize("name", json.loads(EXAMPLES.read_text())["examples"])
+def test_a_changed_file_is_refused_or_judged(name: str) -> None:
+    draw = dice(f"changed {name}")
+    for _ in range(trials(160)):
+        tree, change = changed_file(examples()[name], draw)
+        try:
+            imported = read(tree)
+        except ImportRefused:
+            continue
+        for judged in (imported, imported.job):
+            assert all(finding.message for finding in check(judged)), change
+
+
+# Sizes that everything else is divided by.
+SIZES = (
+    *("parallel_config.model_parallel", "parallel_config.pipeline_stage", "parallel_config.context_parallel"),
+    *("parallel_config.expert_parallel", "parallel_config.data_parallel", "runner_config.batch_size"),
+)
+
+
+@pytest.mark.parametrize("value", [0, -1])
+@pytest.mark.parametrize("key", SIZES)
+def test_a_size_of_nothing_is_refused(key: str, value: int) -> None:
+    tree = json.loads(json.dumps(next(iter(examples().values()))))
+    section, leaf = key.split(".")
+    tree.setdefault(section, {})[leaf] = value
+    imported = read(tree)
+    for judged in (imported, imported.job):
+        told = [finding for finding in check(judged) if finding.rule in ("ARG-BOUND", "MF-SIZES")]
+        assert any(key in finding.message and finding.severity == "error" for finding in told)
