@@ -13,9 +13,9 @@ from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused
 from launcher.job import Job
 from launcher.job.finding import Finding
+from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.native import NativeArgs
 from launcher.plan import LaunchPlan
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.native import NativeArgs
 
 __all__ = [
     "Backend",

@@ -1,4 +1,4 @@
-"""The one way through the house, up to the plan: job, rules, translation, rules again, launch plan."""
+"""Pipeline from job to launch plan: port, translate, judge by the rules, plan."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding, Fix
 from launcher.job.secret import job_without_secrets
+from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.mapping.engine import Translation, translate
+from launcher.mapping.ignored_fields import unread
+from launcher.mapping.native import NativeArgs
 from launcher.plan import LaunchPlan
 from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.fixes import with_fixes
 from launcher.rules.native import facts_of
 from launcher.rules.variants import Variants
-from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.translate.engine import Translation, translate
-from launcher.translate.native import NativeArgs
-from launcher.translate.unread import unread
 
 # The environment variable that a plan refers to where the weights' directory is not known yet.
 MODEL_PATH = "MODEL_PATH"
@@ -137,7 +137,7 @@ def _arrived(
     """Carry over what an imported job was written for another backend with; tell what cannot be."""
     if job.imported.backend is None and job.imported.args is None:
         return job, ()
-    from launcher.transfer.carry import arrive
+    from launcher.port.port import arrive
 
     arrival = arrive(job, backend, version, sound)
     return arrival.job, arrival.findings

@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from launcher.job import Job, Origin, with_values
+from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan, Watch
 from launcher.plan.start import RESUME, start_of
-from launcher.translate.backend import Backend
 
 # Above this many parameters a rehearsal is not started unasked: it would not fit, or not end, without an accelerator.
 _TINY_PARAMETERS = 50_000_000

@@ -1,44 +1,40 @@
-"""The house keeps its shape: arrows go one way, hydra stays in one room, no backend is named in the launcher."""
+"""Packages import what CONTRIBUTING's table says, only compose imports hydra, no backend is named in the launcher."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
-LAUNCHER = ROOT / "launcher"
-# Room: rooms of launcher/ that it may import (besides itself). Modules directly under launcher/ count as rooms.
-ARROWS = {
-    "job": set(),
-    "outputs": {"job"},
-    "models": {"job"},
-    "compose": {"job", "models"},
-    "plan": {"job"},
-    "report": {"job"},
-    "rules": {"job", "translate"},
-    "translate": {"job", "plan"},
-    "executors": {"outputs", "plan"},
-    "observe": {"executors", "plan"},
-    "pipeline": {"job", "plan", "rules", "transfer", "translate"},
-    "transfer": {"job", "translate"},
-    "runtime": {"job", "pipeline", "plan", "rehearse", "translate"},
-    "balance": {"estimate", "job", "outputs", "pipeline", "rules", "translate"},
-    "search": {"balance", "estimate", "job", "outputs", "pipeline", "plan", "report", "rules", "runtime"},
-    "doctor": {"estimate", "executors", "job", "pipeline", "plan", "runtime", "translate"},
-    "convert": {"estimate", "job", "models", "outputs", "translate"},
-    "rehearse": {"executors", "job", "pipeline", "plan", "rules", "translate"},
-}
-# Modules that import nothing of ours and that every room may use.
-LEAVES = {"budgets", "nearest", "syntax", "terminal"}
+LAUNCHER, BACKENDS = ROOT / "launcher", ROOT / "backends"
 BACKEND_NAMES = ("megatron_lm", "mindspeed", "mindformers", "megatron-swift", "ms-swift", "ms_swift")
 # Examples in help texts and the sources of facts may name a backend; code may not decide by it.
 FREE = ("job", "rehearse", "importing", "estimate")
 
 
-def modules(room: str) -> list[Path]:
-    place = LAUNCHER / room
-    return sorted(place.rglob("*.py")) if place.is_dir() else [LAUNCHER / f"{room}.py"]
+def table() -> dict[str, set[str] | None]:
+    """Return the packages that each package imports, as CONTRIBUTING says; None: any."""
+    found: dict[str, set[str] | None] = {}
+    for line in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines():
+        match = re.fullmatch(r"\| (?P<names>`(?:launcher|backends)/.*?`) \| .* \| (?P<imports>[a-z_, ]+) \|", line)
+        if match is not None:
+            words = match["imports"]
+            imported = None if words == "everything" else set() if words == "nothing" else set(words.split(", "))
+            for name in re.findall(r"`([^`]+)`", match["names"]):
+                found[name.removesuffix(".py")] = imported
+    return found
+
+
+TABLE = table()
+# Modules that import nothing of ours and that every package may import.
+LEAVES = {"budgets", "nearest", "syntax", "terminal"}
+
+
+def modules(package: str) -> list[Path]:
+    place = ROOT / package
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
 
 
 def imports(path: Path) -> set[str]:
@@ -46,16 +42,37 @@ def imports(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
+            if node.module in ("launcher", "backends"):
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
         elif isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
     return found
 
 
-@pytest.mark.parametrize("room", ARROWS)
-def test_arrows_go_one_way(room):
-    for path in modules(room):
-        rooms = {name.split(".")[1] for name in imports(path) if name.startswith("launcher.")}
-        assert rooms - {room} <= ARROWS[room] | LEAVES, path
+def imported(package: str) -> set[str]:
+    """Return the other packages of ours that one imports, without the leaves."""
+    found = {
+        name.split(".")[1]
+        for path in modules(package)
+        for name in imports(path)
+        if name.startswith(("launcher.", "backends.")) and not name.split(".")[1].isupper() and "__" not in name
+    }
+    return found - {Path(package).name} - LEAVES
+
+
+def test_the_table_is_total() -> None:
+    packages = {
+        f"{folder.name}/{path.name.removesuffix('.py')}"
+        for folder in (LAUNCHER, BACKENDS)
+        for path in folder.iterdir()
+        if (path.is_dir() and any(path.glob("*.py"))) or (path.suffix == ".py" and not path.name.startswith("__"))
+    }
+    assert packages == set(TABLE)
+
+
+@pytest.mark.parametrize("package", [package for package, names in TABLE.items() if names is not None])
+def test_a_package_imports_what_the_table_says(package: str) -> None:
+    assert imported(package) == TABLE[package]
 
 
 @pytest.mark.parametrize("module", sorted(LEAVES))

@@ -14,9 +14,9 @@ from tests.conftest import ROOT
 THIRD_PARTY = """
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.job import fields
-from launcher.translate.backend import Backend
-from launcher.translate.catalogue import Argument, Catalogue
-from launcher.translate.rows import Table, same
+from launcher.mapping.backend import Backend
+from launcher.catalogue.catalogue import Argument, Catalogue
+from launcher.mapping.rows import Table, same
 
 TABLE = Table(
     rows=(same("parallel.tp", "tp"),),

@@ -10,9 +10,9 @@ from backends.megatron.mapping import table
 from backends.megatron.mapping_merge import prepare
 from backends.megatron.mapping_model import converted_folder
 from backends.megatron.support import SUPPORT
+from launcher.catalogue.catalogue import Catalogue, load
+from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry, late
-from launcher.translate.catalogue import Catalogue, load
 
 _VERSIONS = ("4.6.0", "4.0.0", "3.12.6", "3.6.4", "3.5.3", "3.5-dev")
 

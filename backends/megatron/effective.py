@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.translate.versions import in_range
+from launcher.catalogue.versions import in_range
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 _UNREAD = ("load_safetensors", "use_flash_attn", "distributed_backend")

@@ -1,6 +1,6 @@
 """Environment variables that jobs of Megatron-SWIFT get, with when and who says so."""
 
-from launcher.translate.variables import Variable
+from launcher.mapping.environment import Variable
 
 _CUDA_SCRIPTS = "76 of the 112 Megatron scripts of ms-swift's examples (main, 2026-08); swift itself does not set it"
 ENVIRONMENT = (

@@ -5,9 +5,9 @@ Up to 3.9 swift's own classes, from 3.10 on a bridge (swift/megatron/model, sinc
 
 from collections.abc import Mapping
 
+from launcher.catalogue.versions import in_range
 from launcher.job.model import Model
-from launcher.translate.buildable import Unbuildable
-from launcher.translate.versions import in_range
+from launcher.mapping.unbuildable_models import Unbuildable
 
 _IDS_46 = {
     name: name

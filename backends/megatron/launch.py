@@ -13,13 +13,13 @@ from backends.megatron.mapping_model import (
     model_dir,
     source,
 )
+from launcher.catalogue.command_line import option
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, output_dir
+from launcher.mapping.environment import environment
+from launcher.mapping.native import NativeArgs
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import master_addr, master_port
-from launcher.translate.command_line import option
-from launcher.translate.native import NativeArgs
-from launcher.translate.variables import environment
-from launcher.translate.versions import in_range
 
 _COMMANDS = {"pretrain": "pt", "sft": "sft"}
 

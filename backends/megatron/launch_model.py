@@ -3,10 +3,10 @@
 import json
 
 from backends.megatron.mapping_model import BRIDGED, config_json, is_described, model_dir, source
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, output_dir
+from launcher.mapping.rows import Unsupported
 from launcher.plan import NodePlan, PlanFile
-from launcher.translate.rows import Unsupported
-from launcher.translate.versions import in_range
 
 _SCRIPT = "random_weights.py"
 # Float32 weights that the preparation draws in the memory of one machine; the script refuses more.

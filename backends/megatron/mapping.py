@@ -16,8 +16,8 @@ from backends.megatron.mapping_extra import argument_row, key_row
 from backends.megatron.mapping_model import model_rows, rope_scaling_row
 from backends.megatron.mapping_rows import FOUR
 from backends.megatron.mapping_shape import option_rows, weights_row
-from launcher.translate.rows import Row, Table, same
-from launcher.translate.versions import in_range
+from launcher.catalogue.versions import in_range
+from launcher.mapping.rows import Row, Table, same
 
 
 @cache

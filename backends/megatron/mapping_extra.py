@@ -10,9 +10,9 @@ from backends.megatron.mapping_variants import KEYS as VARIANTS
 from backends.megatron.mapping_variants import LIST_KEYS, PROBS, TEXT_KEYS, in_config
 from backends.megatron.mapping_variants import as_keys as variant_keys
 from backends.megatron.mapping_variants import take_keys as take_variants
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, value_at
-from launcher.translate.rows import NativeView, Row, Unsupported
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import NativeView, Row, Unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from backends.megatron.mapping_model import BRIDGED, overridden
 from backends.megatron.mapping_rows import FOUR, THREE, only
 from backends.megatron.mapping_shape import SHAPES, expert_places, layer_pattern
 from backends.megatron_lm import static_graph
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping_rows import FOUR, THREE, one_of
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, negated, only_with, same
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, negated, only_with, same
 
 _STAGE, _ENGINE = "parallel.zero_stage", "parallel.fsdp.implementation"
 _STRATEGIES = {0: "no_shard", 1: "optim", 2: "optim_grads", 3: "optim_grads_params"}

@@ -4,9 +4,9 @@ import dataclasses
 
 from backends.megatron.mapping_extra import argument_row, key_row
 from backends.megatron.mapping_rows import FOUR, mapping_of
+from launcher.catalogue.versions import in_range
 from launcher.job import Job
-from launcher.translate.rows import Unsupported
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import Unsupported
 
 # The first version that has expert_tensor_parallel_size, whose default is 1; before, experts were split like the rest.
 _EXPERT_TENSOR_PARALLEL = "3.7"

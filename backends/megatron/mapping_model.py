@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron.families import ids
 from backends.megatron.mapping_rows import FOUR, THREE, mapping_of
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, output_dir
-from launcher.translate.rows import NativeView, Row, Unsupported, fixed, same
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import NativeView, Row, Unsupported, fixed, same
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 # swift's own ids, the newest of a family first: swift/model/constant.py @4.6.0; swift/llm/model/constant.py @3.x.
@@ -58,8 +58,8 @@ def config_json(job: Job) -> dict[str, Value]:
     Raises:
         Unsupported: the model's family cannot say it.
     """
-    from launcher.models.hf import config_from_model
-    from launcher.models.source import ModelConfigError
+    from launcher.families.config_json import config_from_model
+    from launcher.families.source import ModelConfigError
 
     try:
         return config_from_model(job.model, torch_dtype=DTYPES[job.precision.dtype])

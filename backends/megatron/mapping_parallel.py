@@ -18,9 +18,9 @@ from backends.megatron.mapping_rows import (
     renamed,
     single,
 )
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, choice, fixed, same
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import NativeView, Row, choice, fixed, same
 
 
 def parallel_rows() -> tuple[Row, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from launcher.budgets import json_value
 from launcher.job import Job, Value, field_at, value_at
-from launcher.translate.rows import NativeView, Row, Unsupported, negated, same
+from launcher.mapping.rows import NativeView, Row, Unsupported, negated, same
 
 # Last version of the 3.x line; swift renamed 113 options at 4.0.
 THREE = "3.99"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from backends.megatron.mapping_rows import FOUR
 from backends.megatron_lm.factories import listed
 from backends.megatron_lm.mapping_services import ELSEWHERE, GAPS, NO_CLIPPING
-from launcher.translate.rows import Gap, Row, same
-from launcher.translate.versions import in_range
+from launcher.catalogue.versions import in_range
+from launcher.mapping.rows import Gap, Row, same
 
 _DRAWN = ("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens")
 GENERATION = tuple(f"generation.{name}" for name in _DRAWN)

@@ -6,10 +6,10 @@ from typing import Any
 
 from backends.megatron.mapping_model import overridden
 from backends.megatron.mapping_rows import THREE
+from launcher.catalogue.versions import in_range
+from launcher.families.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value
-from launcher.models.layer_pattern import describe, expand, pattern
-from launcher.translate.rows import NativeView, Row, Unsupported
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import NativeView, Row, Unsupported
 
 
 def _plain(value: Any) -> Value:

@@ -17,9 +17,9 @@ from backends.megatron.mapping_rows import (
     words,
 )
 from backends.megatron.mapping_training import COMMAND
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, mapped, same
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import NativeView, Row, Unsupported, mapped, same
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
 # Up to 3.5 one sample in a hundred becomes validation data unless told otherwise.

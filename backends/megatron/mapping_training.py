@@ -6,10 +6,10 @@ from typing import Any
 from backends.megatron.mapping_details import counted
 from backends.megatron.mapping_model import DTYPES
 from backends.megatron.mapping_rows import FOUR, SEED, THREE, explicit, listed, one_of, only, single
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, value_at
 from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, same
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, same
 
 # Not an argument: how an importer tells the table which command was typed (`megatron COMMAND ...`).
 COMMAND = "command"

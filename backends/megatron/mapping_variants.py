@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron.mapping_rows import FOUR, THREE, one_of, words
+from launcher.catalogue.versions import in_range
+from launcher.families.table import FAMILIES
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
-from launcher.models.families import FAMILIES
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, same
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same
 
 _OLD, _KEYED = "3.12", "4.3"
 

@@ -5,7 +5,7 @@ Read in swift/megatron/arguments/*.py and swift/arguments/base_args/*.py at 4.6.
 
 from backends.megatron.own_single import SINGLE
 from launcher.job import Job
-from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
 _SWIFT = "it is a part of ms-swift's own trainer"
 _DATA = "it is a part of ms-swift's own data sets"

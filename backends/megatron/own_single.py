@@ -5,7 +5,7 @@ From docs/source_en/{Megatron-SWIFT,Instruction}/Command-line-parameters.md and 
 
 from collections.abc import Mapping
 
-from launcher.translate.own import Own, each, own
+from launcher.mapping.native_only import Own, each, own
 
 _ROLLOUTS = {
     "advantage_estimator": "chooses how advantages are estimated (grpo, rloo, reinforce_plus_plus)",

@@ -4,8 +4,8 @@ from typing import Any
 
 from backends.megatron.families import ROWS
 from backends.megatron.rules_view import FOUR, NAME, SwiftRule, View, declare
+from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.rules.registry import lower
-from launcher.translate.buildable import Unbuildable
 
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
 _BASE = "ms-swift 4.6.0 arguments/base_args"

@@ -8,11 +8,11 @@ from typing import Any
 from backends.megatron import BACKEND, catalogue
 from backends.megatron.launch import command
 from backends.megatron.mapping import table
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
+from launcher.mapping.engine import fields_by_flag
+from launcher.mapping.native import NativeArg
 from launcher.rules.registry import RULES, Check, Facts, Fault, rule
-from launcher.translate.engine import fields_by_flag
-from launcher.translate.native import NativeArg
-from launcher.translate.versions import in_range
 
 NAME = BACKEND.name
 FOUR, THREE = "4.0", "3.99"

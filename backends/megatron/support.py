@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launcher.translate.support import Needed
+from launcher.catalogue.requirements import Needed
 
 _GUIDE = "ms-swift docs/source_en/Megatron-SWIFT/Quick-start.md, environment table"
 _NEW, _OLD = f"{_GUIDE} @main 2026-08 (4.6.0.dev0)", f"{_GUIDE} @v4.0.0, v3.12.6"

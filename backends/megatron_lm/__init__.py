@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from backends.megatron_lm.environment import ENVIRONMENT
 from backends.megatron_lm.support import SUPPORT
 from launcher.job import Job
+from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry, late
 
 if TYPE_CHECKING:
-    from launcher.translate.catalogue import Catalogue
+    from launcher.catalogue.catalogue import Catalogue
 
 _HERE = Path(__file__).parent
 
 
 @cache
 def _catalogue(version: str) -> "Catalogue":
-    from launcher.translate.catalogue import load
+    from launcher.catalogue.catalogue import load
 
     return load(_HERE / "catalogue" / f"{version}.json")
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.models.layer_pattern import expand
+from launcher.families.layer_pattern import expand
 
 # Accepted and ignored: --use-mcore-models (arguments.py:1746 @0.12.1, `deprecated_use_mcore_models`), and
 # --ckpt-fully-parallel-save, which has become the default (`ckpt_fully_parallel_save_deprecated`).

@@ -1,6 +1,6 @@
 """Environment variables that jobs of Megatron-LM get, with when and who says so."""
 
-from launcher.translate.variables import Variable
+from launcher.mapping.environment import Variable
 
 _OFFLOADING, _DETERMINISTIC = "fine-grained-activation-offloading", "deterministic-mode"
 CONNECTIONS = tuple(

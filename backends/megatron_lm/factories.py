@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from launcher.job import Job, Value, field_at, value_at
-from launcher.translate.rows import NativeView, Row, Unsupported
+from launcher.mapping.rows import NativeView, Row, Unsupported
 
 
 def valued(path: str, flag: str, default: Value, *, quiet: bool = False, **row: Any) -> Row:

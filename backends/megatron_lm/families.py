@@ -1,6 +1,6 @@
 """Which models Megatron-LM cannot build; its mapping table refuses them from the same facts."""
 
-from launcher.translate.buildable import Unbuildable
+from launcher.mapping.unbuildable_models import Unbuildable
 
 ALL_DENSE = Unbuildable(
     doc="A mixture of experts all of whose layers are dense.",

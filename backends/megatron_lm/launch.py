@@ -1,12 +1,12 @@
 """How Megatron-LM is started: torchrun, once per node, with the script of a checkout that the environment names."""
 
 from backends.megatron_lm.environment import ENVIRONMENT
+from launcher.catalogue.command_line import option
 from launcher.job import Job, output_dir
+from launcher.mapping.environment import environment
+from launcher.mapping.native import NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
-from launcher.translate.command_line import option
-from launcher.translate.native import NativeArgs
-from launcher.translate.variables import environment
 
 # A reference: the script and the executors fill it in from the environment, or refuse to start.
 CHECKOUT = "${MEGATRON_LM_PATH}"

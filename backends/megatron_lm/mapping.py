@@ -15,9 +15,9 @@ from backends.megatron_lm import mapping_training as training
 from backends.megatron_lm import mapping_variants as variants
 from backends.megatron_lm import static_graph
 from backends.megatron_lm.factories import reworded, rotary_flag
+from launcher.catalogue.versions import in_range
 from launcher.job import field_paths
-from launcher.translate.rows import Gap, Row, Table
-from launcher.translate.versions import in_range
+from launcher.mapping.rows import Gap, Row, Table
 
 LAUNCHER_ONLY = "only the launcher reads it"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from backends.megatron_lm.factories import chosen, many, when_given
 from backends.megatron_lm.mapping_parallel import distributed_optimizer
 from launcher.job import Job, Value
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
 
 _SINCE = "0.12"
 _RENAMED = "0.15.9"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.factories import flag_on, flag_unless, refused, valued, when_given
 from backends.megatron_lm.mapping_details import activation
 from launcher.job import Job, Value, field_paths
-from launcher.translate.rows import NativeView, Read, Row, Unsupported, computed
+from launcher.mapping.rows import NativeView, Read, Row, Unsupported, computed
 
 # Constants of RotaryEmbedding._apply_scaling, which no argument reaches.
 # Source: megatron/core/models/common/embeddings/rotary_pos_embedding.py:94-98 @core_v0.16.1

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import refused, single, when_given
 from backends.megatron_lm.families import ALL_DENSE
+from launcher.families.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value, value_at
-from launcher.models.layer_pattern import describe, expand, pattern
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
 

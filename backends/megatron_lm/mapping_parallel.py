@@ -7,7 +7,7 @@ from backends.megatron_lm.effective import chunks_of
 from backends.megatron_lm.factories import chosen, listed, many, single, valued, when_given
 from backends.megatron_lm.mapping_moe import is_moe
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch, switch_off
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch, switch_off
 
 _SWAPPED_FOR_ATTENTION = ("qkv_linear", "core_attn", "attn_proj")
 _RECOMPUTED = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.factories import chosen, when_given
 from backends.megatron_lm.mapping_layout import uses_megatron_fsdp
 from launcher.job import Job, Value
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
 
 _SINCE = "0.12"
 _FORMATS = ("torch_dist", "torch", "torch_dcp", "fsdp_dtensor", "zarr")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from backends.megatron_lm.factories import when_given
 from launcher.job import Value
-from launcher.translate.rows import Gap, NativeView, Row, switch, switch_off
+from launcher.mapping.rows import Gap, NativeView, Row, switch, switch_off
 
 
 def schedule() -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 from backends.megatron_lm.factories import many, when_given
 from launcher.job import Job, Value, value_at
 from launcher.job.model import MAMBA
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 SPEC = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 # Arguments of MambaMixer that no option sets. Source: megatron/core/ssm/mamba_mixer.py:149-164 @core_v0.16.1

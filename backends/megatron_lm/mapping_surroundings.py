@@ -6,7 +6,7 @@ from backends.megatron_lm.effective import TOKENIZER
 from backends.megatron_lm.factories import listed, many, valued, when_given
 from backends.megatron_lm.mapping_saving import asynchronous, formats
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 # Evaluation every so many steps where the user named no interval. Source: the default of core 0.12.1, arguments.py.
 _EVAL_INTERVAL, _EVAL_ITERS = 1000, 100

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.factories import chosen, flag_on, valued, when_given
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 
 def task() -> tuple[Row, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 from backends.megatron_lm.factories import listed, when_given
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
 
 VARIANT, INTERVAL = "model.experimental_attention_variant", "model.full_attention_interval"
 _NEW = "0.16"

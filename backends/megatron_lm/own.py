@@ -7,7 +7,7 @@ core_v0.12.1 and core_v0.16.1.
 from backends.megatron_lm.mapping_surroundings import tokenizer_kind
 from backends.megatron_lm.own_layers import LAYERS, passed
 from backends.megatron_lm.own_single import SINGLE
-from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
 _CORE = "it is a switch of megatron-core's layers"

@@ -6,7 +6,7 @@ Read in megatron/core/{transformer/transformer_config,model_parallel_config}.py 
 from collections.abc import Callable
 
 from launcher.job import Job
-from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, own
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
 _CORE = "it is a switch of megatron-core's layers"

@@ -5,7 +5,7 @@ From megatron/training/arguments.py and training_config.py at core_v0.16.1.
 
 from collections.abc import Mapping
 
-from launcher.translate.own import Own, each, own
+from launcher.mapping.native_only import Own, each, own
 
 _MIDDLE = {
     "fim-data": "trains on documents whose middle is moved to their end",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from launcher.job import field_paths
-from launcher.translate.rows import Gap
+from launcher.mapping.rows import Gap
 
 _NO_GRAPH = "PyTorch runs operators as they come: there is no graph to compile"
 _NO_TEXT = "training generates no text"

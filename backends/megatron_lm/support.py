@@ -1,6 +1,6 @@
 """Versions that Megatron-LM runs with, as its own package names them."""
 
-from launcher.translate.support import Needed
+from launcher.catalogue.requirements import Needed
 
 _PROJECT = "Megatron-LM pyproject.toml @core_v0.16.1"
 CHECKOUT = Needed(

@@ -10,10 +10,10 @@ from backends.mindformers.launch import argv, launch
 from backends.mindformers.mapping import table
 from backends.mindformers.support import SUPPORT
 from backends.mindformers.yaml_file import flatten
+from launcher.catalogue.catalogue import Catalogue, load
 from launcher.job import Job
+from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry, late
-from launcher.translate.catalogue import Catalogue, load
 
 __all__ = ["BACKEND"]
 

@@ -79,7 +79,7 @@ def stores() -> Mapping[str, str]:
     """Return what each key of the model section is converted to; aliases share it."""
     from pathlib import Path
 
-    from launcher.translate.catalogue import load
+    from launcher.catalogue.catalogue import load
 
     catalogue = load(Path(__file__).parent / "catalogue" / "2.1.0.json")
     found = {name: catalogue.get(name) for name in catalogue.names() if name.startswith(_MODEL)}

@@ -8,7 +8,7 @@ from backends.mindformers.mapping_dims import steps_of
 from backends.mindformers.mapping_loader import HUB, MEGATRON, columns_of_file, strategy
 from backends.mindformers.mapping_silent import unsaid
 from backends.mindformers.mapping_support import KIND, MODEL, frozen
-from launcher.translate.rows import NativeView
+from launcher.mapping.rows import NativeView
 
 # Sections that a training run drops with the warning "Some configs in yaml are useless"
 # (tools/register/template.py:599-700 @2.1.0: predict_configs; do_eval_configs unless do_eval).

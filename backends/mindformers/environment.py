@@ -1,6 +1,6 @@
 """Environment variables that jobs of MindFormers get, with when and who says so."""
 
-from launcher.translate.variables import Variable
+from launcher.mapping.environment import Variable
 
 ENVIRONMENT = (
     Variable(

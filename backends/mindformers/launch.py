@@ -6,10 +6,10 @@ from backends.mindformers.environment import ENVIRONMENT
 from backends.mindformers.mapping_graph import options_path
 from backends.mindformers.yaml_file import render
 from launcher.job import Job, output_dir
+from launcher.mapping.environment import environment
+from launcher.mapping.native import NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.rendezvous import master_addr, master_port
-from launcher.translate.native import NativeArgs
-from launcher.translate.variables import environment
 
 # run_mindformer.py is in the source repository only: the wheel does not ship it.
 ENTRY = "${MINDFORMERS_PATH}/run_mindformer.py"

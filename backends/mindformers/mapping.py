@@ -47,7 +47,7 @@ from backends.mindformers.mapping_variants import (
     VARIANTS_BEFORE_2_1,
     variant_rows,
 )
-from launcher.translate.rows import Row, Table
+from launcher.mapping.rows import Row, Table
 
 
 def _mcore_model(version: str) -> tuple[Row, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.mindformers.mapping_legacy import older
 from backends.mindformers.mapping_support import key
 from launcher.job import Job, Value, value_at
-from launcher.translate.rows import NativeView, Row, same
+from launcher.mapping.rows import NativeView, Row, same
 
 _PROMPTS = "processor.tokenizer."
 # Of model.model_config of the older models, read by generate() only (generation/generation_config.py @1.6.0).

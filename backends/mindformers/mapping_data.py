@@ -22,7 +22,7 @@ from backends.mindformers.mapping_loader import (
 from backends.mindformers.mapping_pipeline import document_rows, seed_rows, worker_rows
 from backends.mindformers.mapping_support import drop, require
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, same
+from launcher.mapping.rows import NativeView, Row, Unsupported, same
 
 _EOD = f"{CONFIG}eod"
 

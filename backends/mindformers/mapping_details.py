@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from backends.mindformers.mapping_loader import CONFIG, is_megatron
 from backends.mindformers.mapping_support import key
-from launcher.translate.rows import Gap, Row, same
+from launcher.mapping.rows import Gap, Row, same
 
 
 def model_detail_rows() -> tuple[Row, ...]:

@@ -7,7 +7,7 @@ batch_size x data_parallel x gradient_accumulation_steps x micro_batch_interleav
 """
 
 from launcher.job import Job
-from launcher.translate.rows import NativeView, Unsupported
+from launcher.mapping.rows import NativeView, Unsupported
 
 INTERLEAVE = "micro_batch_interleave_num"
 SIZES = "train_dataset.data_loader.sizes"

@@ -6,7 +6,7 @@ from backends.mindformers.mapping_legacy import older
 from backends.mindformers.mapping_loader import RECORDS, TYPE, data_format
 from backends.mindformers.mapping_support import frozen
 from launcher.job import Job, Value, value_at
-from launcher.translate.rows import NativeView, Row, same
+from launcher.mapping.rows import NativeView, Row, same
 
 _EVALUATES, _STEPS, _EPOCHS = "do_eval", "eval_step_interval", "eval_epoch_interval"
 _NEVER = -1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from backends.mindformers.mapping_support import is_legacy
 from launcher.job import Job, field_paths
-from launcher.translate.rows import Gap
+from launcher.mapping.rows import Gap
 
 _NO_EVALUATION = "training does not evaluate: MindFormers needs a whole eval_dataset for that"
 _TOKENIZER = "it loads Hugging Face tokenizers"

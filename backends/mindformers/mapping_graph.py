@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from backends.mindformers.mapping_loader import is_megatron
 from backends.mindformers.mapping_support import drop, first_given, is_legacy, left_open, legacy_file, renamed, require
 from launcher.job import Job, Value, output_dir
-from launcher.translate.rows import NativeView, Row, same
+from launcher.mapping.rows import NativeView, Row, same
 
 _CONTEXT = "context."
 _PARALLEL = "parallel."

@@ -15,7 +15,7 @@ from backends.mindformers.mapping_loader import (
 )
 from backends.mindformers.mapping_support import drop, first_given, frozen, require
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row
+from launcher.mapping.rows import NativeView, Row
 
 
 def _handlers(job: Job) -> Value:

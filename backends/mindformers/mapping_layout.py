@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from launcher.translate.rows import Gap, only_with
+from launcher.mapping.rows import Gap, only_with
 
 
 def _told(why: str, *neutral: object, works: tuple[str, ...] = ()) -> Gap:

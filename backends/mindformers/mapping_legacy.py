@@ -6,7 +6,7 @@ from typing import Any
 
 from backends.mindformers.mapping_support import drop, is_legacy, key, legacy_file, require
 from launcher.job import Job, Value, fields, value_at
-from launcher.translate.rows import NativeView, Row
+from launcher.mapping.rows import NativeView, Row
 
 _ARCH, _CLASS = "model.arch.type", key("type")
 # Class of the section to the class that is built.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.mindformers.mapping_dims import data_parallel
 from backends.mindformers.mapping_support import MODEL, drop, frozen, is_file, is_legacy, key, require, uses_flash
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported
+from launcher.mapping.rows import NativeView, Row, Unsupported
 
 LOADER = "train_dataset.data_loader."
 CONFIG = f"{LOADER}config."

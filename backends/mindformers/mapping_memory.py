@@ -6,7 +6,7 @@ from backends.mindformers.mapping_parallel import PP, effective_vpp
 from backends.mindformers.mapping_stages import Matrix, layers_per_chunk
 from backends.mindformers.mapping_support import frozen, is_legacy, key, require
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, same
+from launcher.mapping.rows import NativeView, Row, same
 
 _FULL = "recompute_config.recompute"
 _IN_PART = "recompute.selective_layers_per_chunk"

@@ -22,7 +22,7 @@ from backends.mindformers.mapping_support import (
     starts_from_weights,
 )
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, choice, computed, mapped, same
+from launcher.mapping.rows import NativeView, Row, choice, computed, mapped, same
 
 _WHY_NOT = {
     "1.6.0": "it trains only DeepSeek-V3 there (models/*/modeling_*.py: 'Train mode is not supported')",

@@ -16,7 +16,7 @@ from backends.mindformers.mapping_support import (
     require,
 )
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, mapped, same
+from launcher.mapping.rows import NativeView, Row, mapped, same
 
 _EXPERTS = tuple(key(name) for name in ("num_experts", "n_routed_experts", "num_moe_experts", "expert_num"))
 

@@ -14,7 +14,7 @@ from backends.mindformers.mapping_support import (
     starts_from_weights,
 )
 from launcher.job import Job, Value, output_dir, value_at
-from launcher.translate.rows import NativeView, Row, Unsupported, same
+from launcher.mapping.rows import NativeView, Row, Unsupported, same
 
 _SAVE = "callbacks.CheckpointMonitor."
 

@@ -26,7 +26,7 @@ from backends.mindformers.mapping_support import (
     uses_flash,
 )
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, same
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, same
 
 DP, TP = "parallel_config.data_parallel", "parallel_config.model_parallel"
 PP, CP = "parallel_config.pipeline_stage", "parallel_config.context_parallel"

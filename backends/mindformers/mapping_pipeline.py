@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.mindformers.mapping_loader import CONFIG, LOADER, MEGATRON, is_megatron
 from backends.mindformers.mapping_support import drop, follows, is_file, left_open
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, mapped, same
+from launcher.mapping.rows import NativeView, Row, mapped, same
 
 _SECTION = "train_dataset."
 

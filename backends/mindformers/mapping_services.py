@@ -7,7 +7,7 @@ from backends.mindformers.mapping_legacy import modern
 from backends.mindformers.mapping_loader import CONFIG, is_megatron
 from backends.mindformers.mapping_support import key, require
 from launcher.job import Job, Value
-from launcher.translate.rows import Gap, NativeView, Row, same
+from launcher.mapping.rows import Gap, NativeView, Row, same
 
 
 def service_rows() -> tuple[Row, ...]:

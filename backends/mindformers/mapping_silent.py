@@ -6,7 +6,7 @@ from typing import Any
 from backends.mindformers.class_defaults import LLAMA_WIDTH, legacy_defaults
 from backends.mindformers.mapping_support import drop, is_file, key, legacy_file
 from launcher.job import Value
-from launcher.translate.rows import NativeView, Row
+from launcher.mapping.rows import NativeView, Row
 
 # A section that is missing as a whole (tools/register/template.py:475-511 @2.1.0).
 _SECTIONS: Mapping[str, Mapping[str, Any]] = {

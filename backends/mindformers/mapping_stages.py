@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from launcher.job import Job
-from launcher.translate.rows import Unsupported
+from launcher.mapping.rows import Unsupported
 
 Matrix = tuple[tuple[int, ...], ...]
 """Layers by chunk (row) and stage (column)."""

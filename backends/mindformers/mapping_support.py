@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from launcher.job import Job, Value, fields, value_at
-from launcher.translate.rows import NativeView, Row, Unsupported
+from launcher.mapping.rows import NativeView, Row, Unsupported
 
 MODEL = "model.model_config."
 

@@ -19,8 +19,8 @@ from backends.mindformers.mapping_support import (
 )
 from launcher.job import Job, Value, value_at
 from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
-from launcher.translate.counted import in_steps
-from launcher.translate.rows import NativeView, Row, Unsupported, choice, mapped, same
+from launcher.mapping.rows import NativeView, Row, Unsupported, choice, mapped, same
+from launcher.mapping.schedule_units import in_steps
 
 _MODES = {"pretrain": "train", "sft": "finetune"}
 _TYPE = "lr_schedule.type"

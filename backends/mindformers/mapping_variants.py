@@ -6,7 +6,7 @@ from dataclasses import replace
 from backends.mindformers.mapping_support import key, model_kind, require
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER
-from launcher.translate.rows import Gap, NativeView, Row, computed, same
+from launcher.mapping.rows import Gap, NativeView, Row, computed, same
 
 _VARIANT = "model.experimental_attention_variant"
 _NEW = "2.1"

@@ -7,7 +7,7 @@ set_auto_parallel_context.
 from backends.mindformers.own_model import MODEL_ROWS
 from backends.mindformers.own_single import SINGLE
 from launcher.job import Job
-from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
 _TRAINER = "it is a part of MindFormers' own trainer"
 _MINDSPORE = "it is a switch of MindSpore's compiler and runtime"

@@ -1,6 +1,6 @@
 """MindFormers' keys below model.model_config without a canonical field: shapes, kernels and bookkeeping."""
 
-from launcher.translate.own import MODEL, NOTHING, OUTPUT, SPEED, TRAINING, Own, own
+from launcher.mapping.native_only import MODEL, NOTHING, OUTPUT, SPEED, TRAINING, Own, own
 
 _CONFIG = "it is a switch of MindFormers' model classes"
 _BOOKS = "it is bookkeeping of configurations"

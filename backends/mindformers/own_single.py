@@ -6,7 +6,7 @@ From mindformers/core/{optim,lr,callback}, dataset/ and parallel_core/transforme
 from collections.abc import Mapping
 
 from backends.mindformers.own_model import below_model
-from launcher.translate.own import Own, each, own
+from launcher.mapping.native_only import Own, each, own
 
 
 def _of(section: str, said: Mapping[str, str]) -> dict[str, str]:

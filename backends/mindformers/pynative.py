@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from launcher.translate.catalogue import Catalogue, load
+from launcher.catalogue.catalogue import Catalogue, load
 
 _DEVICES = 8  # What data_parallel_shard -1 fills where a file does not say the world: one node.
 _CP = {"colossal": "colossalai_cp", "ulysses": "ulysses_cp", "hybrid": "hybrid_cp"}

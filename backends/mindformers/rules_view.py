@@ -9,9 +9,9 @@ from backends.mindformers import BACKEND
 from backends.mindformers.mapping import table
 from backends.mindformers.mapping_support import MODEL
 from launcher.job import Job, Value
+from launcher.mapping.engine import fields_by_flag
+from launcher.mapping.native import NativeArg
 from launcher.rules.registry import Check, Facts, Fault, rule
-from launcher.translate.engine import fields_by_flag
-from launcher.translate.native import NativeArg
 
 NAME = BACKEND.name
 OLD = "1.6.0"

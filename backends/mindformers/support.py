@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launcher.translate.support import Needed
+from launcher.catalogue.requirements import Needed
 
 _PAGE = "https://www.mindspore.cn/mindformers/docs/en/{release}/installation.html, version matching"
 _PACKAGE = "mindformers {version}, METADATA on PyPI"

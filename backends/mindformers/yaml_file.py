@@ -12,7 +12,7 @@ from typing import Any
 from backends.mindformers.mapping_support import frozen
 from backends.mindformers.pynative import is_pynative, static_of
 from launcher.job import Value
-from launcher.translate.native import NativeArgs
+from launcher.mapping.native import NativeArgs
 
 # Mappings that are one value, because their keys are data and not settings of a fixed name.
 VALUES = frozenset(

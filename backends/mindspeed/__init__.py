@@ -8,18 +8,18 @@ from backends.megatron_lm import RULES as MEGATRON_RULES
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
 from launcher.job import Job
+from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
-from launcher.translate.backend import Backend, Entry, late
 
 if TYPE_CHECKING:
-    from launcher.translate.catalogue import Catalogue
+    from launcher.catalogue.catalogue import Catalogue
 
 _HERE = Path(__file__).parent
 
 
 @cache
 def _catalogue(version: str) -> "Catalogue":
-    from launcher.translate.catalogue import load
+    from launcher.catalogue.catalogue import load
 
     return load(_HERE / "catalogue" / f"{version}.json")
 

@@ -1,7 +1,7 @@
 """Environment variables that jobs of MindSpeed-LLM get, with when and who says so."""
 
 from backends.megatron_lm.environment import CONNECTIONS
-from launcher.translate.variables import Variable
+from launcher.mapping.environment import Variable
 
 PYTHON_PATH = "${MINDSPEED_LLM_PATH}:${MINDSPEED_PATH}:${MEGATRON_LM_PATH}:${PYTHONPATH}"
 

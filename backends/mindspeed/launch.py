@@ -5,11 +5,11 @@ from dataclasses import replace
 from backends.megatron_lm.launch import argv
 from backends.mindspeed.environment import ENVIRONMENT
 from launcher.job import Job, output_dir
+from launcher.mapping.environment import environment
+from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
-from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.variables import environment
 
 # References: the script and the executors fill them in from the environment, or refuse to start.
 CHECKOUT = "${MINDSPEED_LLM_PATH}"

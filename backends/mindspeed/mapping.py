@@ -16,8 +16,8 @@ from backends.mindspeed import mapping_services as beside
 from backends.mindspeed import mapping_start as start
 from backends.mindspeed import mapping_training as training
 from backends.mindspeed import mapping_variants as variants
-from launcher.translate.rows import Gap, Row, Table, switch, switch_off
-from launcher.translate.versions import in_range
+from launcher.catalogue.versions import in_range
+from launcher.mapping.rows import Gap, Row, Table, switch, switch_off
 
 # Megatron-LM that each version is built on. Source: docs/zh/release_notes_llm.md, table 1.
 BASE = {"2.1.0": "0.8.0", "26.1.0": "0.12.1", "master": "0.12.1"}

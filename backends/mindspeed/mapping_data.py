@@ -6,8 +6,8 @@ from backends.megatron_lm.factories import many, when_given
 from backends.megatron_lm.mapping_surroundings import padded_vocabulary, tokenizer_path
 from backends.mindspeed.mapping_training import is_known_stage
 from launcher.job import Job, Value
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.nearest import nearest
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
 
 def tokenizer() -> Row:

@@ -7,7 +7,7 @@ from backends.megatron_lm.mapping_model import has_rope
 from backends.megatron_lm.mapping_moe import is_moe
 from backends.megatron_lm.mapping_variants import variant_of
 from launcher.job import Job, Value, field_paths
-from launcher.translate.rows import NativeView, Row, Unsupported, computed
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
 _SPECS = "mindspeed_llm.tasks.models.spec."
 # Name of --model-type-hf per family. Source: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27

@@ -8,7 +8,7 @@ from backends.megatron_lm.factories import chosen, reworded, when_given
 from backends.megatron_lm.mapping_details import MUON
 from backends.mindspeed import mapping_model as model
 from launcher.job import Job, Value
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, fixed, switch
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, fixed, switch
 
 _NEWER = ("backend.version=26.1.0",)
 

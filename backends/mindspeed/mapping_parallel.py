@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.factories import chosen, when_given
 from backends.megatron_lm.mapping_moe import is_moe
 from launcher.job import Job, Value, value_at
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.rules.common_sense import layout_chunks
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
 
 
 def layers_of(job: Job) -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from backends.megatron_lm.factories import chosen, when_given
 from backends.megatron_lm.mapping_services import NO_CLIPPING
 from launcher.job import Job, Value
-from launcher.translate.rows import Gap, NativeView, Row, switch
+from launcher.mapping.rows import Gap, NativeView, Row, switch
 
 
 def profiler() -> Row:

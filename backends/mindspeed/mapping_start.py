@@ -6,7 +6,7 @@ from backends.megatron_lm.factories import when_given
 from backends.megatron_lm.mapping_surroundings import starts_from_weights
 from backends.mindspeed.mapping_model import CONVERTER_NAMES, converter_name, family_of_converter
 from launcher.job import Job, Value
-from launcher.translate.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 
 def weights() -> tuple[Row, ...]:

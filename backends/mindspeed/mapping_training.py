@@ -6,7 +6,7 @@ from dataclasses import replace
 from backends.megatron_lm.factories import chosen, many, reworded, when_given
 from launcher.job import Job, Value
 from launcher.job.training import LORA_ALPHA
-from launcher.translate.rows import NativeView, Row, Unsupported, computed
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
 # Arguments beside --stage that the trainer of that stage needs. Source: docs/zh/pytorch/training @26.1.0.
 _STAGES = {"sft": "is-instruction-dataset", "dpo": "is-pairwise-dataset", "simpo": "is-pairwise-dataset"}

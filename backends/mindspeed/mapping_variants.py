@@ -9,7 +9,7 @@ from backends.megatron_lm.mapping_state_space import size, stack
 from backends.megatron_lm.mapping_variants import INTERVAL, OF_V4, VARIANT, indexer, is_linear, sized, variant_of
 from launcher.job import Job, Value
 from launcher.job.model import LINEAR_HEADS
-from launcher.translate.rows import Gap, NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
 
 _SPECS = "mindspeed_llm.tasks.models.spec."
 MAMBA_SPEC = (f"{_SPECS}mamba_spec", "layer_spec")

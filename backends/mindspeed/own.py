@@ -8,7 +8,7 @@ from backends.megatron_lm.own_layers import passed
 from backends.mindspeed.own_layers import LAYERS
 from backends.mindspeed.own_model import MODEL_ROWS
 from backends.mindspeed.own_single import SINGLE
-from launcher.translate.own import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
 _MINDSPEED = "it is a feature of MindSpeed"

@@ -1,6 +1,6 @@
 """MindSpeed-LLM's own arguments of routing, experts, attention and memory; see `own`."""
 
-from launcher.translate.own import MEMORY, MODEL, SPEED, TRAINING, Own, own
+from launcher.mapping.native_only import MEMORY, MODEL, SPEED, TRAINING, Own, own
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
 _MINDSPEED = "it is a feature of MindSpeed"

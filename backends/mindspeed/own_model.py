@@ -1,6 +1,6 @@
 """MindSpeed-LLM's arguments that shape models which other stacks build from the model's own config.json."""
 
-from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING, Own, own
+from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, Own, own
 
 _FAMILY = "it shapes a family of models that MindSpeed-LLM builds from arguments"
 _OLD = "it is a deprecated name of a field"

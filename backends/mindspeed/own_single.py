@@ -5,7 +5,7 @@ From mindspeed/features_manager/**, mindspeed_llm/features_manager/** and traini
 
 from collections.abc import Mapping
 
-from launcher.translate.own import Own, each, own
+from launcher.mapping.native_only import Own, each, own
 
 PHRASES: Mapping[str, str] = {
     "coc-mode": "chooses how communication over computation is done (0: not at all, 1: rewritten, 2: overlapped)",

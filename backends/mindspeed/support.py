@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from backends.megatron_lm.support import CHECKOUT
-from launcher.translate.support import Needed
+from launcher.catalogue.requirements import Needed
 
 _GUIDE = "MindSpeed-LLM docs/zh/pytorch/training/install_guide.md, release_notes_llm.md @26.1.0"
 _PINNED = replace(CHECKOUT, is_backend=False)

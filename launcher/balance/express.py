@@ -9,8 +9,8 @@ from launcher.balance.from_job import UNEVEN, layout_text, short_layout
 from launcher.balance.problem import Split
 from launcher.job import Job, Origin, Value, with_values
 from launcher.job.finding import Finding
+from launcher.mapping.native import NativeArg
 from launcher.pipeline import Outcome, judge
-from launcher.translate.native import NativeArg
 
 _ORIGIN = Origin(kind="override", where="launch balance")
 

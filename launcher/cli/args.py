@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from launcher.catalogue.catalogue import Argument, Catalogue
+from launcher.catalogue.cli_syntax import arity, boolean_style, default_text, kind
 from launcher.cli.explain_variables import VARIABLES
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import NotDone, WrongUse
-from launcher.translate.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.translate.catalogue import Argument, Catalogue
-from launcher.translate.shape import arity, boolean_style, default_text, kind
-from launcher.translate.started_by import ENVIRONMENT, Starter, launcher_names, starters, variables_of
+from launcher.mapping.backend import UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.mapping.launchers import ENVIRONMENT, Starter, launcher_names, starters, variables_of
 
 _EXAMPLES = """\
 launch args {cuda} --backend-version {old} moe

@@ -62,7 +62,7 @@ def _composed(options: argparse.Namespace) -> Answer:
 def _existing(options: argparse.Namespace) -> Answer:
     from launcher.api import import_file
     from launcher.importing.judge import judge_existing
-    from launcher.translate.backend import get_backend
+    from launcher.mapping.backend import get_backend
 
     path = options.overrides[0]
     imported = import_file(path)

@@ -18,7 +18,7 @@ from launcher.convert.formats.format import Format, Layout, layout_of
 from launcher.convert.model import config_folder, has_config, model_in
 from launcher.job import Job
 from launcher.job.model import Model
-from launcher.translate.backend import UnknownBackend, backend_names
+from launcher.mapping.backend import UnknownBackend, backend_names
 
 # What a job and the weights converted for it must agree on.
 _SHAPE = (

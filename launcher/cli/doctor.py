@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from launcher.cli.options import composed, parse, parser, print_json
 from launcher.executors.failure import CannotStart
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
 from launcher.runtime import planned
-from launcher.translate.backend import backend_names, get_backend
 
 if TYPE_CHECKING:
     from launcher.doctor.check import Check

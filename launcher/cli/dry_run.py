@@ -12,13 +12,13 @@ from launcher.cli.options import composed, parse, parser
 from launcher.cli.refusal import NotDone
 from launcher.convert.offer import Offer, offered
 from launcher.job import Job, Origin, as_tree, output_dir, with_values
+from launcher.mapping.environment import Explained, explained
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
 from launcher.plan.shell import one_line, script, settled
 from launcher.report.findings import print_findings
 from launcher.runtime import choose, planned
 from launcher.syntax import escaped
-from launcher.translate.variables import Explained, explained
 
 FORMATS = ("text", "shell", "argv", "yaml", "json", "submit")
 

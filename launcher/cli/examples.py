@@ -12,7 +12,7 @@ def filled(text: str) -> str:
 
 
 def _names() -> Mapping[str, str]:
-    from launcher.translate.backend import backend_names, get_backend
+    from launcher.mapping.backend import backend_names, get_backend
 
     known = [get_backend(name) for name in backend_names()]
     cuda = next((backend for backend in known if "cuda" in backend.devices), known[0])

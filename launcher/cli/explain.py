@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from launcher.catalogue.catalogue import suggest
 from launcher.cli.explain_names import explained, known_names, load_all
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.job import suggest_field
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.catalogue import suggest
+from launcher.mapping.backend import Backend, backend_names, get_backend
 
 _EXAMPLES = """\
 launch explain parallel.tp

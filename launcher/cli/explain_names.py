@@ -3,22 +3,22 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from launcher.catalogue.catalogue import Argument, Catalogue
+from launcher.catalogue.cli_syntax import arity, boolean_style, default_text, kind
 from launcher.cli.explain_secrets import explained_secret
 from launcher.cli.explain_variables import known_variables
 from launcher.job import field_at, fields
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import active_rows
+from launcher.mapping.environment import Variable
+from launcher.mapping.launchers import ENVIRONMENT, starters
+from launcher.mapping.native_only_index import owns_of
+from launcher.mapping.renames import elsewhere, renames_of
+from launcher.mapping.rows import Row
 from launcher.rules.engine import load
 from launcher.rules.mentions import fields_of, flags_of, rules_of
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.told import TOLD
-from launcher.translate.backend import Backend
-from launcher.translate.catalogue import Argument, Catalogue
-from launcher.translate.elsewhere import elsewhere, renames_of
-from launcher.translate.engine import active_rows
-from launcher.translate.owns import owns_of
-from launcher.translate.rows import Row
-from launcher.translate.shape import arity, boolean_style, default_text, kind
-from launcher.translate.started_by import ENVIRONMENT, starters
-from launcher.translate.variables import Variable
 
 Tree = dict[str, Any]
 _PASSED = ("backend.args.", "backend.env.")

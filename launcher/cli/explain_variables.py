@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from functools import cache
 
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.variables import Variable
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.environment import Variable
 
 _LAUNCH, _TORCH, _HUB = "launch", "torch.distributed elastic", "huggingface_hub"
 _NCCL = "NCCL, environment variables"

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from launcher.catalogue.catalogue import plain
 from launcher.cli.import_show import show
 from launcher.cli.options import parse, parser, writable
 from launcher.cli.port_show import show_port
@@ -10,10 +11,9 @@ from launcher.cli.refusal import WrongUse
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.port import ported
+from launcher.mapping.backend import UnknownVersion, backend_names, get_backend
 from launcher.outputs.kinds import JOB
-from launcher.transfer.carry import ALL
-from launcher.translate.backend import UnknownVersion, backend_names, get_backend
-from launcher.translate.catalogue import plain
+from launcher.port.port import ALL
 
 _EXAMPLE = "launch import train.sh -o job.yaml && launch dry-run +job=job.yaml"
 

@@ -11,9 +11,9 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import refuse
 from launcher.job import fields
 from launcher.job.cluster import Cluster
+from launcher.mapping.backend import get_backend
 from launcher.outputs.files import check_output
 from launcher.outputs.kinds import JOB
-from launcher.translate.backend import get_backend
 
 _COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value before its middle is left out
 

@@ -8,7 +8,7 @@ from launcher.compose.errors import NAME, ComposeError, Mistake
 from launcher.job import override_text
 
 if TYPE_CHECKING:
-    from launcher.translate.backend import Backend
+    from launcher.mapping.backend import Backend
 
 # Longer values and YAML's anchors are not read: a suggestion is not worth their expansion.
 _LONGEST = 200
@@ -45,7 +45,7 @@ def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
 
 
 def _backends(words: Sequence[str]) -> "list[Backend]":
-    from launcher.translate.backend import backend_names, get_backend
+    from launcher.mapping.backend import backend_names, get_backend
 
     known = backend_names()
     chosen = [word.partition("=")[2] for word in words if word.startswith("backend=")]
@@ -56,7 +56,7 @@ def _fields_of(name: str, text: str, backend: "Backend") -> list[str] | None:
     """Return the overrides that a backend's argument is; None: the backend has no such argument, or not this value."""
     import yaml
 
-    from launcher.translate.engine import read_argument
+    from launcher.mapping.engine import read_argument
 
     version = backend.versions[0]
     catalogue = backend.catalogue(version)

@@ -13,11 +13,11 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import Note
 from launcher.importing.port import Ported
 from launcher.job import as_tree
-from launcher.transfer.carry import LEFT_BEHIND, shown_argument
-from launcher.transfer.left_out import Missing
-from launcher.translate.backend import Backend, get_backend
-from launcher.translate.own import EFFECTS, NOTHING
-from launcher.translate.started_by import variables_of
+from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.launchers import variables_of
+from launcher.mapping.native_only import EFFECTS, NOTHING
+from launcher.port.dropped import Missing
+from launcher.port.port import LEFT_BEHIND, shown_argument
 
 _MOST_NAMES = 12
 # Variables of GPUs, and what they are called on NPUs.

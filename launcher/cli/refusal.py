@@ -220,7 +220,7 @@ def _output(error: Any, name: str) -> Refusal:
 
 
 def _no_backend(error: Any, name: str) -> Refusal:
-    from launcher.translate.backend import backend_names
+    from launcher.mapping.backend import backend_names
 
     return _own(WrongUse(f"no backend {str(error)!r}", *backend_names()), name)
 
@@ -265,8 +265,8 @@ def _judged(code: int) -> Callable[[Any, str], Refusal]:
 _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.cli.refusal.NotDone": _own,
     "launcher.compose.errors.ComposeError": _composing,
-    "launcher.translate.backend.UnknownBackend": _no_backend,
-    "launcher.translate.backend.UnknownVersion": _no_version,
+    "launcher.mapping.backend.UnknownBackend": _no_backend,
+    "launcher.mapping.backend.UnknownVersion": _no_version,
     "launcher.pipeline.Refused": _judged(WRONG),
     "launcher.rehearse.refusal.RehearsalRefused": _judged(REFUSED),
     "launcher.importing.notes.ImportRefused": _importing,

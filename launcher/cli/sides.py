@@ -18,10 +18,10 @@ from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import is_job_file, read_file
 from launcher.importing.side_by_side import Side
 from launcher.job import Job, derive
+from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.mapping.effects import meaning
 from launcher.pipeline import chosen_backend, with_local_model
-from launcher.transfer.carry import arrive, sent
-from launcher.translate.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.translate.effects import meaning
+from launcher.port.port import arrive, sent
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
 Target = tuple[Backend, str]

@@ -12,10 +12,10 @@ from launcher.compose import plain
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.hosts import with_hosts
 from launcher.compose.lines import shown
+from launcher.families import determined_fields
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling
 from launcher.job.secret import job_without_secrets
-from launcher.models import determined_fields
 
 # Fields that hold paths of this machine's file system.
 PATHS = (
@@ -68,8 +68,8 @@ def _named(job: Job, name: str | None) -> Job:
 
 def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     """Fill the model section from `folder`/config.json; explicit values win and are recorded as overridden."""
-    from launcher.models.hf import model_from_config
-    from launcher.models.source import ModelConfigError
+    from launcher.families.config_json import model_from_config
+    from launcher.families.source import ModelConfigError
 
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"

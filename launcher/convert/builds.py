@@ -7,8 +7,8 @@ from dataclasses import replace
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Format, Layout
 from launcher.job.model import Model
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.buildable import cannot_build
+from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.unbuildable_models import cannot_build
 
 
 def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 # The program's own files that decide what is written.
-_OWN: Final = ("launcher/convert/**/*.py", "launcher/models/*.py", "backends/*/checkpoint*/*.py", "backends/*/*.py")
+_OWN: Final = ("launcher/convert/**/*.py", "launcher/families/*.py", "backends/*/checkpoint*/*.py", "backends/*/*.py")
 _SHOWN: Final = 4
 
 

@@ -20,8 +20,8 @@ def model_in(folder: Path) -> Model:
     Raises:
         ConvertError: there is none, it is not JSON, or the family is not known exactly.
     """
-    from launcher.models.hf import model_from_config
-    from launcher.models.source import ModelConfigError
+    from launcher.families.config_json import model_from_config
+    from launcher.families.source import ModelConfigError
 
     file = folder if folder.suffix == ".json" else folder / "config.json"
     if not file.is_file():

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from launcher.job import Job, value_at
 from launcher.job.model import Model
-from launcher.translate.backend import Backend
+from launcher.mapping.backend import Backend
 
 # What `layout_of` (launcher/convert/formats/format.py) reads of a job; all but backend.args.
 _LAYOUT: Final = (

@@ -8,9 +8,9 @@ from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import same_everywhere
 from launcher.doctor.machine import devices, devices_seen, disk, rendezvous
 from launcher.doctor.software import software
+from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
-from launcher.translate.backend import Backend
 
 # The job's processes run on the machine that looks.
 _HERE = ("local", "environment")

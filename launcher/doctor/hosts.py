@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from launcher.doctor.check import ERROR, OK, WARNING, Check
 from launcher.executors.failure import CannotStart
 from launcher.executors.ssh import ask_all
+from launcher.mapping.backend import Backend
 from launcher.plan import LaunchPlan
-from launcher.translate.backend import Backend
 
 _ASK = """import json, platform, subprocess, sys
 from importlib.metadata import PackageNotFoundError, version

@@ -14,10 +14,10 @@ from pathlib import Path
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from launcher.catalogue.requirements import Needed
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
+from launcher.mapping.backend import Backend
 from launcher.runtime import missing_requirements, requirements_of
-from launcher.translate.backend import Backend
-from launcher.translate.support import Needed
 
 _SECONDS = 60
 _ASK = """import json, platform, sys

@@ -29,9 +29,9 @@ def _through_mapping(job: Job) -> Job:
     """Return the job with what the mapping reads out of passed-through arguments."""
     if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
         return job
+    from launcher.mapping.backend import get_backend
+    from launcher.mapping.engine import translate
     from launcher.rules.native import facts_of
-    from launcher.translate.backend import get_backend
-    from launcher.translate.engine import translate
 
     backend = get_backend(job.backend.name)
     version = backend.version(job.backend.version)
@@ -99,7 +99,7 @@ def _with_defaults(job: Job, notes: list[str]) -> Job:
     if model.max_position_embeddings is None and model.position_embedding != "learned_absolute" and seq:
         values["model.max_position_embeddings"] = seq  # no weight depends on it
     if job.backend.name is not None:
-        from launcher.translate.backend import get_backend
+        from launcher.mapping.backend import get_backend
 
         backend = get_backend(job.backend.name)
         version = backend.version(job.backend.version)

@@ -1,1 +1,1 @@
-"""Executors receive a launch plan and know nothing of jobs or backends. The only room that starts processes."""
+"""Executors receive a launch plan and know nothing of jobs or backends. The only package that starts processes."""

@@ -8,12 +8,12 @@ from launcher.importing.imported import Became, Imported
 from launcher.job import Job, Value, fields, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
-from launcher.transfer.left_out import DEFAULT, MODEL_FILES, Missing, Way, harmless, is_default
-from launcher.translate.engine import active_rows, fields_of_flags, read_back, write_row
-from launcher.translate.native import NativeArgs
-from launcher.translate.own import MODEL, NOTHING, SPEED, TRAINING
-from launcher.translate.rows import Row
-from launcher.translate.unread import OF_DATA, OF_FILES, OF_LAUNCH, Said, idle, model_files
+from launcher.mapping.engine import active_rows, fields_of_flags, read_back, write_row
+from launcher.mapping.ignored_fields import OF_DATA, OF_FILES, OF_LAUNCH, Said, idle, model_files
+from launcher.mapping.native import NativeArgs
+from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
+from launcher.mapping.rows import Row
+from launcher.port.dropped import DEFAULT, MODEL_FILES, Missing, Way, harmless, is_default
 
 TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher says it by itself"

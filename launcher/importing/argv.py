@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launcher.budgets import json_value
+from launcher.catalogue.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
 from launcher.importing.shell.placeholders import has_output, is_open, only, shown
 from launcher.job import Value
-from launcher.translate.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +210,7 @@ def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parse
         return whole
     if value is None:
         if not is_placeholder:
-            from launcher.translate.catalogue import check_value
+            from launcher.catalogue.catalogue import check_value
 
             parsed.problems.append((name, check_value(argument, word, name=name.lstrip("-")) or f"cannot be {word!r}"))
         return word

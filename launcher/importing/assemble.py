@@ -10,10 +10,10 @@ from launcher.job import Value, derive, fields
 from launcher.job.cluster import Cluster
 from launcher.job.derive import with_values
 from launcher.job.secret import job_without_secrets
-from launcher.translate.backend import Backend
-from launcher.translate.engine import ReadBack, fields_of_flags, read_back
-from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.owns import owns_of
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import ReadBack, fields_of_flags, read_back
+from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.mapping.native_only_index import owns_of
 
 
 def assemble(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BeyondBudget, check_yaml
+from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.argv import Parsed, parse_argv
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import Note, refuse
@@ -15,8 +16,7 @@ from launcher.importing.reading import parse_mapping, read_text, repeated_keys, 
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.stored import words_of_stored
 from launcher.job import Value
-from launcher.translate.backend import Entry, get_backend
-from launcher.translate.catalogue import Catalogue
+from launcher.mapping.backend import Entry, get_backend
 
 _ENDINGS = (".yaml", ".yml", ".json")
 # A number for everybody who writes it; for YAML 1.1 a text, because it has no point or no sign.

@@ -3,13 +3,13 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
+from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.imported import Imported
 from launcher.importing.roundtrip import differences
 from launcher.job import Origin, Value, fields, value_at
-from launcher.translate.alike import Difference
-from launcher.translate.backend import get_backend
-from launcher.translate.catalogue import Catalogue
-from launcher.translate.engine import translate
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import translate
+from launcher.mapping.equivalence import Difference
 
 _ROUNDS = 3
 

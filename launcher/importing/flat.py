@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.importing.config import words_of
 from launcher.importing.notes import Note, refuse
 from launcher.importing.stored import OF_DUMP, as_typed, fits
-from launcher.translate.backend import Backend
-from launcher.translate.catalogue import Argument, Catalogue
+from launcher.mapping.backend import Backend
 
 _NOTHING: tuple[Any, ...] = (None, [], {}, "{}", "")
 # Read by the trainer of transformers, which the same project starts with files of the same form.

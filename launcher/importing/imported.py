@@ -6,7 +6,7 @@ from typing import Any
 
 from launcher.importing.notes import Note
 from launcher.job import Job, Value, as_tree
-from launcher.translate.native import NativeArg, NativeArgs
+from launcher.mapping.native import NativeArg, NativeArgs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import Command
 from launcher.importing.slurm import Request, request_of
-from launcher.translate.backend import Backend, Entry, backend_names, get_backend
+from launcher.mapping.backend import Backend, Entry, backend_names, get_backend
 
 _PYTHON_VALUES = frozenset({"-X", "-W"})
 _TRAINS = re.compile(r"train|finetune|sft|rlhf")

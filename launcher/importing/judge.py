@@ -4,9 +4,9 @@ import dataclasses
 
 from launcher.importing.imported import Imported
 from launcher.job.finding import Finding
+from launcher.mapping.backend import get_backend
 from launcher.rules.engine import load, ordered, run
 from launcher.rules.native import facts_of
-from launcher.translate.backend import get_backend
 
 
 def judge_existing(imported: Imported, strict: str | None = None) -> list[Finding]:

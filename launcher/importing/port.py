@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from launcher.catalogue.catalogue import plain
 from launcher.importing.accounts import Account, Outcome, accounts
 from launcher.importing.imported import Imported
 from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, fields, value_at
 from launcher.job.finding import Finding
 from launcher.job.imported import ImportedFrom
-from launcher.transfer.carry import ALL, Arrival, Split, arrive, command_of
-from launcher.transfer.left_out import Missing, Way
-from launcher.translate.backend import get_backend
-from launcher.translate.catalogue import plain
+from launcher.mapping.backend import get_backend
+from launcher.port.dropped import Missing, Way
+from launcher.port.port import ALL, Arrival, Split, arrive, command_of
 
 if TYPE_CHECKING:
     from launcher.pipeline import Outcome as Judged

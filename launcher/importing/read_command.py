@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.importing.argv import Parsed, typed_value
 from launcher.importing.assemble import assemble
 from launcher.importing.cluster import cluster_of, fitting, secrets_of
@@ -19,10 +20,9 @@ from launcher.importing.versions import Match, best, values_of_words
 from launcher.job import Value
 from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, redacted
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.catalogue import Argument, Catalogue
-from launcher.translate.elsewhere import elsewhere
-from launcher.translate.passed import shown_value
+from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.passthrough import shown_value
+from launcher.mapping.renames import elsewhere
 
 # So many arguments may be of the same name by chance, in a command that speaks for another backend.
 _FEW = 2

@@ -22,7 +22,7 @@ from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_words, ignored, request_of
 from launcher.importing.stored import dumped, likely_backends, words_of_stored
-from launcher.translate.backend import backend_names, get_backend
+from launcher.mapping.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
 # A dash before an option or in a number, a quote at a value, a blank that is none.

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from launcher.importing.imported import Imported
 from launcher.job import Job, Value
 from launcher.job.finding import Finding
-from launcher.translate.alike import Difference, compare
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import translate
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import translate
+from launcher.mapping.equivalence import Difference, compare
 
 
 def written(job: Job, backend: str, version: str) -> tuple[dict[str, Value], tuple[Finding, ...]]:

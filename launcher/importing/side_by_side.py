@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
+from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Value, field_at, field_paths, value_at
+from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
+from launcher.mapping.engine import fields_of_flags
+from launcher.mapping.equivalence import canonical, default_of, effective
+from launcher.mapping.ignored_fields import OF_FILES
+from launcher.mapping.native_only import MODEL, TRAINING, Own
+from launcher.mapping.native_only_index import owns_of
 from launcher.pipeline import MODEL_PATH
-from launcher.translate.alike import canonical, default_of, effective
-from launcher.translate.catalogue import Argument, Catalogue
-from launcher.translate.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
-from launcher.translate.engine import fields_of_flags
-from launcher.translate.own import MODEL, TRAINING, Own
-from launcher.translate.owns import owns_of
-from launcher.translate.unread import OF_FILES
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
 # What the environment names when the job starts.

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.importing.argv import typed_value
 from launcher.importing.notes import Note, refuse
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.catalogue import Argument, Catalogue
+from launcher.mapping.backend import Backend, backend_names, get_backend
 
 _FEWEST, _SHARE, _DUMP_SHARE = 5, 0.7, 0.5
 # So many arguments that only an extension of a parser adds may be in a file by chance.

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.argv import Parsed
 from launcher.job import Value
-from launcher.translate.backend import Backend
-from launcher.translate.catalogue import Catalogue
+from launcher.mapping.backend import Backend
 
 Reader = Callable[[Catalogue], Parsed]
 

@@ -8,6 +8,8 @@ from importlib import import_module
 from backends import REHEARSAL_DIALECT
 from launcher.job import Job, Value, fields, output_dir, value_at, with_values
 from launcher.job.finding import Finding
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import translate
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Watch
 from launcher.plan.rendezvous import torchrun
@@ -17,8 +19,6 @@ from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import translate
 
 DIALECT, DIALECT_VERSION = REHEARSAL_DIALECT
 _TASKS = ("pretrain", "sft")

@@ -188,7 +188,7 @@ def backend_runs_on_the_device(facts: Facts) -> Iterator[Fault]:
     job = facts.job
     if facts.backend is None or job.hardware.name is None or job.runtime == "rehearsal":
         return
-    from launcher.translate.backend import get_backend
+    from launcher.mapping.backend import get_backend
 
     backend = get_backend(facts.backend)
     if job.hardware.device not in backend.devices and job.hardware.device != "cpu":

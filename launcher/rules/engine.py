@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 from launcher.job.finding import SEVERITIES, Finding, Fix
+from launcher.mapping.native import NativeArg
 from launcher.nearest import nearest
 from launcher.rules.registry import LIFTED, LOWERED, RULES, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
-from launcher.translate.native import NativeArg
 
 _COMMON = (
     "launcher.rules.bounds",

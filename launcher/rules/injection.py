@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from launcher.catalogue.command_line import can_be_written
 from launcher.job import Job, Value, fields, value_at
 from launcher.rules.registry import Facts, Fault, rule
 from launcher.syntax import (
@@ -20,7 +21,6 @@ from launcher.syntax import (
     ssh_options_problem,
     texts_of,
 )
-from launcher.translate.command_line import can_be_written
 
 # One line each: they stand in the header of a batch script, in options of programs, in names. `setup` is bash, and an
 # annotation of Kubernetes any text.

@@ -6,9 +6,9 @@ from types import CodeType
 from typing import Any
 
 from launcher.job import fields
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.engine import active_rows
 from launcher.rules.registry import RULES, Rule
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.engine import active_rows
 
 # What the rows of declarative tables call their arguments and fields.
 _ATTRIBUTES = ("flags", "keys", "fields", "about", "when", "then")

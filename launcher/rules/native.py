@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 
+from launcher.catalogue.catalogue import Catalogue, as_parsed, check_value
 from launcher.job import Job, Value, field_at, value_at, with_values
 from launcher.job.build import WrongValue, convert
+from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.engine import active_rows, fields_by_flag
+from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.mapping.rows import NativeView, Row
 from launcher.rules.registry import Facts
-from launcher.translate.backend import Backend, get_backend
-from launcher.translate.catalogue import Catalogue, as_parsed, check_value
-from launcher.translate.engine import active_rows, fields_by_flag
-from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.rows import NativeView, Row
 
 
 def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False) -> Facts:

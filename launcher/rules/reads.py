@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from launcher.job import Job
-from launcher.translate.native import NativeArgs
+from launcher.mapping.native import NativeArgs
 
 EVERY_FLAG = "--*"
 _T = TypeVar("_T")

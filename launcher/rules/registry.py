@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
+from launcher.catalogue.catalogue import Catalogue
+from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
-from launcher.translate.catalogue import Catalogue
-from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.versions import in_range
+from launcher.mapping.native import NativeArg, NativeArgs
 
 Range = tuple[str | None, str | None]
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from launcher.job.width import megatron_width
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.registry import Facts, Fault, rule
-from launcher.translate.backend import backend_names, get_backend
 
 _SIZES = (
     "num_hidden_layers",

@@ -11,6 +11,11 @@ from functools import cached_property
 
 from launcher.job import Job, Value, with_values
 from launcher.job.finding import Finding
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import active_rows, gap_finding, write_row
+from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.mapping.passthrough import pass_through
+from launcher.mapping.rows import Gap, Row
 from launcher.rules.engine import findings_of
 from launcher.rules.native import facts_of
 from launcher.rules.reads import (
@@ -23,11 +28,6 @@ from launcher.rules.reads import (
     reading,
 )
 from launcher.rules.registry import Facts, Rule, applicable_rules
-from launcher.translate.backend import Backend
-from launcher.translate.engine import active_rows, gap_finding, write_row
-from launcher.translate.native import NativeArg, NativeArgs
-from launcher.translate.passed import pass_through
-from launcher.translate.rows import Gap, Row
 
 # What decides which rows and rules there are: a variant that changes it is judged from scratch.
 _CHOICES = ("backend.", "rules.")

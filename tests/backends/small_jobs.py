@@ -4,8 +4,8 @@ from typing import Any
 
 from launcher.job import Job
 from launcher.job.build import build
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import nest, translate
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import nest, translate
 
 MODEL = {
     "num_hidden_layers": 4,

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from launcher.translate import catalogue
-from launcher.translate.catalogue import Catalogue
+from launcher.catalogue import catalogue
+from launcher.catalogue.catalogue import Catalogue
 from tests.rehearse.native.environments import mindformers_1_6_python, swift_python
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from launcher.job import value_at
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import read_back, translate
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import read_back, translate
 from tests.backends.small_jobs import (
     LM,
     LM_12,

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from launcher.job import value_at
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import read_back
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import read_back
 from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
 
 SWIFT_4 = ("megatron", "4.0.0")
@@ -339,8 +339,8 @@ def test_contradicting_spellings_are_left_as_they_are() -> None:
 @pytest.mark.parametrize(("where", "connections"), [(LM, "8"), (MS, "8"), (SWIFT, "32")], ids=str)
 def test_sharded_weights_get_several_connections(where: tuple[str, str], connections: str) -> None:
     """All three refuse 1, which jobs have otherwise, with FSDP."""
-    from launcher.translate.native import NativeArg, NativeArgs
-    from launcher.translate.variables import environment
+    from launcher.mapping.environment import environment
+    from launcher.mapping.native import NativeArg, NativeArgs
 
     job = job_of(parallel__zero_stage=3)
     given, _ = written(job, where)

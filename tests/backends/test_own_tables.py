@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from launcher.catalogue.catalogue import Argument, plain
 from launcher.job import Job, fields
-from launcher.transfer.left_out import spelled
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.catalogue import Argument, plain
-from launcher.translate.engine import fields_of_flags, read_back
-from launcher.translate.own import EFFECTS, MODEL, TRAINING, Own
-from launcher.translate.owns import Owns, owns_of
+from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.engine import fields_of_flags, read_back
+from launcher.mapping.native_only import EFFECTS, MODEL, TRAINING, Own
+from launcher.mapping.native_only_index import Owns, owns_of
+from launcher.port.dropped import spelled
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from launcher.api import compose
+from launcher.families.layer_pattern import expand
 from launcher.job import Job, Value, field_at, field_paths
 from launcher.job.build import build
-from launcher.models.layer_pattern import expand
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.effects import absent_value
-from launcher.translate.engine import active_rows, read_back, translate
-from launcher.translate.rows import NativeView
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.effects import absent_value
+from launcher.mapping.engine import active_rows, read_back, translate
+from launcher.mapping.rows import NativeView
 
 CASES = [(name, version) for name in backend_names() for version in get_backend(name).versions]
 IDS = ["-".join(case) for case in CASES]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.catalogue import Argument, plain
-from launcher.translate.engine import active_rows, read_back
-from launcher.translate.owns import owns_of
+from launcher.catalogue.catalogue import Argument, plain
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.engine import active_rows, read_back
+from launcher.mapping.native_only_index import owns_of
 
 PAIRS = list(itertools.combinations(backend_names(), 2))
 # A file and a line of it (or a file of data), and the version in which it stands.

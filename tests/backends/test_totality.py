@@ -3,8 +3,8 @@
 import pytest
 
 from launcher.job import field_paths
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.engine import active_rows, unmapped_fields
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.engine import active_rows, unmapped_fields
 
 CASES = [(name, version) for name in backend_names() for version in get_backend(name).versions]
 

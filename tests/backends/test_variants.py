@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from launcher.families.config_json import config_from_model
+from launcher.families.source import ModelConfigError
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import differences
 from launcher.job import value_at
 from launcher.job.build import build
-from launcher.models.hf import config_from_model
-from launcher.models.source import ModelConfigError
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import read_back, translate
 from launcher.plan.plan import LaunchPlan
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import read_back, translate
 from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MODEL, MS, MS_OLD, SWIFT, SWIFT_3, job_of, written
 
 LATENT = {**MODEL, "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16}

@@ -1,8 +1,8 @@
 """`launch diff`: what a job means on several backends, after their own defaults."""
 
 from launcher.compose import compose
-from launcher.translate.backend import get_backend
-from launcher.translate.effects import DEFAULT, NONE, WRITTEN, effects
+from launcher.mapping.backend import get_backend
+from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, effects
 from tests.conftest import Launch
 
 

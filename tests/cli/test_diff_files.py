@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launcher.cli.dispatch import dispatch
-from launcher.translate.backend import get_backend
+from launcher.mapping.backend import get_backend
 
 DATA = Path(__file__).parents[1] / "importing" / "data"
 OLD = (

@@ -12,10 +12,10 @@ from launcher.api import compose, plan
 from launcher.cli.dispatch import dispatch
 from launcher.cli.explain_names import explained, load_all
 from launcher.job import fields
+from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.launchers import starters
 from launcher.rules.registry import RULES
 from launcher.rules.told import TOLD
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.started_by import starters
 from tests.conftest import ROOT
 
 _ID = re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)+")

@@ -12,8 +12,8 @@ from launcher.compose.places import search_path
 from launcher.job import fields
 from launcher.job.schema import FieldInfo
 from launcher.job.secret import without_secrets
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.nearest import nearest
-from launcher.translate.backend import backend_names, get_backend
 from tests.sampling import examples, sample
 
 JOB = ("+recipe=qwen3_8b", "backend=megatron", "data.paths=[a/b]", "data.format=hub")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher import api
-from launcher.translate.backend import get_backend
+from launcher.mapping.backend import get_backend
 
 
 def megatron_argv(model: str, *overrides: str, world: int = 1) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from launcher.cli import main
 from launcher.compose import compose
 from launcher.convert.offer import Offer, offered
-from launcher.translate.backend import get_backend
+from launcher.mapping.backend import get_backend
 
 _NEEDED = {
     "Megatron-LM reads its own checkpoints only": ("backend=megatron_lm",),

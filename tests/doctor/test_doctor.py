@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from launcher.catalogue.requirements import Needed
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import same_everywhere
 from launcher.doctor.machine import checkpoint_bytes, devices, devices_seen, disk, rendezvous
 from launcher.doctor.software import cann, checkout_version, fits, installed, software
 from launcher.job import Job
+from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.plan import LaunchPlan, NodePlan, Start
 from launcher.runtime import requirements_of
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.support import Needed
 from tests.conftest import Launch, make_job
 
 

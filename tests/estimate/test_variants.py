@@ -9,8 +9,8 @@ from launcher.estimate import Estimate, estimate
 from launcher.estimate.parameters import Counts, chunk_parameters
 from launcher.estimate.placement import place
 from launcher.estimate.sizes import read_sizes
+from launcher.families import config_from_model
 from launcher.job import Job
-from launcher.models import config_from_model
 from tests.estimate.estimate_jobs import job_with
 
 _NEXT: dict[str, Any] = {

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from launcher.translate.catalogue import Argument
+from launcher.catalogue.catalogue import Argument
 
 DATA = Path(__file__).parent / "data"
 SWIFT = ("megatron", "megatron sft --model Qwen/Qwen3-30B-A3B --dataset d.jsonl --lr 1e-5")

@@ -2,9 +2,9 @@
 
 import pytest
 
+from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.importing.argv import Parsed, parse_argv
 from launcher.importing.shell.placeholders import placeholder
-from launcher.translate.catalogue import Argument, Catalogue
 
 ARGPARSE = Catalogue(
     backend="x",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.catalogue.catalogue import Catalogue
 from launcher.cli.dispatch import dispatch
 from launcher.importing.config import Configuration
 from launcher.importing.invocation import Invocation
@@ -15,8 +16,7 @@ from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.read_file import read_file
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.catalogue import Catalogue
+from launcher.mapping.backend import backend_names, get_backend
 from tests import sampling
 
 RUN = "megatron sft --model m --dataset d"

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.api import ImportRefused, import_file
 from launcher.importing.roundtrip import differences
-from launcher.translate.backend import get_backend
+from launcher.mapping.backend import get_backend
 
 
 def line(name: str, value: Any) -> str:

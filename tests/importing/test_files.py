@@ -12,9 +12,9 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.port import ported
 from launcher.importing.roundtrip import differences
 from launcher.job import value_at
+from launcher.mapping.backend import get_backend
+from launcher.mapping.equivalence import compare
 from launcher.pipeline import judge
-from launcher.translate.alike import compare
-from launcher.translate.backend import get_backend
 
 DATA = Path(__file__).parent / "data"
 

@@ -17,9 +17,9 @@ from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
 from launcher.job import value_at
-from launcher.transfer.left_out import Missing
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.own import EFFECTS, MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.native_only import EFFECTS, MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING
+from launcher.port.dropped import Missing
 from tests.importing.sources import DATA, LM, MOE, NPU, SWIFT, TP, sample
 
 

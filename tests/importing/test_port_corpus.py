@@ -12,11 +12,11 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.judge import judge_existing
 from launcher.importing.read_argv import read_argv
 from launcher.job import Job, Origin, Value, value_at, with_values
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import Translation, translate
+from launcher.mapping.equivalence import compare
 from launcher.pipeline import judge
 from launcher.rules.engine import load
-from launcher.translate.alike import compare
-from launcher.translate.backend import get_backend
-from launcher.translate.engine import Translation, translate
 from tools.bench.corpus import CORPORA, outcomes
 
 FACTS = Path(os.environ.get("LAUNCH_FACTS", Path(__file__).resolve().parents[3] / "shared" / "facts"))

@@ -9,7 +9,7 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.port import ported
 from launcher.importing.read_argv import read_argv
 from launcher.pipeline import judge
-from launcher.transfer.defaults import CARRIED
+from launcher.port.defaults import CARRIED
 
 SWIFT = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --train_iters 10 --max_length 4096"
 

@@ -20,9 +20,9 @@ from launcher.importing.read_file import read_file
 from launcher.job import fields
 from launcher.job.finding import Finding
 from launcher.job.secret import is_secret
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.pipeline import Outcome, judge
-from launcher.transfer.carry import LEFT_BEHIND, NEAREST
-from launcher.translate.backend import backend_names, get_backend
+from launcher.port.port import LEFT_BEHIND, NEAREST
 from tests.importing.sources import DATA, MOE, NPU, SWIFT, sample
 
 Told = list[tuple[str, str, tuple[str, ...], tuple[str, ...], str]]

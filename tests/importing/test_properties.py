@@ -13,8 +13,8 @@ from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
 from launcher.importing.roundtrip import written
 from launcher.job import Job, value_at
-from launcher.translate.alike import compare
-from launcher.translate.backend import backend_names, get_backend
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.equivalence import compare
 from tests.conftest import make_job
 from tests.sampling import examples
 

@@ -13,7 +13,7 @@ from launcher.importing.assemble import assemble
 from launcher.importing.exact import exact
 from launcher.importing.imported import Imported
 from launcher.importing.roundtrip import differences
-from launcher.translate.backend import get_backend
+from launcher.mapping.backend import get_backend
 from tests.sampling import examples
 
 _BASE = {

@@ -12,8 +12,8 @@ from launcher.importing.read_file import read_file
 from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
-from launcher.translate.backend import get_backend
-from launcher.translate.elsewhere import elsewhere
+from launcher.mapping.backend import get_backend
+from launcher.mapping.renames import elsewhere
 
 # name: (script, words of every command it starts)
 WORDS = {

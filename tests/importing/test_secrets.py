@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from launcher.catalogue.catalogue import load
 from launcher.cli import import_
 from launcher.compose import compose
 from launcher.importing.job_file import job_yaml
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
 from launcher.job.secret import by_reference, is_secret
+from launcher.mapping.backend import backend_names
 from launcher.pipeline import judge
 from launcher.plan.shell import script
-from launcher.translate.backend import backend_names
-from launcher.translate.catalogue import load
 
 VALUE = "hf_abcdefSECRET"
 # Arguments that sound like secrets: words of a vocabulary, columns of data, keys of mappings, and how many.

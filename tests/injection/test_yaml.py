@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from backends.mindformers.yaml_file import parse, render
 from launcher.executors.kubernetes import as_yaml
-from launcher.translate.native import NativeArg, NativeArgs
+from launcher.mapping.native import NativeArg, NativeArgs
 from tests.injection.hostile import PLAIN
 
 TEXTS = st.sampled_from(list(PLAIN.values())) | st.text(st.characters(codec="utf-8"), max_size=8)

@@ -7,8 +7,8 @@ import pytest
 
 from launcher.compose import compose
 from launcher.compose.places import shipped
+from launcher.families import config_from_model
 from launcher.job import Job, value_at
-from launcher.models import config_from_model
 
 # The issue that asked for them names these.
 NAMES = {

@@ -6,11 +6,11 @@ import pytest
 
 from launcher.compose import compose
 from launcher.compose.places import shipped
+from launcher.mapping.backend import get_backend
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.runtime import choose, planned
-from launcher.translate.backend import get_backend
 
 TINY = ("+recipe=tiny_qwen3_moe", "backend=megatron")
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.engine import load
 from launcher.rules.mentions import fields_of, rules_of
 from launcher.rules.registry import loaded_rules
 from launcher.rules.table import Says
-from launcher.translate.backend import backend_names, get_backend
 
 load(module for name in backend_names() for module in get_backend(name).rules)
 

@@ -6,8 +6,8 @@ import pytest
 
 from launcher.compose import compose
 from launcher.job import convert, field_at, with_values
+from launcher.mapping.backend import backend_names
 from launcher.pipeline import judge, variants_of
-from launcher.translate.backend import backend_names
 
 VALUES = {
     "parallel.tp": (1, 2, 3, 4, 8, 64),

@@ -12,9 +12,9 @@ from launcher.api import check
 from launcher.compose import compose
 from launcher.importing.imported import Imported
 from launcher.job import Job, with_values
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.pipeline import judge
-from launcher.translate.backend import backend_names, get_backend
-from launcher.translate.native import NativeArg, NativeArgs
 from tests.sampling import examples
 
 JUNK: tuple[Any, ...] = ("abc", -7, 0, 0.0, 0.5, [1, 2], ["a"], {"a": 1}, True, "", 10**30)

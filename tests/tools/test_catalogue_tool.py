@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launcher.translate.catalogue import from_json
+from launcher.catalogue.catalogue import from_json
 from tools.catalogue import __main__ as command_line
 from tools.catalogue import hf_parser, launchers, megatron_swift, renames
 from tools.catalogue.recorder import Recorder

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from launcher import api
 from launcher.compose import compose
 from launcher.job import Job, Value
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.pipeline import judge, variants_of
-from launcher.translate.backend import backend_names, get_backend
 
 _RECIPE = "+recipe=qwen3_moe"
 _BROKEN = ("parallel.tp=3", "recompute.granularity=selective")

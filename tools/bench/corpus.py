@@ -27,7 +27,7 @@ from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.read_file import read_file
 from launcher.importing.roundtrip import canonical_share, differences
-from launcher.translate.alike import Difference
+from launcher.mapping.equivalence import Difference
 
 # File of the corpus, backend, and what its names of versions are called in the catalogues.
 CORPORA = {

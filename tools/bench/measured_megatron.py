@@ -95,7 +95,7 @@ def _model(args: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _leading_dense(pattern: str) -> int:
-    from launcher.models.layer_pattern import expand
+    from launcher.families.layer_pattern import expand
 
     layers = expand(pattern) or []
     return layers.index(1) if 1 in layers else 0

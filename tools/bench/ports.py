@@ -24,9 +24,9 @@ from launcher.importing.accounts import CARRIED, LEFT_OUT, TRANSLATED, Account, 
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.port import Ported, ported
+from launcher.mapping.backend import backend_names
+from launcher.mapping.native_only import EFFECTS, NOTHING
 from launcher.pipeline import judge
-from launcher.translate.backend import backend_names
-from launcher.translate.own import EFFECTS, NOTHING
 from tools.bench.corpus import CORPORA, Outcome, of_checkout, outcomes
 
 Read = Callable[[], Iterator[Outcome]]

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from launcher.translate.catalogue import Catalogue, load
+from launcher.catalogue.catalogue import Catalogue, load
 
 _FOLDER = Path(__file__).resolve().parents[2] / "backends" / "megatron_lm"
 _RELEASE = re.compile(r"v[12]\.\d+|23\.\d\d|core_v\d+\.\d+\.\d+")

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.translate import catalogue
-from launcher.translate.catalogue import Catalogue
+from launcher.catalogue import catalogue
+from launcher.catalogue.catalogue import Catalogue
 
 _FOLDER = Path(__file__).resolve().parents[2] / "backends" / "megatron"
 _KINDS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-"""One argument as it stands in a catalogue file: the fields of `launcher.translate.catalogue.Argument`."""
+"""One argument as it stands in a catalogue file: the fields of `launcher.catalogue.catalogue.Argument`."""
 
 _ORDER = (
     "name", "dest", "aliases", "type", "nargs", "optional_value", "nullable", "default", "absent", "default_from",

@@ -19,7 +19,7 @@ from launcher.convert.formats import MODULES, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model
 from launcher.job.model import Model
-from launcher.translate.backend import get_backend
+from launcher.mapping.backend import get_backend
 
 _HERE = Path(__file__).resolve().parent
 PAGE = _HERE.parents[1] / "docs" / "convert.md"

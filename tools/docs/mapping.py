@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from launcher.job import FieldInfo, fields
-from launcher.translate.backend import Backend, backend_names, get_backend
-from launcher.translate.engine import active_rows, fields_of_flags
-from launcher.translate.own import Own
-from launcher.translate.owns import owns_of
+from launcher.mapping.backend import Backend, backend_names, get_backend
+from launcher.mapping.engine import active_rows, fields_of_flags
+from launcher.mapping.native_only import Own
+from launcher.mapping.native_only_index import owns_of
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "mapping.md"

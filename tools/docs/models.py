@@ -8,9 +8,9 @@ from pathlib import Path
 
 from launcher.compose import compose
 from launcher.compose.places import shipped
+from launcher.families.ignored import IGNORABLE
+from launcher.families.table import FAMILIES, Family
 from launcher.job.model import Model
-from launcher.models.families import FAMILIES, Family
-from launcher.models.ignored import IGNORABLE
 from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"

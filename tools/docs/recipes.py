@@ -11,7 +11,7 @@ from launcher import pipeline
 from launcher.compose import compose
 from launcher.compose.places import shipped
 from launcher.job import Job
-from launcher.translate.backend import backend_names, get_backend
+from launcher.mapping.backend import backend_names, get_backend
 from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "recipes.md"

@@ -7,10 +7,10 @@ python -m tools.docs.rules --check  exit 1 if the file is not what the rules say
 from collections.abc import Iterable
 from pathlib import Path
 
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.engine import load
 from launcher.rules.mentions import fields_of
 from launcher.rules.registry import RULES, Rule
-from launcher.translate.backend import backend_names, get_backend
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"

@@ -18,9 +18,9 @@ from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import Wanted, read_command
 from launcher.job import Job, as_tree
 from launcher.job.finding import Finding
+from launcher.mapping.backend import get_backend
+from launcher.mapping.native import NativeArgs
 from launcher.pipeline import judge
-from launcher.translate.backend import get_backend
-from launcher.translate.native import NativeArgs
 from tests.backends.mindformers.mutated import changed_file
 from tests.backends.mutated import Line, changed
 from tests.sampling import ROOT

@@ -71,12 +71,17 @@ def surface() -> Iterator[Case]:
 def _signature(value: Any) -> Answer:
     found: dict[str, Any] = {}
     with contextlib.suppress(TypeError, ValueError):  # an exception has none
-        found["signature"] = re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(value)))
+        found["signature"] = _plain(str(inspect.signature(value)))
     if dataclasses.is_dataclass(value):
-        found["fields"] = {field.name: str(field.type) for field in dataclasses.fields(value)}
+        found["fields"] = {field.name: _plain(str(field.type)) for field in dataclasses.fields(value)}
     if inspect.isclass(value):
         found["members"] = sorted(name for name in vars(value) if not name.startswith("_"))
     return found
+
+
+def _plain(text: str) -> str:
+    """Return a type without what no caller sees: the module that a class is in, the place of a function in memory."""
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])| at 0x[0-9a-f]+", "", text)
 
 
 def _commands() -> Iterator[Case]:

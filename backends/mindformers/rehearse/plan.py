@@ -8,9 +8,9 @@ from backends.mindformers.launch import ENTRY
 from backends.mindformers.rehearse.overrides import for_cpu, refusals
 from backends.mindformers.yaml_file import parse, render
 from launcher.job import Job
+from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.rehearse.refusal import RehearsalRefused
-from launcher.translate.native import NativeArg, NativeArgs
 
 OWN_ENTRY = Path(__file__).parent / "entry" / "run_mindformer.py"
 """What run_mindformer.py does, for the wheel from PyPI, which does not have it."""

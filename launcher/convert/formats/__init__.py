@@ -30,7 +30,7 @@ def format_named(name: str) -> Format:
 
 def format_of_backend(backend: str) -> Format | None:
     """Return the format that a backend loads; None where its record does not say."""
-    from launcher.translate.backend import get_backend
+    from launcher.mapping.backend import get_backend
 
     module = get_backend(backend).checkpoint_format
     return None if module is None else _loaded(module)

@@ -123,8 +123,8 @@ def copy_along(donor: Path | None, directory: Path, target: Target | None = None
 
 
 def _write_config(file: Path, target: Target) -> None:
-    from launcher.models.hf import config_from_model
-    from launcher.models.source import ModelConfigError
+    from launcher.families.config_json import config_from_model
+    from launcher.families.source import ModelConfigError
 
     try:
         tree = config_from_model(target.logical.model)

@@ -102,7 +102,7 @@ def read_files(path: Path) -> Files:
 
 @cache
 def _allowed() -> tuple[str, ...]:
-    from launcher.translate.backend import backend_names, get_backend
+    from launcher.mapping.backend import backend_names, get_backend
 
     return (*_ALLOWED, *(prefix for name in backend_names() for prefix in get_backend(name).stored_classes))
 

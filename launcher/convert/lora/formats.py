@@ -13,7 +13,7 @@ from launcher.convert.lora.peft import FORMAT as PEFT
 
 def adapters_of(backend: str) -> tuple[Format, Shared] | None:
     """Return how a backend stores adapters, and which modules it has in one layer; None where it has none."""
-    from launcher.translate.backend import get_backend
+    from launcher.mapping.backend import get_backend
 
     module = get_backend(backend).adapter_format
     if module is None:
@@ -26,7 +26,7 @@ def adapters_of(backend: str) -> tuple[Format, Shared] | None:
 
 def backend_of(form: Format) -> str | None:
     """Return the backend that stores adapters in a format; None: none does."""
-    from launcher.translate.backend import backend_names
+    from launcher.mapping.backend import backend_names
 
     found = ((name, adapters_of(name)) for name in backend_names())
     return next((name for name, known in found if known is not None and known[0].name == form.name), None)
@@ -34,7 +34,7 @@ def backend_of(form: Format) -> str | None:
 
 def adapter_formats() -> tuple[Format, ...]:
     """Return PEFT's format and those of all backends."""
-    from launcher.translate.backend import backend_names
+    from launcher.mapping.backend import backend_names
 
     return (PEFT, *(found[0] for found in map(adapters_of, backend_names()) if found is not None))
 
@@ -54,7 +54,7 @@ def adapters_for(backend: str | None) -> tuple[Format, Shared]:
     Raises:
         ConvertError: the backend has none.
     """
-    from launcher.translate.backend import backend_names
+    from launcher.mapping.backend import backend_names
 
     having = [name for name in backend_names() if adapters_of(name) is not None]
     if backend is None:

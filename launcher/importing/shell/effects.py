@@ -58,7 +58,7 @@ def has_effect(nodes: Iterable[Node]) -> bool:
 def _starts() -> "re.Pattern[str]":
     """Return a pattern for what starts trainings: launchers, programs of backends, Python scripts, `eval`."""
     from launcher.importing.launchers import LAUNCHERS
-    from launcher.translate.backend import backend_names, get_backend
+    from launcher.mapping.backend import backend_names, get_backend
 
     programs = [program for name in backend_names() for program in get_backend(name).entry.programs]
     names = "|".join(re.escape(name) for name in (*LAUNCHERS, *programs, "srun", "mpirun", "eval"))

@@ -6,9 +6,9 @@ from typing import Any
 
 from backends.megatron import BACKEND, catalogue
 from backends.megatron.launch import command
+from launcher.catalogue.catalogue import Argument
 from launcher.job import Job, Value, build
-from launcher.translate.catalogue import Argument
-from launcher.translate.engine import ReadBack, Translation, read_back, translate
+from launcher.mapping.engine import ReadBack, Translation, read_back, translate
 from tests.backends import models
 
 Tree = Mapping[str, Any]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher import api
+from launcher.families.config_json import config_from_model
 from launcher.importing.notes import ImportRefused
 from launcher.job.model import Model
-from launcher.models.hf import config_from_model
 from tests.backends.megatron.jobs import NEWEST, QWEN3_8B, QWEN3_30B_A3B, make
 from tests.backends.megatron.verdicts import LATER, MACHINE, validator
 from tests.backends.mutated import Dialect, Line, Words

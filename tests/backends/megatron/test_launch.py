@@ -11,8 +11,8 @@ import pytest
 from backends.megatron import BACKEND
 from backends.megatron.launch import argv, launch
 from launcher.job import Job
+from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.plan import LaunchPlan
-from launcher.translate.native import NativeArg, NativeArgs
 from tests.backends.megatron.jobs import JOBS, NEWEST, QWEN3_8B, SEED, make, named_job, translated
 
 

@@ -8,9 +8,9 @@ from backends.megatron import BACKEND, catalogue
 from backends.megatron.mapping_extra import ARGUMENTS, KEYS
 from backends.megatron.mapping_shape import SHAPES
 from backends.megatron_lm import BACKEND as MEGATRON_LM
+from launcher.catalogue.versions import in_range
 from launcher.job import Job
-from launcher.translate.engine import active_rows, unmapped_fields
-from launcher.translate.versions import in_range
+from launcher.mapping.engine import active_rows, unmapped_fields
 from tests.backends.megatron.jobs import (
     CASES,
     DEEPSEEK_V3,

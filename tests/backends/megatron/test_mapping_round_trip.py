@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from backends.megatron import BACKEND
 from backends.megatron.launch import argv, command
 from launcher.api import compose
+from launcher.catalogue.versions import in_range
 from launcher.job import Job
-from launcher.translate.engine import flatten
-from launcher.translate.versions import in_range
+from launcher.mapping.engine import flatten
 from tests.backends.megatron.jobs import (
     CASES,
     NEWEST,

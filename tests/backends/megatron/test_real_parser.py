@@ -11,11 +11,11 @@ import pytest
 
 from backends.megatron.launch import argv, command
 from launcher.api import compose
+from launcher.families.config_json import config_from_model
 from launcher.job import Job
 from launcher.job.model import Model
-from launcher.models.hf import config_from_model
-from launcher.translate.backend import get_backend
-from launcher.translate.effects import absent_value
+from launcher.mapping.backend import get_backend
+from launcher.mapping.effects import absent_value
 from tests.backends.megatron.jobs import (
     JOBS,
     NEWER_JOBS,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from launcher.catalogue.catalogue import Catalogue, load
 from launcher.importing.read_argv import read_argv
-from launcher.translate.backend import get_backend
-from launcher.translate.catalogue import Catalogue, load
-from launcher.translate.elsewhere import elsewhere
+from launcher.mapping.backend import get_backend
+from launcher.mapping.renames import elsewhere
 
 ROOT = Path(__file__).resolve().parents[3]
 FACTS = Path(os.environ.get("LAUNCH_FACTS", ROOT.parent / "shared" / "facts"))

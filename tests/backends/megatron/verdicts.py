@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.megatron.launch import argv, command
+from launcher.families.config_json import config_from_model
+from launcher.families.source import ModelConfigError
 from launcher.job import Job
-from launcher.models.hf import config_from_model
-from launcher.models.source import ModelConfigError
 from launcher.pipeline import judge
 from tests.backends.verdicts import ROOT, Validator, Verdict, ask
 

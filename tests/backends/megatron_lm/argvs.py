@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.translate.catalogue import Argument, Catalogue
+from launcher.catalogue.catalogue import Argument, Catalogue
 
 
 def parse(words: Sequence[str], catalogue: Catalogue) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from launcher.translate.catalogue import Argument, Catalogue
+from launcher.catalogue.catalogue import Argument, Catalogue
 
 # Several changes that belong together: the corners where checks meet.
 MOVES: Sequence[str] = (

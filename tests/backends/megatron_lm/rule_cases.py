@@ -7,11 +7,11 @@ from typing import Any
 
 from launcher.job import derive
 from launcher.job.finding import Finding
+from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.engine import read_back
+from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.rules.engine import load, run
 from launcher.rules.native import facts_of
-from launcher.translate.backend import Backend, get_backend
-from launcher.translate.engine import read_back
-from launcher.translate.native import NativeArg, NativeArgs
 
 WORLD = 8
 DENSE = (

@@ -6,9 +6,9 @@ import subprocess
 
 from backends.megatron_lm import BACKEND
 from launcher.job import Job
+from launcher.mapping.engine import translate
 from launcher.plan.plan import LaunchPlan
 from launcher.plan.shell import one_line
-from launcher.translate.engine import translate
 from tests.backends.megatron_lm.jobs import DENSE, EXPERTS, JOBS, NEWER, job_of
 
 

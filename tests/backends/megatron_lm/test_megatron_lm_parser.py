@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from backends.megatron_lm import BACKEND
-from launcher.translate.engine import translate
-from launcher.translate.variables import environment
-from launcher.translate.versions import in_range
+from launcher.catalogue.versions import in_range
+from launcher.mapping.engine import translate
+from launcher.mapping.environment import environment
 from tests.backends.megatron_lm.checkout import CHECKOUT, checked_out_version
 from tests.backends.megatron_lm.jobs import JOBS, NEWER
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from backends.megatron_lm import BACKEND
 from launcher.job import Job, value_at
-from launcher.translate.backend import Backend
-from launcher.translate.engine import read_back, translate
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import read_back, translate
 from tests.backends.megatron_lm.argvs import parse
 from tests.backends.megatron_lm.jobs import DENSE, JOBS, NEWER, Tree, job_of
 from tests.sampling import examples

@@ -4,8 +4,8 @@ import pytest
 
 from backends.megatron_lm import BACKEND
 from launcher.job import Job, field_paths
-from launcher.translate.engine import active_rows, translate, unmapped_fields
-from launcher.translate.native import NativeArgs
+from launcher.mapping.engine import active_rows, translate, unmapped_fields
+from launcher.mapping.native import NativeArgs
 from tests.backends.megatron_lm.jobs import DENSE, EXPERTS, JOBS, LATENT, NEWER, Tree, job_of, merged
 
 NEWEST = "0.16.1"

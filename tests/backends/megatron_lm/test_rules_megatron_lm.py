@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.mapping.backend import get_backend
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
-from launcher.translate.backend import get_backend
 from tests.backends.megatron_lm import rule_cases
 
 BACKEND = get_backend("megatron_lm")

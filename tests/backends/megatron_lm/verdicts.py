@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launcher.translate.backend import Backend, get_backend
+from launcher.mapping.backend import Backend, get_backend
 from tests.backends.megatron_lm import fuzzed, rule_cases
 from tests.backends.verdicts import Validator, Verdict, ask, error_ids
 

@@ -11,7 +11,7 @@ from backends.mindformers import BACKEND
 from backends.mindformers.launch import launch
 from backends.mindformers.yaml_file import parse
 from launcher.job import Job, Value, build
-from launcher.translate.engine import Translation, translate
+from launcher.mapping.engine import Translation, translate
 from tests.backends.models import DEEPSEEK_V3, QWEN3_8B, QWEN3_30B_A3B
 
 Tree = Mapping[str, Any]

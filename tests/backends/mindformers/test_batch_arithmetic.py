@@ -3,7 +3,7 @@
 import pytest
 
 from backends.mindformers import BACKEND
-from launcher.translate.engine import read_back
+from launcher.mapping.engine import read_back
 from tests.backends.mindformers.jobs import NEWEST, tree, written
 
 DP, MICRO = "parallel_config.data_parallel", "parallel_config.micro_batch_num"

@@ -13,7 +13,7 @@ from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import Wanted, read_command
-from launcher.translate.engine import nest
+from launcher.mapping.engine import nest
 from tests.backends.mindformers.mutated import changed_file
 from tests.sampling import dice, trials
 

@@ -7,7 +7,7 @@ import pytest
 
 from backends.mindformers import BACKEND
 from launcher.job import Value
-from launcher.translate.engine import read_back, translate
+from launcher.mapping.engine import read_back, translate
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, QWEN3, QWEN3_MOE, examples, tree, written
 
 _FULL = {"granularity": "full", "method": "uniform", "num_layers": 1, "communication": True}

@@ -11,7 +11,7 @@ from backends.mindformers.launch import launch
 from backends.mindformers.mapping_stages import expand_layout
 from backends.mindformers.yaml_file import parse
 from launcher.job import Job, Value
-from launcher.translate.engine import flatten, read_back, translate
+from launcher.mapping.engine import flatten, read_back, translate
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3, QWEN3_MOE, make, refusals, translated, tree
 from tests.sampling import examples
 

@@ -7,7 +7,7 @@ import pytest
 from backends.mindformers import BACKEND
 from backends.mindformers.launch import launch
 from launcher.job import Value, value_at
-from launcher.translate.engine import read_back
+from launcher.mapping.engine import read_back
 from tests.backends.mindformers.jobs import NEWEST, OLD, QWEN3_MOE, make, refusals, translated, tree, written
 
 _SAVES = {"save": "./output", "save_interval": 100}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from backends.mindformers.yaml_file import flatten, parse, render
-from launcher.translate.native import NativeArg, NativeArgs
+from launcher.mapping.native import NativeArg, NativeArgs
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, QWEN3_MOE, examples, from_file, tree, written
 
 

@@ -48,7 +48,7 @@ def _model(folder: Path, recipe: str) -> Path:
     import transformers
 
     from launcher import api
-    from launcher.models.hf import config_from_model
+    from launcher.families.config_json import config_from_model
 
     folder.mkdir(parents=True)
     tree = config_from_model(api.compose([f"+recipe={recipe}"]).model)

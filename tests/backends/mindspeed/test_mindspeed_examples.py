@@ -6,7 +6,7 @@ import pytest
 
 from backends.mindspeed import BACKEND
 from backends.mindspeed.launch import launch
-from launcher.translate.engine import translate
+from launcher.mapping.engine import translate
 from tests.backends.megatron_lm.argvs import parse
 from tests.backends.mindspeed.examples import JOBS, upstream
 

@@ -4,8 +4,8 @@ import pytest
 
 from backends.mindspeed import BACKEND
 from launcher.job import Job
+from launcher.mapping.engine import translate
 from launcher.plan.plan import LaunchPlan
-from launcher.translate.engine import translate
 from tests.backends.megatron_lm.jobs import DENSE, Tree, job_of
 
 

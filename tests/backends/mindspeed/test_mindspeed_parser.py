@@ -10,8 +10,8 @@ import pytest
 from backends.mindspeed import BACKEND
 from backends.mindspeed.rehearse import NATIVE_CPU
 from launcher.job import Job
-from launcher.translate.engine import translate
-from launcher.translate.variables import environment
+from launcher.mapping.engine import translate
+from launcher.mapping.environment import environment
 from tests.backends.megatron_lm.jobs import JOBS as SMALL
 from tests.backends.mindspeed.examples import JOBS as EXAMPLES
 from tests.rehearse.native.environments import mindspeed_python

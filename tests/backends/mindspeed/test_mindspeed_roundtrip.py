@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given
 
 from backends.mindspeed import BACKEND
 from launcher.job import Job, value_at
-from launcher.translate.engine import read_back, translate
+from launcher.mapping.engine import read_back, translate
 from tests.backends.megatron_lm.argvs import effective, parse
 from tests.backends.megatron_lm.jobs import DENSE, Tree, job_of
 from tests.backends.megatron_lm.test_megatron_lm_roundtrip import PLAIN, survives, trees

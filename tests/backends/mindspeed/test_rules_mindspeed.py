@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from launcher import api, pipeline
+from launcher.mapping.backend import get_backend
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
-from launcher.translate.backend import get_backend
 from tests.backends.megatron_lm import rule_cases
 from tests.conftest import make_job
 

@@ -1,0 +1,46 @@
+"""What a backend runs with, as data: packages, checkouts and toolkits, each with the versions that upstream names."""
+
+from dataclasses import dataclass
+
+from launcher.catalogue.versions import in_range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needed:
+    """One thing that a backend needs, and which versions of it work.
+
+    Attributes:
+        name: of the distribution (`torch`), `python`, `cann`, or the environment variable that names a checkout.
+        meaning: what the variable of a checkout names, for people.
+        module: what it is imported as, where that is not its name.
+        kind: package, python, cann or checkout.
+        wanted: versions as a specifier (`>=2.6,<3`); "": any.
+        tested: versions that upstream tested, in its own words.
+        is_backend: its version is that of the backend, so it must fit the catalogue that arguments are written for.
+        since, until: versions of the backend for which this holds, both inclusive; None: no bound.
+        devices: kinds of device that need it; empty: all.
+        file, pattern: where a checkout says its version: a file in it, and an expression whose groups are joined.
+        install: how to get it.
+        source: who says so.
+    """
+
+    name: str
+    meaning: str = ""
+    module: str = ""
+    kind: str = "package"
+    wanted: str = ""
+    tested: str = ""
+    is_backend: bool = False
+    since: str | None = None
+    until: str | None = None
+    devices: tuple[str, ...] = ()
+    file: str = ""
+    pattern: str = ""
+    install: str = ""
+    source: str
+
+    def holds(self, version: str, device: str | None) -> bool:
+        """Tell whether a version of the backend needs it, on a kind of device (None: on any)."""
+        return in_range(version, self.since, self.until) and (
+            not self.devices or device is None or device in self.devices
+        )

@@ -1,0 +1,126 @@
+"""Attention that differs between layers in config.json: linear attention, windows, indexers, dense first layers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from launcher.families.parts import Part
+from launcher.families.source import Source
+from launcher.job.model import Model
+from launcher.job.schema import Value
+
+_FULL = "full_attention"
+
+
+def every_nth(interval: int, other: str) -> Callable[[int], list[str]]:
+    """Return the kinds of layers of which each `interval`-th attends fully, as a function of their number."""
+    return lambda layers: [other if (index + 1) % interval else _FULL for index in range(layers)]
+
+
+def _interval_of(source: Source, kinds: Sequence[str], other: str, default: int) -> int | None:
+    """Return n where every n-th of the listed layers attends fully; a problem where the list says something else."""
+    if not kinds:
+        return default
+    interval = kinds.index(_FULL) + 1 if _FULL in kinds else len(kinds) + 1
+    if list(kinds) == every_nth(interval, other)(len(kinds)):
+        return interval
+    shown = ", ".join(sorted(set(kinds)))
+    source.problem(f"layer_types ({shown}): only every n-th layer may be {_FULL}, the others {other}")
+    return None
+
+
+def _read_linear(source: Source) -> dict[str, Value]:
+    """Qwen3-Next: full_attention_interval, or the same as a list of layers (transformers 5)."""
+    kinds = source.get("layer_types", ())
+    interval = source.get("full_attention_interval")
+    if interval is None:
+        interval = _interval_of(source, kinds, "linear_attention", 4)  # Qwen3NextConfig's own default
+    elif kinds and isinstance(interval, int) and list(kinds) != every_nth(interval, "linear_attention")(len(kinds)):
+        source.problem(f"full_attention_interval={interval} and layer_types contradict each other")
+    value = None if interval is None else source.typed("full_attention_interval", interval, "full_attention_interval")
+    return {"full_attention_interval": value}
+
+
+LINEAR_LAYERS = Part(
+    read=_read_linear,
+    write=lambda model: {"full_attention_interval": model.full_attention_interval or 4},
+    variants=("full_attention_interval",),
+)
+
+
+def _read_alternating(source: Source) -> dict[str, Value]:
+    """GPT-OSS: a window in every layer but each n-th."""
+    kinds = source.get("layer_types", ())
+    interval = _interval_of(source, kinds, "sliding_attention", 2)  # GptOssConfig's own default
+    window = source.field("sliding_window", ("sliding_window",), 128)
+    return {"sliding_window": window, "window_attn_skip_freq": interval}
+
+
+def _write_alternating(model: Model) -> dict[str, Any]:
+    layers, interval = model.num_hidden_layers or 0, model.window_attn_skip_freq or 1
+    return {
+        "sliding_window": model.sliding_window,
+        "layer_types": every_nth(interval, "sliding_attention")(layers),
+    }
+
+
+ALTERNATING_WINDOW = Part(
+    read=_read_alternating, write=_write_alternating, variants=("sliding_window", "window_attn_skip_freq")
+)
+
+
+def _read_indexer(source: Source) -> dict[str, Value]:
+    """GLM-5: which layers choose keys, as a frequency or as a list (GlmMoeDsaConfig.__post_init__)."""
+    kinds = set(source.get("layer_types", ()))
+    if kinds - {"indexed_attention"}:
+        source.problem(f"layer_types has {', '.join(sorted(kinds))}; only indexed_attention is known")
+    names = ("index_topk_freq", "index_skip_topk_offset")
+    frequency, offset = (source.field(name, (name,), None) for name in names)
+    listed, layers = source.get("indexer_types", ()), source.get("num_hidden_layers", 0)
+    scheduled = _schedule(layers, frequency, offset) if isinstance(layers, int) else []
+    types: tuple[str, ...] = () if list(listed) in ([], scheduled) else tuple(listed)
+    typed = source.typed("indexer_types", types, "indexer_types") if types else ()
+    return {"index_topk_freq": frequency, "index_skip_topk_offset": offset, "indexer_types": typed}
+
+
+def _schedule(layers: int, frequency: Value, offset: Value) -> list[str]:
+    every, start = (value if isinstance(value, int) else usual for value, usual in ((frequency, 1), (offset, 2)))
+    return ["full" if max(index - start + 1, 0) % every == 0 else "shared" for index in range(layers)]
+
+
+def _write_indexer(model: Model) -> dict[str, Any]:
+    values = {
+        "index_topk_freq": model.index_topk_freq,
+        "index_skip_topk_offset": model.index_skip_topk_offset,
+        "indexer_types": list(model.indexer_types) or None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+INDEXER_LAYERS = Part(
+    read=_read_indexer, write=_write_indexer, variants=("index_topk_freq", "index_skip_topk_offset", "indexer_types")
+)
+
+
+def dense_first(default: int) -> Part:
+    """Dense layers before the first with experts, as their number or as a list of layers (transformers 5).
+
+    Args:
+        default: number that the family's class takes when neither is given.
+    """
+
+    def read(source: Source) -> dict[str, Value]:
+        kinds = list(source.get("mlp_layer_types", ()))
+        listed = kinds.index("sparse") if "sparse" in kinds else len(kinds)
+        if kinds != ["dense"] * listed + ["sparse"] * (len(kinds) - listed):
+            source.problem("mlp_layer_types: only the first layers may be dense")
+        count = source.field("first_k_dense_replace", ("first_k_dense_replace",), listed if kinds else default)
+        if kinds and isinstance(count, int) and min(count, len(kinds)) != listed:
+            source.problem(f"first_k_dense_replace={count} and mlp_layer_types contradict each other")
+        return {"first_k_dense_replace": count}
+
+    def write(model: Model) -> dict[str, Any]:
+        layers, dense = model.num_hidden_layers or 0, model.first_k_dense_replace
+        kinds = ["dense" if index < dense else "sparse" for index in range(layers)]
+        return {"first_k_dense_replace": dense, "mlp_layer_types": kinds}
+
+    return Part(read=read, write=write)

@@ -1,0 +1,201 @@
+"""Hugging Face's config.json to the canonical `model` section and back, exactly or not at all."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from launcher.families.ignored import IGNORABLE
+from launcher.families.parts import quotient_of
+from launcher.families.rope import scaling_value
+from launcher.families.source import NEEDED, ModelConfigError, Source
+from launcher.families.table import FAMILIES, Family
+from launcher.job.model import Model
+from launcher.job.schema import Value, fields
+from launcher.nearest import nearest
+
+# Not in config.json: where the model comes from, what a backend calls it, and what only training knows.
+_NOT_DETERMINED: Final = frozenset(
+    {"path", "hub_id", "pretrained", "overridden", "label", "legacy", "hidden_dropout", "mtp_loss_scaling_factor"}
+    | {"cpu_initialization", "init_per_replica", "init_method_xavier_uniform", "perform_initialization"}
+    | {"dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss", "is_hybrid_model", "mamba_chunk_size"}
+)
+# Families without dense layers, whose files name the width of an expert intermediate_size.
+_ONE_WIDTH: Final = frozenset({"mixtral", "gpt_oss"})
+# Class names of one family that share its body.
+_SUFFIXES: Final = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification")
+
+
+def determined_fields() -> tuple[str, ...]:
+    """Return the canonical fields below `model` that a config.json decides, dotted (`rope_scaling.factor`)."""
+    names = (path.removeprefix("model.") for path in fields() if path.startswith("model."))
+    return tuple(name for name in names if name not in _NOT_DETERMINED)
+
+
+def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> dict[str, Value]:
+    """Return every canonical field of section `model` that a config.json decides.
+
+    Args:
+        config: the parsed file, of transformers 4 or 5.
+        where: its path, for messages.
+
+    Returns:
+        All of `determined_fields()`, None where the model has no such thing; `rope_scaling` is a mapping of its own.
+
+    Raises:
+        ModelConfigError: unknown family, missing keys, or values without a canonical field; all of them at once.
+    """
+    if not isinstance(config, Mapping):
+        holds = "null" if config is None else f"a {type(config).__name__}"
+        raise ModelConfigError(where, (f"holds {holds}, and an object ({{...}}) of the model's settings is expected",))
+    config = _text_part(config, where)
+    family = _family_of(config, where)
+    source = Source(config, where, family.model_type)
+    source.used.update(("architectures", "model_type"))
+    found = {name: fields()[f"model.{name}"].default for name in determined_fields()}
+    found["model_type"] = family.model_type
+    found.update(family.fixed)
+    for key in family.keys:
+        found[key.field] = source.field(key.field, key.spellings, key.default, null=key.null)
+    for pinned in family.pinned:
+        value = source.get(pinned.name, pinned.value)
+        if value != pinned.value:
+            source.problem(f"{pinned.name}={value!r} cannot be expressed, only {pinned.value!r}: {pinned.why}")
+    for part in family.parts:
+        asked = set(source.used)
+        try:
+            found.update(part.read(source))
+        except (TypeError, ValueError, KeyError, AttributeError, IndexError, ZeroDivisionError, OverflowError) as error:
+            source.misread(asked, error)
+    source.finish(IGNORABLE)
+    return _nested(found)
+
+
+def _nested(found: Mapping[str, Value]) -> dict[str, Value]:
+    """`a.b` as a mapping in a mapping."""
+    tree: dict[str, Any] = {}
+    for path, value in found.items():
+        *sections, name = path.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[name] = value
+    return tree
+
+
+def config_from_model(
+    model: Model, *, torch_dtype: str | None = "bfloat16", where: str = "section model"
+) -> dict[str, Any]:
+    """Return the config.json of a canonical model, in the spelling of transformers 4 (which 5 reads, too).
+
+    Args:
+        model: its `model_type` names the family.
+        torch_dtype: number format to name; None: none.
+        where: what the model is called in messages.
+
+    Raises:
+        ModelConfigError: no model_type, a missing size, or a value that the family's config.json cannot say.
+    """
+    if model.model_type is None or model.model_type not in FAMILIES:
+        raise ModelConfigError(where, (f"model_type is needed to write a config.json: {', '.join(FAMILIES)}",))
+    family = FAMILIES[model.model_type]
+    config: dict[str, Any] = {"architectures": [family.architecture], "model_type": family.model_type}
+    config["hidden_act"] = "silu"
+    for key in family.keys:
+        value = getattr(model, key.field)
+        if value is not None or key.null:
+            config[key.spellings[0]] = value
+    for part in family.parts:
+        config.update(part.write(model))
+    if torch_dtype is not None:
+        config["torch_dtype"] = torch_dtype
+    config["use_cache"] = True
+    problems = tuple(_lost(model, model_from_config(config, where)))
+    if problems:
+        raise ModelConfigError(where, problems)
+    return config
+
+
+def _lost(model: Model, back: Mapping[str, Value]) -> Iterator[str]:
+    """What a config.json that was just written does not say again when it is read."""
+    for name in determined_fields():
+        wanted, value = _effective(model, name), _at(back, name)
+        if wanted != value:
+            yield (
+                f"{name}={wanted!r} cannot be said in a config.json of model_type {model.model_type}"
+                f" (it would be read as {value!r})"
+            )
+
+
+def _at(tree: Mapping[str, Any], path: str) -> Value:
+    section, _, name = path.rpartition(".")
+    return tree[section][name] if section else tree[name]
+
+
+def _effective(model: Model, name: str) -> Value:
+    """The value of a field with what None means there filled in, in the form in which config.json is read."""
+    value: Any = model
+    for part in name.split("."):
+        value = getattr(value, part)
+    family = str(model.model_type)
+    if name == "num_key_value_heads":
+        return value if value is not None else model.num_attention_heads
+    if name == "head_dim" and not model.is_mla:
+        explicit = family.startswith("qwen3") or family == "gpt_oss"
+        return model.head_size if explicit or model.head_size != quotient_of(model) else None
+    if name in ("n_group", "topk_group") and model.n_group == 1:
+        return None
+    if value is None:
+        defaults = {key.field: key.default for key in FAMILIES[family].keys if key.default is not NEEDED}
+        value = defaults.get(name)
+    if name == "full_attention_interval" and value is None and family == "qwen3_next":
+        return 4
+    if name == "intermediate_size" and family in _ONE_WIDTH:
+        return model.moe_intermediate_size or value
+    if name == "moe_intermediate_size" and family in _ONE_WIDTH:
+        return value or model.intermediate_size
+    if name.startswith("rope_scaling."):
+        return scaling_value(model.rope_scaling, name.removeprefix("rope_scaling."))
+    return value
+
+
+def _text_part(config: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The language model of a nested file; a model with other senses is refused."""
+    nested = config.get("text_config")
+    if not isinstance(nested, Mapping) or "hidden_size" in config:
+        return config
+    senses = [name for name in ("vision_config", "audio_config") if config.get(name)]
+    if senses:
+        raise ModelConfigError(where, (f"{', '.join(senses)}: only language models are known ({_known()})",))
+    return nested
+
+
+def _family_of(config: Mapping[str, Any], where: str) -> Family:
+    named = config.get("architectures")
+    architecture = named[0] if isinstance(named, (list, tuple)) and named else None
+    model_type = config.get("model_type")
+    if architecture is None and model_type is None:
+        raise ModelConfigError(where, (f"neither architectures nor model_type is given; known: {_known()}",))
+    by_class = {family.stem + suffix: family for family in FAMILIES.values() for suffix in _SUFFIXES}
+    by_type = {name: family for family in FAMILIES.values() for name in (family.model_type, *family.aliases)}
+    for key, value in (("architectures", architecture), ("model_type", model_type)):
+        if value is not None and not isinstance(value, str):
+            raise ModelConfigError(where, (f"{key} holds {value!r}, and a name is expected; known: {_known()}",))
+    if architecture is not None and architecture not in by_class:
+        raise ModelConfigError(where, (_unknown("architectures", architecture, list(by_class)),))
+    if model_type is not None and model_type not in by_type:
+        raise ModelConfigError(where, (_unknown("model_type", model_type, list(by_type)),))
+    family = by_class[architecture] if architecture is not None else by_type[str(model_type)]
+    if model_type is not None and by_type[model_type] is not family:
+        raise ModelConfigError(
+            where, (f"architectures={architecture} and model_type={model_type} contradict each other",)
+        )
+    return family
+
+
+def _known() -> str:
+    return ", ".join(family.architecture for family in FAMILIES.values())
+
+
+def _unknown(key: str, value: Any, names: list[str]) -> str:
+    near = nearest(str(value), names, limit=1, cutoff=0.8)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{key}={value!r} is not a known family{hint} Known: {_known()}"

@@ -1,0 +1,206 @@
+"""What a backend is to the launcher: names, versions, a mapping table, a catalogue, rules, and how it is started."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from backends import BUILT_IN
+from launcher.catalogue.catalogue import Catalogue
+from launcher.catalogue.requirements import Needed
+from launcher.job import Job
+from launcher.job.model import Model
+from launcher.mapping.environment import Variable
+from launcher.mapping.native import NativeArgs
+from launcher.mapping.native_only import Own
+from launcher.mapping.rows import Table
+from launcher.mapping.unbuildable_models import Unbuildable
+from launcher.plan.plan import LaunchPlan
+from launcher.plan.start import Watch
+
+ENTRY_POINTS = "launch.backends"
+
+
+class UnknownBackend(LookupError):
+    """No backend of that name is installed."""
+
+
+class UnknownVersion(LookupError):
+    """The backend has no catalogue for that version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """How a command or file of this backend looks, as data, so that `launch import` finds it in what people have.
+
+    Attributes:
+        programs: console commands and their sub-commands that train; a command without any has an empty tuple.
+        scripts: endings of script paths that train, with the sub-command that they stand for ("" for none).
+        others: programs ("swift sft") and scripts of the same project that are started alike, and why they are not
+            imported.
+        kin: options of other projects' scripts that take this backend's arguments besides, and whose they are.
+        command_argument: name under which the table reads the sub-command; None: there is none.
+        config: options that name a configuration file; its values stand where the option stands.
+        positional_config: the first argument may be a configuration file (.yaml, .yml, .json).
+        options: options of the entry script that set a key of the configuration (`epochs` -> `runner_config.epochs`).
+        pairs: options followed by `key=value` words that set keys of the configuration.
+        flatten: nested configuration to arguments; None: its keys are the arguments.
+        only: arguments whose value tells training from other uses of the same program, with the values that train.
+        environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
+        arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
+        stored_config: option that names a YAML file of arguments by the names under which the parser stores them; it
+            replaces all other arguments.
+        stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
+            nowhere), it is the default.
+        signs: beginnings of variable names and paths that are found only where this backend runs.
+        own: what its arguments without a field do, why they have none, and what comes nearest to each elsewhere.
+        renames: file that says what became of arguments between versions.
+        effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
+            ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
+            catalogue's defaults, train alike.
+        computed: arguments (by name), version and number of devices to the values that it gives by itself to absent
+            ones, and that no parser's default says.
+    """
+
+    programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, str] = field(default_factory=dict)
+    kin: Mapping[str, str] = field(default_factory=dict)
+    command_argument: str | None = None
+    config: tuple[str, ...] = ()
+    positional_config: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+    pairs: tuple[str, ...] = ()
+    flatten: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    environment_cluster: bool = False
+    arguments_section: tuple[str, str] | None = None
+    stored_config: str = ""
+    stored: Mapping[str, str] = field(default_factory=dict)
+    signs: tuple[str, ...] = ()
+    own: Callable[[], tuple[Own, ...]] = tuple
+    renames: Path | None = None
+    effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    computed: Callable[[Mapping[str, Any], str, int], Mapping[str, Any]] = lambda values, version, devices: {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One training stack. Everything is data or a pure function; heavy work is loaded when it is asked for.
+
+    Attributes:
+        name: what `backend=` takes.
+        title: name for people.
+        versions: versions with a catalogue and a table, newest first; the first one is the default.
+        devices: kinds of device that it runs on (`cuda`, `npu`).
+        table: version to mapping table.
+        catalogue: version to catalogue.
+        launch: job and native arguments to a plan that starts the backend's own entry point.
+        prepare: changes that the backend's conventions make to a job before it is translated (derived defaults).
+        argv: native arguments as the words of a command line, in the backend's own style.
+        rules: modules that declare the backend's rules.
+        requires: what must be importable (`module:name`) or named by the environment (`env:NAME`) for a native run.
+        install_hint: how to get it.
+        reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
+        native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU; None: it cannot.
+        converted_folder: job and version to the folder with converted weights from which it starts, where that version
+            cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
+            must be converted.
+        checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: none.
+        adapter_format: module whose FORMAT says how it stores LoRA adapters; None: none.
+        unbuildable: kinds of model for which it has no code; `check` and conversions ask them (`cannot_build`).
+        stacks_layers: whether its torch_dist checkpoints of a model have all layers as one tensor; None: as
+            Megatron-LM's, where all layers are of one kind.
+        stored_classes: packages whose classes its checkpoints hold besides weights; they are read as inert records.
+        aliases: other spellings of versions ("4.6" for "4.6.0").
+        other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
+        started_by: folder with the catalogues of what starts it: launchers by name, and `environment`.
+        entry: how its commands look, for `launch import`.
+        watch: its log line of an iteration and the files that tell of complete checkpoints.
+        environment: variables that its jobs get, with when and why.
+        support: what it runs with, and which versions of that work.
+    """
+
+    name: str
+    title: str
+    versions: tuple[str, ...]
+    devices: tuple[str, ...]
+    table: Callable[[str], Table]
+    catalogue: Callable[[str], Catalogue]
+    launch: Callable[[Job, NativeArgs], LaunchPlan]
+    argv: Callable[[NativeArgs], list[str]]
+    prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
+    rules: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    install_hint: str = ""
+    reads_hub: bool = False
+    native_cpu: str | None = None
+    checkpoint_format: str | None = None
+    adapter_format: str | None = None
+    unbuildable: Callable[[], tuple[Unbuildable, ...]] = tuple
+    stacks_layers: Callable[[Model], bool] | None = None
+    stored_classes: tuple[str, ...] = ()
+    converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    other_entries: tuple[str, ...] = ()
+    started_by: Path | None = None
+    entry: Entry = Entry()
+    watch: Watch = Watch()
+    environment: tuple[Variable, ...] = ()
+    support: tuple[Needed, ...] = ()
+
+    def version(self, wanted: str | None) -> str:
+        """Return the version to write for; None: the newest.
+
+        Raises:
+            UnknownVersion: there is no catalogue for it.
+        """
+        if wanted is None:
+            return self.versions[0]
+        if wanted in self.versions:
+            return wanted
+        if wanted in self.aliases:
+            return self.aliases[wanted]
+        raise UnknownVersion(f"{self.title} {wanted} is not known; versions: {', '.join(self.versions)}")
+
+
+def late(target: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is first called; target: `package.module:function`."""
+    module, _, name = target.partition(":")
+
+    def call(*args: Any) -> Any:
+        return getattr(import_module(module), name)(*args)
+
+    return call
+
+
+@cache
+def backend_names() -> tuple[str, ...]:
+    """Return the names of all installed backends, built-in ones first."""
+    from importlib.metadata import entry_points
+
+    others = sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in BUILT_IN)
+    return (*BUILT_IN, *others)
+
+
+@cache
+def get_backend(name: str) -> Backend:
+    """Return the backend of that name.
+
+    Raises:
+        UnknownBackend: none is installed under that name.
+    """
+    if name in BUILT_IN:
+        found = import_module(f"backends.{name}").BACKEND
+    else:
+        from importlib.metadata import entry_points
+
+        points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+        if not points:
+            raise UnknownBackend(name)
+        found = points[0].load()
+    if not isinstance(found, Backend):
+        raise TypeError(f"entry point {name} of group {ENTRY_POINTS} is not a launcher.mapping.backend.Backend")
+    return found

@@ -1,0 +1,205 @@
+"""The mapping engine: one table, read forwards (job to native arguments) and backwards (native arguments to job)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from launcher.catalogue.versions import in_range
+from launcher.job import Job, Value, as_tree, build, fields, value_at
+from launcher.job.finding import Finding, Fix
+from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.native import NativeArg, NativeArgs
+from launcher.mapping.passthrough import pass_through, shown_value
+from launcher.mapping.rows import Gap, NativeView, Read, Row, Table, Unsupported
+
+_RANK = ("override", "recipe", "derived", "default")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translation:
+    """What a job becomes on one backend version, and what stood in the way."""
+
+    native: NativeArgs
+    findings: tuple[Finding, ...]
+
+
+def translate(job: Job, backend: Backend, version: str) -> Translation:
+    """Write the job in the backend's own arguments.
+
+    Every value that differs from its default and that the backend cannot express becomes a finding; nothing is dropped
+    silently. Arguments keep the order of the table, pass-through arguments come last.
+    """
+    table = backend.table(version)
+    args: list[NativeArg] = []
+    findings: list[Finding] = []
+    for row in active_rows(table, version):
+        written, finding = write_row(job, row, backend, version)
+        args.extend(written)
+        if finding is not None:
+            findings.append(finding)
+    gaps = (gap_finding(job, path, gap, backend, version) for path, gap in table.unsupported.items())
+    findings.extend(finding for finding in gaps if finding is not None)
+    args, more = pass_through(job, args, backend, version)
+    findings.extend(more)
+    native = NativeArgs(backend=backend.name, version=version, args=tuple(args))
+    return Translation(native=native, findings=tuple(findings))
+
+
+def active_rows(table: Table, version: str) -> Iterator[Row]:
+    """Yield the rows that this version has."""
+    return (row for row in table.rows if in_range(version, row.since, row.until))
+
+
+def fields_by_flag(table: Table, version: str, *, first: bool = False) -> dict[str, tuple[str, ...]]:
+    """Return the canonical fields that each native argument expresses, in the table's order.
+
+    Args:
+        first: only the field that each row is about, not those that it merely looks at.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for row in active_rows(table, version):
+        for flag in row.flags:
+            found.setdefault(flag, {}).update(dict.fromkeys(row.fields[:1] if first else row.fields))
+    return {flag: tuple(paths) for flag, paths in found.items()}
+
+
+@cache
+def fields_of_flags(backend: str, version: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the canonical fields that each native argument of a backend's version ties to."""
+    return fields_by_flag(get_backend(backend).table(version), version)
+
+
+def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[NativeArg], Finding | None]:
+    """Return the arguments that one row writes for the job, and what it cannot express."""
+    if row.when is not None and not row.when(job):
+        return [], None
+    args: list[NativeArg] = []
+    try:
+        args.extend(_written(job, row))
+    except Unsupported as error:
+        return args, _inexpressible(error.path, str(error), "error", error.works, job, backend, version)
+    return args, None
+
+
+def _written(job: Job, row: Row) -> Iterator[NativeArg]:
+    field = row.fields[0] if row.fields else None
+    origins = sorted((job.origin(path) for path in row.fields), key=lambda origin: _rank(origin.kind))
+    origin = origins[0] if origins else None
+    for flag, value in row.emit(job):
+        kind = "derived" if origin is None or (row.derived and len(row.fields) != 1) else origin.kind
+        yield NativeArg(flag=flag, value=value, field=field, origin=kind, where=origin.where if origin else "")
+
+
+def _rank(kind: str) -> int:
+    return _RANK.index(kind) if kind in _RANK else len(_RANK)
+
+
+def gap_finding(job: Job, path: str, gap: Gap, backend: Backend, version: str) -> Finding | None:
+    """Return what is told where the job sets a field that the backend does not take."""
+    value = value_at(job, path)
+    if value is None or value == fields()[path].default or value in gap.neutral:
+        return None
+    if gap.matters is not None and not gap.matters(job):
+        return None
+    return _inexpressible(path, gap.why, gap.severity, gap.works, job, backend, version)
+
+
+def _inexpressible(
+    path: str, why: str, severity: str, works: tuple[str, ...], job: Job, backend: Backend, version: str
+) -> Finding:
+    return Finding(
+        rule="MAP-UNSUPPORTED",
+        severity=severity,
+        message=f"{backend.title} {version} cannot express {path}={shown_value(value_at(job, path))}: {why}",
+        fields=(path,),
+        fixes=tuple(Fix(overrides=(override,)) for override in works if "=" in override),
+        source=f"mapping table of {backend.name}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBack:
+    """A job read from native arguments: what the table understood, and the rest."""
+
+    job: Job
+    unmapped: tuple[NativeArg, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> ReadBack:
+    """Read native arguments backwards through the table; what has no canonical field lands in `backend.args`.
+
+    Args:
+        native: argument names in the catalogue's spelling, with values of the catalogue's types.
+    """
+    view = NativeView(native)
+    flat: dict[str, Value] = {}
+    for row in active_rows(backend.table(version), version):
+        if row.read is not None:
+            flat.update({path: value for path, value in _understood(row.read, view).items() if value is not None})
+    rest = {flag: value for flag, value in view.values.items() if flag not in view.taken}
+    tree = nest(flat)
+    tree["backend"] = {**tree.get("backend", {}), "name": backend.name, "version": version, "args": rest}
+    job, problems = build(tree)
+    warnings = tuple(f"{problem.path} {problem.message}" for problem in problems)
+    return ReadBack(
+        job=job, unmapped=tuple(NativeArg(flag=flag, value=value) for flag, value in rest.items()), warnings=warnings
+    )
+
+
+def read_argument(flag: str, value: Value, backend: Backend, version: str) -> dict[str, Value]:
+    """Return the canonical fields that one native argument sets by itself; empty where it has none."""
+    view = NativeView({flag: value})
+    flat: dict[str, Value] = {}
+    for row in active_rows(backend.table(version), version):
+        if row.read is not None and flag in row.flags:
+            flat.update({path: each for path, each in _understood(row.read, view).items() if each is not None})
+    return flat
+
+
+def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
+    """Return what a row reads; a value of a type that the backend's parser refuses, too, is not understood."""
+    taken = set(view.taken)
+    try:
+        return read(view)
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+        view.taken = taken
+        return {}
+
+
+def nest(flat: Mapping[str, Value]) -> dict[str, Value]:
+    """Return a nested mapping of dotted paths."""
+    tree: dict[str, Value] = {}
+    for path, value in flat.items():
+        *parents, leaf = path.split(".")
+        node = tree
+        for part in parents:
+            node = node.setdefault(part, {})
+        node[leaf] = value
+    return tree
+
+
+def flatten(job: Job) -> dict[str, Value]:
+    """Return every leaf of the job by dotted path."""
+    return {path: value_at(job, path) for path in fields()}
+
+
+def unmapped_fields(table: Table, version: str) -> list[str]:
+    """Return canonical fields of which the table says nothing; a complete table has none."""
+    known = {path for row in active_rows(table, version) for path in row.fields}
+    known |= set(table.unsupported) | set(table.irrelevant)
+    return [path for path in fields() if path not in known]
+
+
+__all__ = [
+    "Gap",
+    "ReadBack",
+    "Translation",
+    "as_tree",
+    "flatten",
+    "nest",
+    "read_argument",
+    "read_back",
+    "translate",
+    "unmapped_fields",
+]

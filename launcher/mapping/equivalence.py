@@ -1,0 +1,87 @@
+"""Whether two sets of native arguments say the same: their effect, after the backend's own defaults."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.budgets import json_value
+from launcher.catalogue.catalogue import Argument, Catalogue
+from launcher.job import Value
+from launcher.mapping.backend import get_backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """An argument that two sets give another effect; None: not written, no default."""
+
+    flag: str
+    before: Value
+    after: Value
+
+
+def compare(before: Mapping[str, Value], after: Mapping[str, Value], catalogue: Catalogue) -> list[Difference]:
+    """Return where two sets of arguments differ in effect."""
+    first, second = effective(before, catalogue), effective(after, catalogue)
+    found = []
+    for key in dict.fromkeys([*first, *second]):
+        default = default_of(key, catalogue)
+        left, right = first.get(key, default), second.get(key, default)
+        if canonical(left) != canonical(right):
+            found.append(Difference(flag=key, before=left, after=right))
+    return found
+
+
+def effective(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
+    """Return arguments by what they store into, with the values that they store."""
+    stored: dict[str, Value] = {}
+    for flag, value in get_backend(catalogue.backend).entry.effective(values).items():
+        argument = catalogue.get(flag)
+        stored[argument.dest if argument is not None else flag] = _stored(argument, value)
+    return stored
+
+
+def _stored(argument: Argument | None, value: Value) -> Value:
+    if argument is None:
+        return value
+    if argument.action == "store_true":
+        return bool(value)
+    if argument.action == "store_false":
+        return not value
+    if argument.action == "store_const":
+        return argument.const if value else argument.default
+    if argument.is_list and not isinstance(value, (tuple, list)) and value is not None:
+        return (value,)
+    return value
+
+
+def default_of(key: str, catalogue: Catalogue) -> Value:
+    """Return the parser's default of what an argument stores into; None where it has none or computes it."""
+    argument = catalogue.by_dest(key) or catalogue.get(key)
+    return None if argument is None else argument.without()
+
+
+def canonical(value: Value) -> Value:
+    """Return a value in a form in which equal ones compare equal: numbers by size, lists and mappings by content."""
+
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (int, float)):
+        return float(value)
+    if isinstance(value, (tuple, list)):
+        items = tuple(canonical(item) for item in value)
+        return items[0] if len(items) == 1 else items
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(key), repr(canonical(item))) for key, item in value.items()))
+    if isinstance(value, str):
+        text = value.strip()
+        if text[:1] in "{[" and text[-1:] in "}]":
+            try:
+                return canonical(json_value(text))
+            except ValueError:
+                return "".join(text.split())
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        try:
+            return float(text)
+        except ValueError:
+            return text
+    return value

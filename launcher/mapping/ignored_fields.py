@@ -1,0 +1,151 @@
+"""Values of a job that its backend neither writes, refuses nor has by itself: nobody may lose one without a word."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
+
+from launcher.job import Job, Value, fields, value_at, with_values
+from launcher.job.finding import Finding, Fix
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import active_rows, read_back, translate
+from launcher.mapping.native import NativeArgs
+from launcher.mapping.rows import Row
+
+# The launcher says these on every backend: nodes, devices, folders of its own.
+OF_LAUNCH = ("parallel.dp", "cluster.", "backend.", "imported.", "data.format", "name", "output_dir", "runtime")
+# What a model is follows from its files where a backend reads them; rules say where these are missing.
+OF_FILES = ("model.", "tokenizer.")
+_OF_EXPERTS = frozenset(
+    {
+        "model.moe_intermediate_size",
+        "model.shared_expert_intermediate_size",
+        "model.shared_expert_gate",
+        "model.first_k_dense_replace",
+        "model.moe_layer_freq",
+        "model.num_experts_per_tok",
+        "model.norm_topk_prob",
+        "model.scoring_func",
+        "model.router_expert_bias",
+        "model.n_group",
+        "model.topk_group",
+        "model.routed_scaling_factor",
+    }
+)
+_OF_LATENT = ("model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim")
+OF_DATA = ("data.", "tokenizer.")
+_TOKENS = ("megatron", "mock", "sample")
+
+
+class Said:
+    """What a backend version says, or does, of a job's values."""
+
+    def __init__(self, job: Job, backend: Backend, version: str, written: Mapping[str, Value]) -> None:
+        self.job, self.table = job, backend.table(version)
+        self._read = partial(read_back, written, backend, version)
+        self.rows: dict[str, list[Row]] = {}
+        for row in active_rows(self.table, version):
+            for path in row.fields[: 1 if row.derived else None]:
+                self.rows.setdefault(path, []).append(row)
+
+    @cached_property
+    def read(self) -> Job:
+        """What is written, read backwards."""
+        return self._read().job
+
+    def says(self, path: str) -> bool:
+        """Tell whether the backend does as a field says, by an argument or without any."""
+        value = value_at(self.job, path)
+        if value is None or path.startswith(OF_LAUNCH) or value == fields()[path].default:
+            return True
+        gap = self.table.unsupported.get(path)
+        if gap is not None:
+            return value in gap.neutral or (gap.matters is not None and not gap.matters(self.job))
+        if path in self.table.irrelevant:
+            return False
+        # A row that applies and writes nothing says: that is what the backend does without an argument.
+        applies = any(row.when is None or row.when(self.job) for row in self.rows.get(path, ()))
+        return applies or bool(value_at(self.read, path) == value)
+
+
+def idle(job: Job, path: str) -> str:
+    """Return why no backend reads a value beside the others of a job; empty: it should be read."""
+    if (path.startswith(("moe.", "parallel.ep", "parallel.etp")) or path in _OF_EXPERTS) and not job.model.num_experts:
+        return "the model has no experts"
+    if path.startswith("parallel.cp_") and job.parallel.cp == 1:
+        return "sequences are not split"
+    if path == "data.split" and not any(float(share) for share in (job.data.split or "").split(",")[1:]):
+        return "all data train"
+    if path.startswith("tokenizer.") and job.data.format in _TOKENS:
+        return "the data are tokens already"
+    if path.startswith("model.mtp_") and not job.model.num_nextn_predict_layers:
+        return "the model predicts one token"
+    if path.startswith("model.rope_scaling.") and job.model.rope_scaling.type is None:
+        return "positions are not stretched"
+    if path in _OF_LATENT and job.model.kv_lora_rank is None:
+        return "its attention is not latent"
+    return ""
+
+
+def unread(job: Job, backend: Backend, version: str, native: NativeArgs, told: set[str]) -> Iterator[Finding]:
+    """Yield a finding for every value that the backend passes over: a warning where it changes training.
+
+    Args:
+        told: fields that other findings name.
+    """
+    said = Said(job, backend, version, {arg.flag: arg.value for arg in native})
+    for path, info in fields().items():
+        if path in told or path in said.table.irrelevant or path in said.table.unsupported:
+            continue
+        if path.startswith(OF_FILES) and backend.reads_hub:
+            continue
+        if path.startswith(OF_DATA) and "data.format" in told:
+            continue
+        if not said.says(path) and not idle(job, path) and not _matters(job, path, backend, version):
+            message = f"nothing reads it in {backend.title} {version} beside the other values of this job"
+            yield _finding(backend, message, (path,), severity="warning" if info.meta.trains else "change")
+    if backend.reads_hub and job.imported.backend is not None and not (job.model.path or job.model.hub_id):
+        yield from _described(said, backend, version, told)
+
+
+def _described(said: Said, backend: Backend, version: str, told: set[str]) -> Iterator[Finding]:
+    """Yield a warning where a script describes a model to a backend that reads files of it, and none are named."""
+    paths = [path for path in fields() if path.startswith(OF_FILES) and path not in told]
+    lost = [path for path in paths if not said.says(path) and not idle(said.job, path)]
+    if lost:
+        message = f"they describe the model; {backend.title} {version} reads that from the model's own files"
+        fixes = (Fix(overrides=(name,)) for name in model_files(said.job))
+        yield _finding(backend, message, tuple(lost), *fixes)
+
+
+def model_folder(job: Job) -> str:
+    """Return the directory in which the tokenizer lies, as one of Hugging Face's does beside its model; empty: none."""
+    path = job.tokenizer.path or ""
+    return "" if path.endswith((".model", ".json", ".txt", ".tiktoken", ".vocab")) else path
+
+
+def model_files(job: Job) -> tuple[str, ...]:
+    """Return what names a model's files: the tokenizer's directory or hub name, which is the model's, or a blank."""
+    folder = model_folder(job)
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", folder):
+        return (f"model.hub_id={folder}",)
+    return (f"model.path={folder}",) if folder else ("model.path=DIR", "model.hub_id=OWNER/NAME")
+
+
+def _finding(backend: Backend, message: str, paths: tuple[str, ...], *fixes: Fix, severity: str = "warning") -> Finding:
+    return Finding(
+        rule="MAP-UNREAD",
+        severity=severity,
+        message=message,
+        fields=paths,
+        fixes=fixes,
+        source=f"mapping table of {backend.name}",
+    )
+
+
+def _matters(job: Job, path: str, backend: Backend, version: str) -> bool:
+    """Tell whether the backend would be told something else with no value, or with another one."""
+    told, value = translate(job, backend, version), value_at(job, path)
+    others = [fields()[path].default]
+    if isinstance(value, (int, float)):
+        others.append(not value if isinstance(value, bool) else value * 2 + 1)
+    return any(translate(with_values(job, {path: other}), backend, version) != told for other in others)

@@ -1,0 +1,83 @@
+"""A backend's table of its own arguments, for looking them up: one answer of all rows that are about an argument."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import cache
+
+from launcher.catalogue.catalogue import Argument, plain
+from launcher.job import Job, Value, value_at
+from launcher.mapping.backend import get_backend
+from launcher.mapping.native_only import Own
+
+
+class Owns:
+    """Rows by name, then by pattern, then by group; of several the first that says a fact counts."""
+
+    def __init__(self, rows: Iterable[Own]) -> None:
+        self.rows = tuple(rows)
+        self._names: dict[str, list[Own]] = {}
+        self._patterns: list[tuple[str, Own]] = []
+        self._groups: dict[str, Own] = {}
+        for row in self.rows:
+            for name in row.names:
+                if "*" in name:
+                    self._patterns.append((plain(name), row))
+                else:
+                    self._names.setdefault(plain(name), []).append(row)
+            for group in row.groups:
+                self._groups.setdefault(group, row)
+
+    def of(
+        self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
+    ) -> Own | None:
+        """Return what is known of an argument; None: the table does not know it.
+
+        Args:
+            argument: its entry of the catalogue, whose name and group count, too.
+            job, value: rows that hold for others only are passed over; None: none is.
+        """
+        found = tuple(self.about(name, argument, job, value))
+        whole = next((row for row in found if row.effect), None)
+        if whole is None:
+            return None
+        does = next(row.does for row in found if row.does)
+        return whole if does == whole.does else replace(whole, does=does)
+
+    def reason(self, name: str, argument: Argument | None = None) -> Own | None:
+        """Return the row that says why an argument has no canonical field; None: none does."""
+        return next((row for row in self.about(name, argument) if row.no_field), None)
+
+    def about(
+        self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
+    ) -> Iterator[Own]:
+        """Yield the rows about an argument, the most special first; see `of`."""
+        return (row for row in self._about(name, argument) if job is None or _meets(row, job, value))
+
+    def _about(self, name: str, argument: Argument | None) -> Iterator[Own]:
+        for each in dict.fromkeys((plain(name), plain(name if argument is None else argument.name))):
+            yield from self._names.get(each, ())
+        yield from (row for pattern, row in self._patterns if _fits(plain(name), pattern))
+        for group in (argument.group, argument.owner) if argument is not None else ():
+            if group in self._groups:
+                yield self._groups[group]
+
+
+@cache
+def owns_of(backend: str) -> Owns:
+    """Return a backend's table of its own arguments."""
+    return Owns(get_backend(backend).entry.own())
+
+
+def _fits(name: str, pattern: str) -> bool:
+    start, star, rest = pattern.partition("*")
+    return name.startswith(start) if star and not rest else fnmatchcase(name, pattern)
+
+
+def _meets(row: Own, job: Job, value: Value) -> bool:
+    if row.given and value not in row.given:
+        return False
+    if all(value_at(job, path) == wanted for path, wanted in row.holds.items()):
+        return True
+    # Where its fields say already what the argument becomes, it has become that.
+    return bool(row.becomes) and all(value_at(job, path) == value for path, value in row.becomes.items())

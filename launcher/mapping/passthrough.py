@@ -1,0 +1,197 @@
+"""Arguments passed through (`backend.args`): checked, put among those that fields write, and told where they differ."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from launcher.catalogue.catalogue import Argument, Catalogue
+from launcher.catalogue.versions import in_range
+from launcher.job import Job, Value, fields, value_at
+from launcher.job.derive import with_values
+from launcher.job.finding import Finding
+from launcher.mapping.backend import Backend
+from launcher.mapping.native import NativeArg
+from launcher.mapping.rows import Row, Unsupported
+
+_SAID = ("override", "recipe")
+
+
+def pass_through(
+    job: Job, args: list[NativeArg], backend: Backend, version: str
+) -> tuple[list[NativeArg], list[Finding]]:
+    """Return the arguments with the job's `backend.args` among them, and what is wrong with these.
+
+    What an imported job's file passes through gives way to a field that the user types anew and that the argument
+    depends on; what the user types in `backend.args` himself never does.
+    """
+    if not job.backend.args:
+        return args, []
+    catalogue = backend.catalogue(version)
+    findings: list[Finding] = []
+    retyped = _retyped(job, backend, version)
+    for typed, value in _flat(job.backend.args, catalogue):
+        path = f"backend.args.{typed}"
+        argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
+        # A YAML key keeps its spelling: what is an alias to the catalogue is another key to the file.
+        name = typed if argument is None or catalogue.style == "yaml" else argument.name
+        problem = None if value is None else catalogue.check(name, value)
+        if problem is not None:
+            findings.append(_bad_argument(path, name, problem, catalogue, backend, version))
+        spellings = {name} if argument is None else {name, argument.name, *argument.aliases}
+        same = [arg for arg in args if arg.flag in spellings]
+        anew = _typed_anew(job, value, spellings, same, retyped)
+        if anew is not None and job.origin(path).kind != "override":
+            findings.append(_outdated(path, name, value, anew, job))
+            continue
+        if same and same[0].value != value:
+            own = job.imported.backend == backend.name and job.origin(path).kind == "recipe"
+            # The script's own word, against which nobody has said anything, is no news.
+            if not own or same[0].origin in _SAID:
+                written = replace(same[0], origin="override", field=anew) if anew else same[0]
+                findings.append(_override_of(path, name, value, written, settled=own))
+        args = [arg for arg in args if arg not in same]
+        native = tuple(value) if isinstance(value, list) else value
+        # null: not written, even if a field would write it; the backend's own default stands.
+        if native is None or _is_off(native, argument):
+            continue
+        args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
+    return args, findings
+
+
+def _flat(args: Mapping[str, Value], catalogue: Catalogue, prefix: str = "") -> Iterator[tuple[str, Value]]:
+    """Yield pass-through arguments; for YAML backends, nested sections become dotted paths."""
+    for name, value in args.items():
+        path = f"{prefix}{name}"
+        argument = catalogue.get(path)
+        takes_mapping = argument is not None and {"dict", "json", "any"} & set(argument.type.split("|"))
+        if catalogue.style == "yaml" and isinstance(value, Mapping) and not takes_mapping:
+            yield from _flat(value, catalogue, f"{path}.")
+        else:
+            yield path, value
+
+
+def _is_off(value: Value, argument: Argument | None) -> bool:
+    return value is False and argument is not None and argument.action in ("store_true", "store_false")
+
+
+def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, backend: Backend, version: str) -> Finding:
+    return Finding(
+        rule="ARG-UNKNOWN" if catalogue.get(name) is None else "ARG-VALUE",
+        severity="error",
+        message=problem,
+        fields=(path,),
+        flags=(name,),
+        source=f"catalogue of {backend.name} {version}",
+    )
+
+
+# -- two values for one argument
+
+
+def _retyped(job: Job, backend: Backend, version: str) -> tuple[Row, ...]:
+    """Return the rows of fields of an imported job that the user types anew."""
+    typed = {path for path, origin in job.origins.items() if origin.kind == "override"}
+    if job.imported.backend is None or not typed:
+        return ()
+    rows = backend.table(version).rows
+    return tuple(row for row in rows if not typed.isdisjoint(row.fields) and in_range(version, row.since, row.until))
+
+
+def _typed_anew(
+    job: Job, value: Value, spellings: set[str], written: list[NativeArg], rows: Iterable[Row]
+) -> str | None:
+    """Return the field that the user typed and that says what an import's file passes through; None: there is none."""
+    if written and _plain(written[0].value) == _plain(value):
+        return None
+    for row in rows:
+        if spellings.isdisjoint(row.flags):
+            continue
+        # Where a row writes nothing, only the field that it is about speaks for that.
+        for field in row.fields if written else row.fields[:1]:
+            if job.origin(field).kind == "override" and _depends(row, job, field, spellings):
+                return field
+    return None
+
+
+def _plain(value: Value) -> Value:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _depends(row: Row, job: Job, field: str, flags: set[str]) -> bool:
+    """Tell whether what a row writes for an argument is another for other values of a field."""
+    here = _written_by(row, job, flags)
+    return any(
+        _written_by(row, with_values(job, {field: other}), flags) != here
+        for other in _other_values(field, value_at(job, field))
+    )
+
+
+def _written_by(row: Row, job: Job, flags: set[str]) -> Value:
+    if row.when is not None and not row.when(job):
+        return None
+    try:
+        return next((value for flag, value in row.emit(job) if flag in flags), None)
+    except (Unsupported, TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+        return None  # this value says nothing there
+
+
+def _other_values(field: str, value: Value) -> Iterator[Value]:
+    """Yield values of a field that are set, too, and other ones than its own."""
+    info = fields()[field]
+    kind = str(info.type)
+    if "bool" in kind:
+        yield from (each for each in (True, False) if each is not value)
+    elif info.meta.choices:
+        yield from (each for each in info.meta.choices if each != value)
+    elif "tuple" in kind:
+        items = tuple(value or ())
+        yield (*items, items[-1] if items else 1 if "int" in kind or "float" in kind else "x")
+    elif "int" in kind or "float" in kind:
+        number = value if isinstance(value, (int, float)) else 0
+        yield from (number + 1, 2 * number + 2)
+    elif "str" in kind:
+        yield f"{value}x"
+
+
+def _outdated(path: str, flag: str, value: Value, field: str, job: Job) -> Finding:
+    return Finding(
+        rule="ARG-REPLACED",
+        severity="change",
+        message=f"{flag}={shown_value(value)} of the imported script gives way to {field}="
+        f"{shown_value(value_at(job, field))}, which is set anew",
+        fields=(path, field),
+        flags=(flag,),
+        source="two values for one argument",
+    )
+
+
+def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, settled: bool) -> Finding:
+    """Return what is told where an argument that is passed through replaces one that a field writes.
+
+    Args:
+        settled: an import wrote both into its job's file: the script said both, and this one counts there.
+    """
+    said = written.origin in _SAID and written.field is not None
+    contradicts = said and value is not None and not settled
+    return Finding(
+        rule="ARG-CONTRADICTION" if contradicts else "ARG-REPLACED",
+        severity="error" if contradicts else "warning" if said and value is not None else "change",
+        message=f"{flag}={shown_value(value)} (pass-through) against {shown_value(written.value)}"
+        + (f" from {written.field}" if written.field else " written by the launcher")
+        + (
+            ": say it once"
+            if contradicts
+            else ": the pass-through value is used"
+            if value is not None
+            else ": left out"
+        ),
+        fields=(path, written.field) if written.field else (path,),
+        flags=(flag,),
+        source="two values for one argument",
+    )
+
+
+def shown_value(value: Value) -> str:
+    """Return a value as an override writes it, as far as a message needs it."""
+    if isinstance(value, tuple):
+        return "[" + ",".join(shown_value(item) for item in value) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,123 @@
+"""What became of an argument that this version lacks: another version's, another name, another backend's."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from launcher.catalogue.catalogue import Catalogue
+from launcher.job import Value
+from launcher.mapping.backend import Backend, backend_names, get_backend
+
+
+@cache
+def renames_of(backend: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return what became of arguments between a backend's versions, by the old name; see the file itself."""
+    path = get_backend(backend).entry.renames
+    if path is None or not path.is_file():
+        return {}
+    return {row["old"]: row for row in json.loads(path.read_text(encoding="utf-8"))["names"]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """An option that this version lacks: what is known about it.
+
+    Attributes:
+        message: which versions or backends have it, and what became of it; empty if nobody knows it.
+        name: the argument of this version that took its place, where the value can be carried over.
+        convert: the value for `name`.
+        works: names to try.
+        implied: values that say what this version does anyway, so that the argument can be left out.
+    """
+
+    message: str = ""
+    name: str | None = None
+    convert: Callable[[Value], Value] | None = None
+    works: tuple[str, ...] = ()
+    implied: tuple[Value, ...] = ()
+
+
+def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
+    """Say where an unknown option is known: another version (and its new name), another backend, a near spelling."""
+    catalogue = backend.catalogue(version)
+    having = [each for each in backend.versions if each != version and backend.catalogue(each).get(option) is not None]
+    row = renames_of(backend.name).get(option.replace("-", "_")) or {}
+    older = _before(option, backend, catalogue) if having and not row else None
+    if older is not None:
+        where = f"it is an argument of {backend.title} {', '.join(having)}; in {version} it is {older}"
+        return Elsewhere(message=where, name=older, convert=lambda value: value)
+    if having:
+        return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
+    if row:
+        return _became(_of_history(row, backend), row, option, catalogue)
+    spelled = _spelled(option.replace("-", "_"), catalogue)
+    if spelled is not None and spelled != option and catalogue.get(spelled) is not None:
+        return Elsewhere(message=f"it is written --{spelled}", name=spelled, convert=lambda value: value)
+    near = catalogue.suggest(option)
+    elsewhere_in = _other_backends(option, backend.name)
+    message = f"it is an argument of {', '.join(elsewhere_in)}" if elsewhere_in else ""
+    return Elsewhere(message=message, works=tuple(f"--{name}" for name in near))
+
+
+def _before(option: str, backend: Backend, catalogue: Catalogue) -> str | None:
+    """Return the name in an older catalogue of an argument that later only got another one; None: it has none."""
+    name = option.replace("-", "_")
+    rows = renames_of(backend.name).values()
+    olds = (_spelled(row["old"], catalogue) for row in rows if row.get("new") == name and row.get("kind") == "rename")
+    return next((old for old in olds if old is not None and catalogue.get(old) is not None), None)
+
+
+def _of_history(row: Mapping[str, Any], backend: Backend) -> str:
+    """Say where an argument is from that no catalogue has: a fork, an older or a newer release."""
+    if row.get("of"):
+        return f"it is an argument of {row['of']}"
+    return f"it came with {row['since']}" if row.get("since") else f"it was an argument until {row['until']}"
+
+
+def _other_backends(option: str, own: str) -> list[str]:
+    found = []
+    for name in backend_names():
+        other = get_backend(name)
+        if name != own and any(other.catalogue(version).get(option) is not None for version in other.versions):
+            found.append(other.title)
+    return found
+
+
+def _spelled(name: str | None, catalogue: Catalogue) -> str | None:
+    """Return a name of the table of renames as this catalogue spells it, with - or _."""
+    if name is None or catalogue.get(name) is not None:
+        return name
+    return next((known for known in catalogue.names() if known.replace("-", "_") == name), name)
+
+
+def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue) -> Elsewhere:
+    new = _spelled(row.get("new"), catalogue)
+    if row.get("of") or row.get("kind") == "newer":
+        return Elsewhere(message=where)
+    if row and new is None:
+        gone = "it is the default" if row.get("implied") else "nothing took its place"
+        return Elsewhere(message=f"{where}; {gone}{_note(row)}", implied=tuple(row.get("implied", ())))
+    if new is None or catalogue.get(new) is None:
+        near = catalogue.suggest(option)
+        return Elsewhere(message=where, works=tuple(f"--{name}" for name in near))
+    message = f"{where}; in {catalogue.version} it is {new}{_note(row)}"
+    kind = row.get("kind")
+    if kind == "rename":
+        return Elsewhere(message=message, name=new, convert=lambda value: value)
+    if kind == "inverted":
+        return Elsewhere(message=f"{message} (the opposite)", name=new, convert=lambda value: not value)
+    if kind == "convert" and row.get("scale"):
+        scale = row["scale"]
+        return Elsewhere(message=message, name=new, convert=lambda value: _scaled(value, scale))
+    return Elsewhere(message=message, works=(f"--{new}",))
+
+
+def _scaled(value: Value, scale: float) -> Value:
+    product = float(value) * scale
+    return int(product) if product.is_integer() else product
+
+
+def _note(row: Mapping[str, Any]) -> str:
+    return f" ({row['note']})" if row.get("note") else ""

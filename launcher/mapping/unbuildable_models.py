@@ -1,0 +1,42 @@
+"""Models that a backend cannot build: facts in the backend's package, one question for `check` and for conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from launcher.catalogue.versions import in_range
+from launcher.job.model import Model
+
+if TYPE_CHECKING:
+    from launcher.mapping.backend import Backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbuildable:
+    """A kind of model for which a backend has no code.
+
+    Attributes:
+        id: of the rule by which `check` says so; empty: the mapping table says it, from the same facts.
+        doc: what is not built, one sentence.
+        when: whether a model is of that kind.
+        say: what is told of a model of that kind: what the backend does with it.
+        fields: canonical fields that make it so.
+        source: upstream file:line.
+        since, until: versions of the backend.
+    """
+
+    id: str = ""
+    doc: str
+    when: Callable[[Model], bool]
+    say: Callable[[Model], str]
+    fields: tuple[str, ...]
+    source: str
+    since: str | None = None
+    until: str | None = None
+
+
+def cannot_build(backend: Backend, version: str, model: Model) -> tuple[Unbuildable, ...]:
+    """Return the reasons for which a backend cannot build a model; none where it can."""
+    return tuple(row for row in backend.unbuildable() if in_range(version, row.since, row.until) and row.when(model))

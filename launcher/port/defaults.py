@@ -1,0 +1,130 @@
+"""Defaults of a job's own backend that no argument says: on another backend they are written where it has others."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from launcher.job import Job, Value, fields, value_at, with_values
+from launcher.job.finding import Finding
+from launcher.mapping.effects import absent_value, filled_in
+from launcher.mapping.engine import active_rows, translate, write_row
+from launcher.mapping.ignored_fields import idle
+from launcher.mapping.rows import NativeView, Row
+from launcher.port.dropped import Way, text_of
+
+CARRIED = "PORT-DEFAULT"
+# Every backend trains with some; not all of them take one by themselves.
+_NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
+# Read from the model's files, or another matter on another machine: kernels, folders, what is generated.
+_ASIDE = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
+_ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})
+# Beginnings of fields that only some jobs read.
+_READ_BY: Mapping[str, Callable[[Job], bool]] = {
+    "task.": lambda job: job.task.type not in ("pretrain", "sft"),
+    "lora.": lambda job: job.lora.rank is not None,
+    "moe.bias_update_rate": lambda job: bool(job.model.router_expert_bias),
+    "optimizer.sgd_": lambda job: job.optimizer.type == "sgd",
+    "optimizer.muon_": lambda job: "muon" in job.optimizer.type,
+    "precision.fp8": lambda job: job.precision.fp8_format is not None,
+    "precision.fp4": lambda job: job.precision.fp4_format is not None,
+}
+
+
+def source_defaults(way: Way, job: Job) -> dict[str, Value]:
+    """Return the source's defaults that a job has on the target only if it says them, by field.
+
+    Args:
+        job: on the target; what it says itself stays.
+    """
+    open_paths = [path for path in fields() if _is_read(path, job) and _is_open(way, job, path)]
+    if not open_paths:
+        return {}
+    # What an earlier port wrote is no word of the script's.
+    bare = with_values(way.job, {path: fields()[path].default for path in job.imported.defaults if path in fields()})
+    prepared = way.source.prepare(bare, way.own_version)
+    native = translate(prepared, way.source, way.own_version).native
+    written = {arg.flag: arg.value for arg in native}
+    _, computed = filled_in(written, way.source, way.own_version, prepared.cluster.world_size)
+    rows = _rows_by_field(way.source.table(way.own_version).rows)
+    found: dict[str, Value] = {}
+    for path in open_paths:
+        value = computed.get(path, _default(way, path, rows.get(path, ()), written))
+        if value not in (None, (), "") and (path in job.imported.defaults or _differs(way, job, path, value)):
+            found[path] = value
+    return found
+
+
+def told_defaults(way: Way, values: Mapping[str, Value]) -> Iterator[Finding]:
+    """Tell of defaults that were carried over."""
+    if values:
+        shown = ", ".join(f"{path}={text_of(value)}" for path, value in values.items())
+        kind = "default" if len(values) == 1 else "defaults"
+        yield Finding(
+            rule=CARRIED,
+            severity="change",
+            message=f"{shown}: {kind} of {way.source.title} {way.own_version}, "
+            f"written so that {way.there} does the same",
+            fields=tuple(values),
+            source=f"catalogue of {way.source.name} {way.own_version}",
+        )
+
+
+def _is_read(path: str, job: Job) -> bool:
+    """Tell whether a field changes what this job learns, and is the job's to say on every backend."""
+    if path in _NEEDED:
+        return True
+    if not fields()[path].meta.trains or path.startswith(_ASIDE) or path in _ALL_THE_SAME or idle(job, path):
+        return False
+    return all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start))
+
+
+def _is_open(way: Way, job: Job, path: str) -> bool:
+    """Tell whether nobody has said a value: neither the script nor the user since."""
+    if path in job.imported.defaults:
+        return job.origin(path).kind != "override"
+    return value_at(job, path) is None and value_at(way.job, path) is None
+
+
+def _rows_by_field(rows: tuple[Row, ...]) -> Mapping[str, tuple[Row, ...]]:
+    found: dict[str, tuple[Row, ...]] = {}
+    for row in rows:
+        for path in row.fields:
+            found[path] = (*found.get(path, ()), row)
+    return found
+
+
+def _default(way: Way, path: str, rows: tuple[Row, ...], written: Mapping[str, Value]) -> Value:
+    """Return the default of the source's parser in a field's own terms; None where it has none, or writes the field."""
+    catalogue = way.source.catalogue(way.own_version)
+    for row in rows:
+        if row.fields != (path,) or len(row.flags) != 1 or row.flags[0] in written or row.read is None:
+            continue
+        argument = catalogue.get(row.flags[0])
+        default = None if argument is None else absent_value(argument)
+        if default is not None:
+            return row.read(NativeView({row.flags[0]: default})).get(path)
+    return None
+
+
+def _differs(way: Way, job: Job, path: str, value: Value) -> bool:
+    """Tell whether the target does otherwise without a word, and takes one."""
+    table, catalogue = way.target.table(way.version), way.target.catalogue(way.version)
+    if path in table.unsupported or path in table.irrelevant:
+        return False
+    if path in _NEEDED and way.source.name != way.target.name:
+        return True
+    changed = with_values(job, {path: value})
+    differs = False
+    for row in active_rows(table, way.version):
+        if path not in row.fields:
+            continue
+        before = {arg.flag: arg.value for arg in write_row(job, row, way.target, way.version)[0]}
+        after, refused = write_row(changed, row, way.target, way.version)
+        if refused is not None and path in refused.fields:
+            return False
+        for arg in after:
+            argument = catalogue.get(arg.flag)
+            default = None if argument is None else argument.without()
+            if before.get(arg.flag) == arg.value or arg.flag in job.backend.args:
+                continue
+            # What is off is off where nothing is known of a default, too.
+            differs |= arg.flag in before or bool(arg.value if default is None else default != arg.value)
+    return differs

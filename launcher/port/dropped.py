@@ -1,0 +1,364 @@
+"""An argument that another backend does not have: what it does, why, what comes nearest, and what is lost without."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from launcher.catalogue.catalogue import Argument, plain
+from launcher.job import Job, Value, build, fields, value_at
+from launcher.job.derive import with_values
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import active_rows, nest, write_row
+from launcher.mapping.equivalence import canonical
+from launcher.mapping.ignored_fields import OF_FILES, model_files
+from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, USUAL, Own
+from launcher.mapping.native_only_index import owns_of
+
+DEFAULT = "it is its own default"
+_OF_MODEL_FILES = ("model.path", "model.hub_id")
+MODEL_FILES = "model.path=DIR"
+# The launcher does these on every backend.
+_BY_LAUNCHER = ("cluster.", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """An argument of the source that the target does not have.
+
+    Attributes:
+        flag, value: as the source spelled it.
+        does: what it does there.
+        effect: what leaving it out changes; one of `launcher.mapping.native_only.EFFECTS`.
+        why: why the target does not have it, or why that changes nothing.
+        works: nearest substitutes on the target, the best first.
+        has: nearest substitutes that the job has already.
+        later: nearest substitutes that the target takes, but not beside the job's other values.
+        without: what follows where there is none.
+        fields: canonical fields, where the mapping refuses the value.
+        told: a finding of the mapping says it, too.
+    """
+
+    flag: str
+    value: Value
+    does: str = ""
+    effect: str = NOTHING
+    why: str
+    works: tuple[str, ...] = ()
+    has: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    without: str = ""
+    fields: tuple[str, ...] = ()
+    told: bool = False
+
+    @property
+    def changes_training(self) -> bool:
+        """Whether training goes otherwise without it."""
+        return self.effect in (MODEL, TRAINING)
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether the model or its loss is another one without it, and nothing takes its place."""
+        return self.effect == MODEL and not (self.works or self.has or self.later)
+
+    @property
+    def instead(self) -> str:
+        """The nearest substitute in words, or "none" and what follows."""
+        if self.works:
+            return " · ".join(self.works)
+        if self.has:
+            return f"{' · '.join(self.has)}, which the job has"
+        if self.later:
+            return f"{' · '.join(self.later)}, where the job's other values allow it"
+        # That the model is another one is said once, by the effect.
+        return "none" if self.without == USUAL[MODEL] else f"none: {self.without}"
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return it as plain data for JSON."""
+        return {
+            "flag": self.flag,
+            "value": self.value,
+            "does": self.does,
+            "effect": self.effect,
+            "changes_training": self.changes_training,
+            "why": self.why,
+            "works": list(self.works),
+            "has": list(self.has),
+            "later": list(self.later),
+            "instead": self.instead,
+            "fields": list(self.fields),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """From which version of which backend to which a job goes.
+
+    Attributes:
+        job: the job on the source, its pass-through arguments included.
+        command: sub-command of the source's program; some defaults depend on it.
+    """
+
+    source: Backend
+    own_version: str
+    target: Backend
+    version: str
+    job: Job
+    command: str | None = None
+
+    def argument(self, flag: str) -> Argument | None:
+        """Return the source's own argument of that name."""
+        return self.source.catalogue(self.own_version).get(flag)
+
+    def row(self, flag: str, value: Value) -> Own | None:
+        """Return what the source's table says of an argument."""
+        return owns_of(self.source.name).of(flag, self.argument(flag), self.job, value)
+
+    @property
+    def there(self) -> str:
+        """The target in words."""
+        return f"{self.target.title} {self.version}"
+
+
+def is_default(way: Way, flag: str, value: Value) -> bool:
+    """Tell whether an argument says what the source does without it."""
+    argument = way.argument(flag)
+    if argument is None or not argument.has_default:
+        return False
+    if argument.action in ("store_true", "store_false"):
+        return value is False
+    return bool(canonical(argument.default_for(way.command)) == canonical(value))
+
+
+def missing(way: Way, flag: str, value: Value, problem: str | None = None) -> Missing:
+    """Return what is to be said of an argument that is left out.
+
+    Args:
+        problem: what the target's parser or its history has against it.
+    """
+    reason = problem or f"{way.there} has no such argument"
+    row = way.row(flag, value)
+    if row is None:
+        return _untold(way, flag, value, reason)
+    said = Missing(flag=flag, value=value, does=row.does, why=f"{reason}: {row.why}")
+    if is_default(way, flag, value):
+        return _harmless(said, DEFAULT)
+    if any(_plain(value) == _plain(each) for each in row.neutral):
+        return _harmless(said, "this value is what other stacks do anyway")
+    for kind in (way.target.name, *way.target.devices):
+        if any(_plain(value) == _plain(each) for each in row.there.get(kind, ())):
+            return _harmless(said, f"this value is what {way.there} does anyway")
+    if row.read is not None and not row.read(way.job):
+        return _harmless(said, "this job does not read it")
+    return _with_substitute(way, said, row)
+
+
+def harmless(way: Way, flag: str, value: Value, why: str) -> Missing:
+    """Return what is to be said of an argument whose absence changes nothing."""
+    row = way.row(flag, value)
+    does = row.does if row is not None else _doc(_ties(way, flag))
+    return Missing(flag=flag, value=value, does=does, why=why, without="nothing is needed")
+
+
+def _plain(value: Value) -> Value:
+    """Return a value in which two that mean the same are equal; a word for nothing is nothing."""
+    return None if value in ("None", "none", "null", "") else canonical(value)
+
+
+def _harmless(said: Missing, why: str) -> Missing:
+    return replace(said, effect=NOTHING, why=why, without="nothing is needed")
+
+
+def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
+    works: list[str] = []
+    has: list[str] = []
+    for template in _templates(way, row):
+        override = _filled(way, template).replace("{value}", text_of(said.value))
+        path, _, value = override.partition("=")
+        blank = _is_blank(template)
+        if "{value}" in template and path in fields() and text_of(value_at(way.job, path)) == value:
+            return _harmless(said, f"{override} says it already")
+        parts = override.split(" ")
+        if all(expressible(way, part, blank=blank) for part in parts):
+            held = [_held(way, part, blank=blank) for part in parts]
+            if template == MODEL_FILES and held[0] is not None and way.target.reads_hub:
+                return _harmless(said, f"{way.there} reads that from the model's own files ({way.job.model.path})")
+            known = " ".join(part for part in held if part is not None)
+            (has if None not in held else works).append(known if None not in held else override)
+    nearest = tuple(dict.fromkeys(works))[:2]
+    return replace(said, effect=row.effect, works=nearest, has=tuple(has[:2]), without=row.consequence)
+
+
+def _templates(way: Way, row: Own) -> tuple[str, ...]:
+    """Return a row's templates; what describes a model is said by its files where the target reads them."""
+    describes = any(each.startswith(OF_FILES) for each in row.instead)
+    add = describes and way.target.reads_hub and MODEL_FILES not in row.instead
+    return (MODEL_FILES, *row.instead) if add else row.instead
+
+
+def _filled(way: Way, template: str) -> str:
+    """Return a template with the model's directory or hub name where the job names it: that of its tokenizer."""
+    named = model_files(way.job)
+    return named[0] if len(named) == 1 and template == MODEL_FILES else template
+
+
+def _is_blank(template: str) -> bool:
+    """Tell whether a template's word stands for one of the user's: it is in capitals; {value} may be so, too."""
+    return template.partition("=")[2].strip("[]").replace("/", "").isupper()
+
+
+def values_of(overrides: str) -> dict[str, Value] | None:
+    """Return the canonical values of overrides; None where one is a blank, or no field."""
+    found: dict[str, Value] = {}
+    for override in overrides.split(" "):
+        path, _, text = override.partition("=")
+        if path not in fields() or _is_blank(override):
+            return None
+        found[path] = _value(path, text)
+    return found
+
+
+def _held(way: Way, override: str, *, blank: bool) -> str | None:
+    """Return an override as the job has it already; of one whose value the user fills in, any value of the user's."""
+    path, _, value = override.partition("=")
+    if path not in fields():
+        return None
+    own = value_at(way.job, path)
+    if blank:
+        return None if own == fields()[path].default else f"{path}={text_of(own)}"
+    return f"{path}={value}" if own is not None and text_of(own) == value else None
+
+
+def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
+    """Return what can be said of an argument that no table names: its field, whose form does not take this value."""
+    if is_default(way, flag, value):
+        return harmless(way, flag, value, DEFAULT)
+    paths = _ties(way, flag)
+    trains = not paths or any(fields()[path].meta.trains for path in paths)
+    works = list(_near_values(way, paths[0], value) if paths else _namesakes(way, flag, value))
+    return Missing(
+        flag=flag,
+        value=value,
+        does=_doc(paths),
+        effect=TRAINING if trains else SPEED,
+        why=reason,
+        works=tuple(works[:2]),
+        without="training goes on without it" if trains else "steps may take longer",
+        fields=paths,
+    )
+
+
+def _near_values(way: Way, path: str, value: Value) -> Iterator[str]:
+    """Yield values of a field that the target takes: the argument's own, else those of a switch or a choice."""
+    info = fields()[path]
+    switch = ("true", "false") if "bool" in str(info.type) else ()
+    for text in dict.fromkeys((text_of(value), *info.meta.choices, *switch)):
+        own = value_at(way.job, path)
+        if (own is None or text_of(own) != text) and expressible(way, f"{path}={text}"):
+            yield f"{path}={text}"
+
+
+def _namesakes(way: Way, flag: str, value: Value) -> Iterator[str]:
+    """Yield what the target's arguments of the same last name say (`trainer.strategy.micro_batch_size`)."""
+    from launcher.mapping.engine import fields_of_flags
+
+    if way.argument(flag) is not None or "." not in flag:
+        return
+    last = plain(flag.rpartition(".")[2])
+    ties = fields_of_flags(way.target.name, way.version)
+    for argument in way.target.catalogue(way.version).arguments:
+        if plain(argument.name.rpartition(".")[2]) == last:
+            override = f"{next(iter(ties.get(argument.name, ())), f'backend.args.{argument.name}')}={text_of(value)}"
+            if expressible(way, override):
+                yield override
+                return
+
+
+def _ties(way: Way, flag: str) -> tuple[str, ...]:
+    """Return the canonical fields of an argument of the source."""
+    from launcher.mapping.engine import fields_of_flags
+
+    ties, argument = fields_of_flags(way.source.name, way.own_version), way.argument(flag)
+    return tuple(ties.get(flag) or ties.get(argument.name if argument is not None else "", ()))
+
+
+def _doc(paths: tuple[str, ...]) -> str:
+    return f"sets {paths[0]}" if paths else "is an argument of its own"
+
+
+def expressible(way: Way, override: str, *, blank: bool = False) -> bool:
+    """Tell whether the target can express an override.
+
+    Args:
+        blank: its value only stands for one that the user fills in.
+    """
+    path, _, text = override.partition("=")
+    if path.startswith("backend.args."):
+        return _takes(way, path.removeprefix("backend.args."), text, blank=blank)
+    if path not in fields():
+        return False
+    if path in _OF_MODEL_FILES:
+        return way.target.reads_hub
+    if path.startswith(_BY_LAUNCHER):
+        return True
+    if path.startswith(OF_FILES) and way.target.reads_hub and way.job.model.pretrained is not False:
+        return False  # it follows from the model's files
+    table = way.target.table(way.version)
+    if path in table.irrelevant:
+        return False
+    value = None if blank else _value(path, text)
+    if value is None and not blank:
+        return False
+    gap = table.unsupported.get(path)
+    if gap is not None:
+        return value in gap.neutral
+    rows = [row for row in active_rows(table, way.version) if path in row.fields]
+    if blank or not rows:
+        return bool(rows)
+    changed = with_values(way.job, {path: value})
+    try:
+        found = [write_row(changed, row, way.target, way.version)[1] for row in rows]
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError):
+        return False
+    return all(finding is None or path not in finding.fields for finding in found)
+
+
+def _takes(way: Way, name: str, text: str, *, blank: bool) -> bool:
+    """Tell whether the target has an argument of that name that takes a value."""
+    import yaml
+
+    argument = spelled(way.target, way.version, name)
+    if argument is None or blank:
+        return argument is not None
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return False
+    return way.target.catalogue(way.version).check(argument.name, value) is None
+
+
+def spelled(backend: Backend, version: str, name: str) -> Argument | None:
+    """Return a backend's argument of that name, with `-` or `_`."""
+    catalogue = backend.catalogue(version)
+    return catalogue.get(name) or catalogue.get(name.replace("_", "-")) or catalogue.get(name.replace("-", "_"))
+
+
+def _value(path: str, text: str) -> Value:
+    """Return the typed value of an override; None where the field does not take it."""
+    import yaml
+
+    try:
+        job, problems = build(nest({path: yaml.safe_load(text)}))
+    except (yaml.YAMLError, TypeError, ValueError):
+        return None
+    return None if problems else value_at(job, path)
+
+
+def text_of(value: Value) -> str:
+    """Return a value as an override writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (tuple, list)):
+        return "[" + ",".join(text_of(item) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{text_of(item)}" for key, item in value.items()) + "}"
+    return str(value)

@@ -1,0 +1,59 @@
+"""Files that a job names and that another backend reads otherwise, or not at all: checkpoints and instruction data."""
+
+import shlex
+from collections.abc import Iterator
+
+from launcher.job import Job
+from launcher.job.finding import Finding, Fix
+from launcher.port.dropped import Way, expressible
+
+CHECKPOINT, DATA = "PORT-CHECKPOINT", "PORT-DATA"
+_RAW = ("messages", "hub", "text")
+
+
+def files(way: Way, job: Job) -> Iterator[Finding]:
+    """Tell of files of the source's own kind that the job names and the target does not read as the source does."""
+    if way.source.name != way.target.name:
+        yield from _checkpoint(way, job)
+        yield from _instructions(way, job)
+
+
+def _checkpoint(way: Way, job: Job) -> Iterator[Finding]:
+    """Tell of a training checkpoint in the source's format."""
+    load = job.checkpoint.load
+    if load is None or way.source.checkpoint_format == way.target.checkpoint_format:
+        return
+    where = shlex.quote(load)
+    command = f"launch convert mcore-to-hf --checkpoint {where} --model HF_DIR --out NEW_DIR"
+    then = "model.path=NEW_DIR checkpoint.load=null"
+    if not way.target.reads_hub:
+        command += f"; launch convert hf-to-mcore --backend {way.target.name} --model NEW_DIR --out LOAD_DIR"
+        then = "checkpoint.load=LOAD_DIR"
+    again = ", and a run resumes there what it saved itself" if load == job.checkpoint.save else ""
+    yield Finding(
+        rule=CHECKPOINT,
+        severity="warning",
+        message=f"checkpoint.load={load} is what {way.source.title} saved{again}: {way.there} writes "
+        f"another format, and may read no other. "
+        f"Weights go over with {command}, then {then} (optimizer and step do not); "
+        "to start anew: checkpoint.load=null",
+        fields=("checkpoint.load",),
+        source="checkpoint formats of the backends",
+    )
+
+
+def _instructions(way: Way, job: Job) -> Iterator[Finding]:
+    """Tell of token files of a fine-tuning: each stack stores prompts and answers in them in a way of its own."""
+    if job.data.format != "megatron" or job.task.type == "pretrain" or not expressible(way, "data.format=megatron"):
+        return
+    works = [f"data.format={name}" for name in _RAW if expressible(way, f"data.format={name}")]
+    yield Finding(
+        rule=DATA,
+        severity="error",
+        message=f"task.type={job.task.type} with data.format=megatron: {way.source.title} and {way.target.title} "
+        "store prompts and answers in token files each in a way of its own: read as they are, they train other tokens. "
+        "Name the raw data in a form that it reads, or train on plain text (task.type=pretrain)",
+        fields=("data.format", "task.type"),
+        fixes=tuple(Fix(overrides=(word,)) for word in works),
+        source="mindspeed_llm/tasks/posttrain/sft/sft_trainer.py @26.1.0; mindformers dataset/blended_datasets @2.1.0",
+    )

@@ -1,0 +1,391 @@
+"""Arguments without a field on their way to another backend: carried over, said by a field, or told of as left out."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from launcher.catalogue.catalogue import plain
+from launcher.job import Job, Origin, Value, value_at
+from launcher.job.derive import with_values
+from launcher.job.finding import Finding, Fix
+from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
+from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, Own
+from launcher.mapping.renames import Elsewhere, elsewhere
+from launcher.port.defaults import source_defaults, told_defaults
+from launcher.port.dropped import Missing, Way, expressible, is_default, missing, spelled, text_of, values_of
+from launcher.port.files import files
+
+ALL = "all"
+LEFT_BEHIND, NEAREST = "PORT-LEFT-OUT", "PORT-NEAREST"
+# Variables that mean something to one kind of device only; `CUDA_DEVICE_MAX_CONNECTIONS` is read on NPUs, too.
+_OF_DEVICES = {
+    "cuda": ("CUDA_", "PYTORCH_CUDA_", "NCCL_", "TORCH_NCCL_", "NVTE_"),
+    "npu": (
+        *("ASCEND_", "HCCL_", "TORCH_HCCL_", "PYTORCH_NPU_", "NPU_", "TASK_QUEUE_ENABLE"),
+        *("CPU_AFFINITY_CONF", "STREAMS_PER_DEVICE", "MULTI_STREAM_MEMORY_REUSE"),
+    ),
+}
+# Read in every process of these devices, whatever starts it: by drivers and libraries of communication and kernels.
+_OF_LIBRARIES = {
+    "cuda": _OF_DEVICES["cuda"],
+    "npu": ("ASCEND_", "HCCL_"),
+}
+_SHARED = frozenset({"CUDA_DEVICE_MAX_CONNECTIONS"})
+_DERIVED = Origin(kind="derived")
+
+
+Sound: TypeAlias = Callable[[Job], Callable[[Mapping[str, Value]], bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Where arguments without a field go: by the source's names.
+
+    Attributes:
+        kept: name and value of the target's argument.
+        substituted: fields that say it from now on, with their values, and the table's row.
+        missing: what is left out.
+    """
+
+    kept: dict[str, tuple[str, Value]] = field(default_factory=dict)
+    substituted: dict[str, Own] = field(default_factory=dict)
+    missing: dict[str, Missing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A job on the backend that runs it.
+
+    Attributes:
+        job: with what of the source's arguments and variables means something there.
+        way: from where to where; None: it was written for this backend.
+        split: where each argument without a field went.
+        findings: what is left out, and what a field says only nearly.
+    """
+
+    job: Job
+    way: Way | None = None
+    split: Split = field(default_factory=Split)
+    findings: tuple[Finding, ...] = ()
+
+
+def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) -> Arrival:
+    """Return a job that was imported, or written, for another backend or version with what it has on this one.
+
+    What `job.imported` keeps of the script is never lost: its arguments are passed through where the target has them,
+    said by fields, or told of. A job that has arrived stays as it is, and is told the same.
+
+    Args:
+        sound: tells of a job whether values cause an error that it did not have; substitutes that do are no fixes.
+    """
+    told = job.imported
+    if told.backend is None and told.args is None:
+        return Arrival(job=job)
+    try:
+        source = get_backend(told.backend or "")
+        own_version = source.version(told.version)
+    except (UnknownBackend, UnknownVersion) as error:
+        return Arrival(job=job, findings=(_unknown_source(job, error),))
+    if (source.name, own_version) == (target.name, version):
+        return Arrival(job=job if told.args is None else _restored(job))
+    given, own = _arguments(job)
+    origin = dataclasses.replace(job.backend, name=source.name, version=own_version, args=given, env=_variables(job))
+    way = Way(
+        source=source,
+        own_version=own_version,
+        target=target,
+        version=version,
+        job=dataclasses.replace(job, backend=origin),
+        command=command_of(told.program or ""),
+    )
+    split = split_of(way, without=told.exact)
+    accepted = {plain(name) for name in told.accept}
+    changed = _changed(way, split, own)
+    defaults = source_defaults(way, changed)
+    changed = _with_defaults(changed, defaults)
+    if sound is not None and any(each.works for each in split.missing.values()):
+        passes = sound(changed)
+        split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
+    return Arrival(
+        job=changed,
+        way=way,
+        split=split,
+        findings=(
+            *_nearly(way, split),
+            *told_defaults(way, defaults),
+            *_losses(way, split.missing.values(), accepted),
+            *files(way, changed),
+            *_unread(way, changed),
+            *_unknown_accepted(way, told.accept),
+        ),
+    )
+
+
+def _tried(each: Missing, passes: Callable[[Mapping[str, Value]], bool]) -> Missing:
+    """Return what is said of an argument with those substitutes only that the job passes with."""
+    later = []
+    for override in each.works:
+        values = values_of(override)
+        if values is not None and not passes(values):
+            later.append(override)
+    works = tuple(override for override in each.works if override not in later)
+    return each if not later else replace(each, works=works, later=tuple(later))
+
+
+def sent(job: Job, target: Backend, version: str) -> Arrival:
+    """Return a job that names a backend with another one, as choosing that one for its file would."""
+    told, name = job.imported, job.backend.name
+    if told.args is None and name is not None:
+        kept = dataclasses.replace(told, backend=told.backend or name, args=job.backend.args, env=job.backend.env)
+        told = kept if told.version or told.backend else dataclasses.replace(kept, version=job.backend.version)
+    choice = dataclasses.replace(job.backend, name=target.name, version=version, args={}, env={})
+    return arrive(dataclasses.replace(job, backend=choice, imported=told), target, version)
+
+
+def command_of(program: str) -> str | None:
+    """Return the sub-command of a program; some defaults depend on it."""
+    words = program.split()
+    return words[1] if len(words) > 1 else None
+
+
+def _arguments(job: Job) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    """Return the source's arguments, and those that are written for the backend that runs the job."""
+    passed, told = job.backend.args, job.imported.args
+    if told is not None:
+        return told, passed
+    own = {name: value for name, value in passed.items() if job.origin(f"backend.args.{name}").kind == "override"}
+    return {name: value for name, value in passed.items() if name not in own}, own
+
+
+def _variables(job: Job) -> Mapping[str, str]:
+    return {**job.imported.env, **job.backend.env}
+
+
+def _restored(job: Job) -> Job:
+    args = {**(job.imported.args or {}), **job.backend.args}
+    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args, env=_variables(job)))
+
+
+def _changed(way: Way, split: Split, own: Mapping[str, Value]) -> Job:
+    """Return the job with the target as its backend and with what says there what its arguments said."""
+    job = way.job
+    values = {
+        path: value
+        for row in split.substituted.values()
+        for path, value in row.becomes.items()
+        if value_at(job, path) != value
+    }
+    changed = with_values(job, values, _DERIVED) if values else job
+    env = {name: text for name, text in job.backend.env.items() if not _of_source(name, way.source, way.target)}
+    args = {**dict(split.kept.values()), **own}
+    choice = dataclasses.replace(job.backend, name=way.target.name, version=way.version, args=args, env=env)
+    told = dataclasses.replace(job.imported, args=job.backend.args, env=job.backend.env)
+    return dataclasses.replace(changed, backend=choice, imported=told)
+
+
+def _with_defaults(job: Job, defaults: Mapping[str, Value]) -> Job:
+    """Return the job with the source's defaults said by its fields, and with what they are on record."""
+    if not defaults:
+        return job
+    told = dataclasses.replace(job.imported, defaults=tuple(defaults))
+    return dataclasses.replace(with_values(job, defaults, _DERIVED), imported=told)
+
+
+def _unknown_source(job: Job, error: Exception) -> Finding:
+    told = job.imported
+    names = ", ".join(list(told.args or {})[:6])
+    of_version = isinstance(error, UnknownVersion)
+    what = str(error) if of_version else f"no backend {told.backend!r}"
+    works = [f"imported.backend={name}" for name in backend_names()]
+    if of_version and told.backend:
+        works = [f"imported.version={version}" for version in get_backend(told.backend).versions]
+    return Finding(
+        rule=LEFT_BEHIND,
+        severity="error",
+        message=f"what the job keeps of its script ({names or 'no arguments'}) cannot be read: "
+        + (what if told.backend else "which backend it was written for is not said"),
+        fields=("imported.version" if of_version else "imported.backend",),
+        fixes=tuple(Fix(overrides=(word,)) for word in works[:3]),
+        source="launch",
+    )
+
+
+# -- where each argument goes
+
+
+def split_of(way: Way, *, without: Iterable[str] = ()) -> Split:
+    """Tell which arguments the target has, too, which a field can say, and which are left out.
+
+    Args:
+        without: arguments that only make the source's own command exact.
+    """
+    split, skipped = Split(), set(without)
+    for flag, value in way.job.backend.args.items():
+        if flag in skipped:
+            continue
+        row = way.row(flag, value)
+        here = _same_name(way, flag, row)
+        problem = None if here is None else way.target.catalogue(way.version).check(here, value)
+        if is_default(way, flag, value):
+            split.missing[flag] = missing(way, flag, value)
+        elif here is not None and (problem is None or "$" in str(value)):
+            split.kept[flag] = (here, value)  # a blank stays one: whoever fills it in is told what fits
+        elif here is None and (known := _renamed(way, flag, row)) is not None and known.convert is not None:
+            split.kept[flag] = (known.name or flag, known.convert(value))
+        elif row is not None and row.becomes and all(_becomes(way, row, *each) for each in row.becomes.items()):
+            split.substituted[flag] = row
+        else:
+            split.missing[flag] = missing(way, flag, value, problem or _history(way, flag, here))
+    return split
+
+
+def _becomes(way: Way, row: Own, path: str, value: Value) -> bool:
+    """Tell whether a field says on the target what an argument said: not where the user has said otherwise since."""
+    said = way.job.origin(path).kind
+    is_open = said == "default" or (said != "override" and path in row.holds)
+    return (is_open or value_at(way.job, path) == value) and expressible(way, f"{path}={text_of(value)}")
+
+
+def _same_name(way: Way, flag: str, row: Own | None) -> str | None:
+    """Return the target's argument of the same name and meaning."""
+    if row is not None and row.alone and way.source.name != way.target.name:
+        return None
+    found = spelled(way.target, way.version, flag)
+    return None if found is None else found.name
+
+
+def _of_one_dialect(way: Way) -> bool:
+    """Tell whether source and target share the history of their names."""
+    renames = way.source.entry.renames
+    return way.source.name == way.target.name or (renames is not None and renames == way.target.entry.renames)
+
+
+def _renamed(way: Way, flag: str, row: Own | None) -> Elsewhere | None:
+    """Return what took the argument's place in the target's version."""
+    if not _of_one_dialect(way) or (row is not None and row.alone and way.source.name != way.target.name):
+        return None
+    known = elsewhere(flag, way.target, way.version)
+    return known if known.name is not None and known.convert is not None else None
+
+
+def _history(way: Way, flag: str, here: str | None) -> str | None:
+    if here is not None or way.source.name != way.target.name:
+        return None
+    return elsewhere(flag, way.target, way.version).message or None
+
+
+def _of_source(name: str, source: Backend, backend: Backend) -> bool:
+    """Tell whether a variable means something to the source, or to its devices, only."""
+    signs = source.entry.signs
+    if any(name.startswith(_OF_LIBRARIES.get(device, ())) for device in backend.devices):
+        return False
+    if any(name.startswith(sign) for sign in signs) and not any(name.startswith(sign) for sign in backend.entry.signs):
+        return name not in _SHARED
+    return name not in _SHARED and any(
+        name.startswith(prefixes) for device, prefixes in _OF_DEVICES.items() if device not in backend.devices
+    )
+
+
+# -- what is told
+
+
+def _nearly(way: Way, split: Split) -> Iterator[Finding]:
+    """Tell of arguments that a field says from now on, and how that differs."""
+    for flag, row in split.substituted.items():
+        says = " ".join(f"{path}={text_of(each)}" for path, each in row.becomes.items())
+        yield Finding(
+            rule=NEAREST,
+            severity="warning" if row.nearly else "change",
+            message=f"{flag} {row.does}: {says} says so on every backend"
+            + (f"; not quite the same: {row.nearly}" if row.nearly else ""),
+            fields=tuple(row.becomes),
+            flags=(flag,),
+            source=row.source or _table(way),
+        )
+
+
+def _losses(way: Way, found: Iterable[Missing], accepted: set[str]) -> Iterator[Finding]:
+    """Tell of what is left out and changes something; arguments of one row together."""
+    groups: dict[tuple[object, ...], list[Missing]] = {}
+    for each in found:
+        if each.effect != NOTHING:
+            is_accepted = ALL in accepted or plain(each.flag) in accepted
+            groups.setdefault((each.effect, each.why, each.instead, is_accepted), []).append(each)
+    return (_loss(way, group, key[-1] is True) for key, group in groups.items())
+
+
+def _unknown_accepted(way: Way, names: Iterable[str]) -> Iterator[Finding]:
+    """Tell of names that are accepted and that no argument has: what was meant is still refused."""
+    catalogue = way.source.catalogue(way.own_version)
+    for name in names:
+        if name != ALL and not any(catalogue.get(each) for each in (name, name.replace("_", "-"))):
+            near = catalogue.suggest(name)
+            yield Finding(
+                rule=LEFT_BEHIND,
+                severity="warning",
+                message=f"imported.accept: {way.source.title} {way.own_version} has no argument {name}",
+                fields=("imported.accept",),
+                fixes=tuple(Fix(overrides=(f"imported.accept=[{each}]",)) for each in near),
+                source="launch",
+            )
+
+
+def _unread(way: Way, changed: Job) -> Iterator[Finding]:
+    """Tell of environment variables that are left out; none of them changes what is learned."""
+    names = [name for name in way.job.backend.env if name not in changed.backend.env]
+    if names:
+        yield Finding(
+            rule=LEFT_BEHIND,
+            severity="change",
+            message=f"environment: {', '.join(names)} left out; {way.target.title} does not read "
+            f"{'it' if len(names) == 1 else 'them'}",
+            source="launch",
+        )
+
+
+def _loss(way: Way, group: list[Missing], is_accepted: bool) -> Finding:
+    """Return the finding on arguments that are left out for one reason."""
+    one = group[0]
+    message = f"{_said(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
+    if one.works or not one.has:
+        message += f". {EFFECTS[one.effect][:1].upper()}{EFFECTS[one.effect][1:]}"
+    if is_accepted and one.changes_training:
+        message += " (accepted)"
+    elif one.is_grave:
+        names = ",".join(each.flag for each in group)
+        message += f"; to go without it all the same: imported.accept=[{names}] (launch import --to: --accept)"
+    return Finding(
+        rule=LEFT_BEHIND,
+        severity=_severity(one, is_accepted),
+        message=message,
+        fields=tuple(dict.fromkeys(path for each in group for path in each.fields)),
+        flags=tuple(each.flag for each in group),
+        fixes=tuple(Fix(overrides=tuple(override.split(" "))) for override in one.works),
+        source=_table(way),
+    )
+
+
+def _said(group: list[Missing]) -> str:
+    """Return arguments with what they do, those of one kind together."""
+    kinds: dict[str, list[str]] = {}
+    for each in group:
+        kinds.setdefault(each.does, []).append(shown_argument(each.flag, each.value))
+    return "; ".join(f"{', '.join(shown)}: {does}" for does, shown in kinds.items())
+
+
+def _severity(one: Missing, is_accepted: bool) -> str:
+    if one.is_grave and not is_accepted:
+        return "error"
+    settled = is_accepted or bool(one.has and not one.works)
+    return "warning" if one.effect == MODEL or (one.effect == TRAINING and not settled) else "change"
+
+
+def _table(way: Way) -> str:
+    return f"table of {way.source.name}'s own arguments"
+
+
+def shown_argument(flag: str, value: Value) -> str:
+    """Return an argument as people write it, shortened."""
+    text = "" if value is True else f" {text_of(value)}"
+    return f"{flag}{text if len(text) <= 60 else text[:57] + '…'}"

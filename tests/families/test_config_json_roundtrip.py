@@ -1,0 +1,189 @@
+"""Any model of a known family survives being written as config.json and read again."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.families import config_from_model, model_from_config
+from launcher.families.table import FAMILIES
+from launcher.job import build
+from tests.sampling import examples
+
+_SCALINGS = st.sampled_from(
+    [
+        {},
+        {"type": "linear", "factor": 2.0},
+        {"type": "dynamic", "factor": 4.0},
+        {
+            "type": "yarn",
+            "factor": 40.0,
+            "original_max_position_embeddings": 4096,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+        },
+        {
+            "type": "llama3",
+            "factor": 8.0,
+            "original_max_position_embeddings": 8192,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+        },
+    ]
+)
+
+
+@st.composite
+def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
+    """A `model` section of the family, with everything that the family can vary."""
+    heads, head = draw(st.sampled_from([4, 8, 12])), draw(st.sampled_from([16, 64]))
+    values: dict[str, Any] = {
+        "model_type": family,
+        "num_hidden_layers": draw(st.integers(1, 100)),
+        "hidden_size": heads * head,
+        "intermediate_size": draw(st.integers(1, 9999)),
+        "num_attention_heads": heads,
+        "vocab_size": draw(st.integers(1, 999999)),
+        "max_position_embeddings": draw(st.integers(1, 999999)),
+        "rms_norm_eps": draw(st.sampled_from([1e-5, 1e-6])),
+        "tie_word_embeddings": draw(st.booleans()),
+        "initializer_range": draw(st.sampled_from([0.01, 0.02])),
+        "attention_dropout": draw(st.sampled_from([0.0, 0.1])),
+        "rope_theta": draw(st.sampled_from([1e4, 1e6])),
+        "rope_scaling": draw(_SCALINGS),
+    }
+    latent = family.startswith("deepseek") or family in ("glm_moe_dsa", "glm4_moe_lite")
+    if not latent:
+        values["num_key_value_heads"] = draw(st.sampled_from([heads, heads // 2, None]))
+        values["head_dim"] = draw(st.sampled_from([None, head, 2 * head]))
+    if (family.startswith("qwen") and family != "qwen3_next") or family == "mixtral":
+        values["sliding_window"] = draw(st.sampled_from([None, 1024]))
+    values["qk_layernorm"] = latent or family.startswith("qwen3") or (family == "glm4_moe" and draw(st.booleans()))
+    values["attention_bias"] = family in ("qwen2", "gpt_oss") or (
+        family in ("llama", "qwen2_moe", "glm4_moe") and draw(st.booleans())
+    )
+    values["linear_bias"] = family in ("llama", "gpt_oss") and values["attention_bias"]
+    if FAMILIES[family].model_type not in ("llama", "qwen2", "qwen3"):
+        values.update(draw(_experts(family)))
+    if latent:
+        values.update(draw(_latent()))
+    if family in _VARIANTS:
+        values.update(draw(_VARIANTS[family]))
+    return values
+
+
+_PARTIAL = st.sampled_from([0.25, 0.5, 1.0])
+_INDEXED = {
+    "experimental_attention_variant": st.just("dsa"),
+    "index_n_heads": st.integers(1, 64),
+    "index_head_dim": st.integers(1, 128),
+    "index_topk": st.integers(1, 4096),
+    "index_topk_freq": st.sampled_from([None, 1, 4]),
+    "index_skip_topk_offset": st.sampled_from([None, 3]),
+    "indexer_types": st.sampled_from([(), ("shared",) * 3 + ("full",)]),
+}
+# What families have besides heads, experts and latent attention.
+_VARIANTS = {
+    "deepseek_v32": st.fixed_dictionaries(_INDEXED),
+    "glm_moe_dsa": st.fixed_dictionaries(_INDEXED),
+    "glm4_moe": st.fixed_dictionaries({"partial_rotary_factor": _PARTIAL}),
+    "qwen3_next": st.fixed_dictionaries(
+        {
+            "experimental_attention_variant": st.just("gated_delta_net"),
+            "attention_output_gate": st.just(True),
+            "norm_zero_centered": st.just(True),
+            "partial_rotary_factor": _PARTIAL,
+            "full_attention_interval": st.integers(1, 8),
+            "linear_num_key_heads": st.sampled_from([1, 16]),
+            "linear_num_value_heads": st.sampled_from([16, 32]),
+            "linear_key_head_dim": st.integers(1, 128),
+            "linear_value_head_dim": st.integers(1, 128),
+            "linear_conv_kernel_dim": st.integers(1, 8),
+        }
+    ),
+    "gpt_oss": st.fixed_dictionaries(
+        {
+            "hidden_act": st.just("quick_geglu"),
+            "glu_linear_offset": st.just(1.0),
+            "softmax_type": st.just("learnable"),
+            "swiglu_limit": st.sampled_from([7.0, 10.0]),
+            "sliding_window": st.integers(1, 4096),
+            "window_attn_skip_freq": st.just(2),
+        }
+    ),
+}
+
+
+@st.composite
+def _experts(draw: st.DrawFn, family: str) -> dict[str, Any]:
+    width = draw(st.integers(1, 999))
+    values: dict[str, Any] = {
+        "num_experts": draw(st.sampled_from([8, 64])),
+        "num_experts_per_tok": draw(st.integers(1, 8)),
+        "moe_intermediate_size": width,
+        "norm_topk_prob": family in ("mixtral", "gpt_oss") or draw(st.booleans()),
+    }
+    if family not in ("mixtral", "gpt_oss"):
+        values["first_k_dense_replace"] = draw(st.integers(0, 3))
+    if family in ("qwen2_moe", "qwen3_next"):
+        values.update(shared_expert_intermediate_size=draw(st.integers(1, 999)), shared_expert_gate=True)
+    if family.startswith(("deepseek", "glm")):
+        v3 = family != "deepseek_v2"
+        groups = draw(st.sampled_from([None, 4]))
+        values.update(
+            shared_expert_intermediate_size=draw(st.sampled_from([None, width, 2 * width])),
+            scoring_func="sigmoid" if v3 else "softmax",
+            router_expert_bias=v3,
+            n_group=groups,
+            topk_group=None if groups is None else 2,
+            routed_scaling_factor=draw(st.sampled_from([1.0, 2.5])),
+            num_nextn_predict_layers=draw(st.integers(0, 2)),
+            moe_layer_freq=draw(st.integers(1, 2)) if family.startswith("deepseek") else 1,
+        )
+    return values
+
+
+@st.composite
+def _latent(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "q_lora_rank": draw(st.sampled_from([None, 48])),
+        "kv_lora_rank": draw(st.integers(1, 512)),
+        "qk_nope_head_dim": draw(st.integers(1, 128)),
+        "qk_rope_head_dim": draw(st.sampled_from([16, 64])),
+        "v_head_dim": draw(st.integers(1, 128)),
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data())
+@examples(40)
+def test_reading_what_was_written_gives_the_model(family: str, data: st.DataObject) -> None:
+    values = data.draw(models(family))
+    job, problems = build({"model": values})
+    assert not problems
+    config = config_from_model(job.model)
+    read = model_from_config(config)
+    for name, value in values.items():
+        if name == "rope_scaling":
+            assert {key: read[name][key] for key in value} == value
+        elif name == "head_dim":
+            assert (read[name] or values["hidden_size"] // values["num_attention_heads"]) == (
+                value or values["hidden_size"] // values["num_attention_heads"]
+            )
+        elif name == "num_key_value_heads":
+            assert read[name] == (value or values["num_attention_heads"])
+        elif name == "intermediate_size" and family in ("mixtral", "gpt_oss"):
+            assert read[name] == values["moe_intermediate_size"]  # one key for both: there is no dense layer
+        else:
+            assert read[name] == value, name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@given(data=st.data())
+@examples(10)
+def test_writing_what_was_read_gives_the_same_file(family: str, data: st.DataObject) -> None:
+    job, _ = build({"model": data.draw(models(family))})
+    config = config_from_model(job.model)
+    again, _ = build({"model": model_from_config(config)})
+    assert config_from_model(again.model) == config
