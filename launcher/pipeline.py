@@ -137,9 +137,9 @@ def _arrived(
     """Carry over what an imported job was written for another backend with; tell what cannot be."""
     if job.imported.backend is None and job.imported.args is None:
         return job, ()
-    from launcher.port.port import arrive
+    from launcher.port.port import port_job
 
-    arrival = arrive(job, backend, version, sound)
+    arrival = port_job(job, backend, version, sound)
     return arrival.job, arrival.findings
 
 

@@ -5,7 +5,18 @@ Read in swift/megatron/arguments/*.py and swift/arguments/base_args/*.py at 4.6.
 
 from backends.megatron.own_single import SINGLE
 from launcher.job import Job
-from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import (
+    MEMORY,
+    MODEL,
+    NOTHING,
+    OUTPUT,
+    SPEED,
+    START,
+    TRAINING,
+    NativeOnlyArg,
+    kind,
+    own,
+)
 
 _SWIFT = "it is a part of ms-swift's own trainer"
 _DATA = "it is a part of ms-swift's own data sets"
@@ -419,7 +430,7 @@ _GROUPS = (
     ),
 )
 
-OWN: tuple[Own, ...] = (
+OWN: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_DATA_ROWS,
     *_TEMPLATES,
@@ -434,6 +445,6 @@ OWN: tuple[Own, ...] = (
 )
 
 
-def rows() -> tuple[Own, ...]:
+def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
     return OWN

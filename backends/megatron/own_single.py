@@ -5,7 +5,7 @@ From docs/source_en/{Megatron-SWIFT,Instruction}/Command-line-parameters.md and 
 
 from collections.abc import Mapping
 
-from launcher.mapping.native_only import Own, each, own
+from launcher.mapping.native_only import NativeOnlyArg, each, own
 
 _ROLLOUTS = {
     "advantage_estimator": "chooses how advantages are estimated (grpo, rloo, reinforce_plus_plus)",
@@ -86,7 +86,7 @@ _OTHERS = {
     "vit_lr": "sets the learning rate of the vision part",
 }
 PHRASES: Mapping[str, str] = {**_ROLLOUTS, **_OTHERS}
-SINGLE: tuple[Own, ...] = (
+SINGLE: tuple[NativeOnlyArg, ...] = (
     *each(PHRASES),
     own(
         "hub_token",

@@ -6,7 +6,7 @@ from typing import Any
 from backends.megatron.mapping_model import source
 from backends.megatron.mapping_rows import mapping_of
 from backends.megatron.rules_view import FOUR, SwiftRule, View, declare
-from launcher.rules.common_sense import layout_chunks
+from launcher.rules.sanity_checks import layout_chunks
 
 _ARGS = "ms-swift 4.6.0 megatron/arguments/megatron_args.py"
 _BASE = "ms-swift 4.6.0 megatron/arguments/megatron_base_args.py"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from backends.megatron.rules_view import FOUR, SwiftRule, View, declare
-from launcher.rules.common_sense import layout_fault
+from launcher.rules.sanity_checks import layout_fault
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"

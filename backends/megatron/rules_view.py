@@ -12,7 +12,7 @@ from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
 from launcher.mapping.engine import fields_by_flag
 from launcher.mapping.native import NativeArg
-from launcher.rules.registry import RULES, Check, Facts, Fault, rule
+from launcher.rules.registry import RULES, Check, RuleContext, Violation, rule
 
 NAME = BACKEND.name
 FOUR, THREE = "4.0", "3.99"
@@ -31,7 +31,7 @@ def _fields(version: str) -> Mapping[str, tuple[str, ...]]:
 class View:
     """The options of one job: `view.packing` is the value written, else the version's default (None: no option)."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: RuleContext) -> None:
         assert facts.version is not None
         self.job: Job = facts.job
         self.version: str = facts.version
@@ -86,10 +86,10 @@ class View:
         return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
-_last: tuple[Facts, View] | None = None
+_last: tuple[RuleContext, View] | None = None
 
 
-def view_of(facts: Facts) -> View:
+def view_of(facts: RuleContext) -> View:
     """Return the view of these facts; rules of one job share it."""
     global _last
     last = _last
@@ -138,7 +138,7 @@ def declare(*rules: SwiftRule) -> None:
 
 
 def _check(row: SwiftRule) -> Check:
-    def check(facts: Facts) -> Iterator[Fault]:
+    def check(facts: RuleContext) -> Iterator[Violation]:
         if facts.native is None or facts.version is None:
             return
         view = view_of(facts)
@@ -147,7 +147,7 @@ def _check(row: SwiftRule) -> Check:
         except TypeError:  # a value of the wrong type; reported by the check against the catalogue
             return
         if broken:
-            yield Fault(message=_message(row, view), fields=fields_of(row, facts.version), flags=row.flags)
+            yield Violation(message=_message(row, view), fields=fields_of(row, facts.version), flags=row.flags)
 
     check.__doc__ = row.doc
     return check

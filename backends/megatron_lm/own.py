@@ -7,7 +7,18 @@ core_v0.12.1 and core_v0.16.1.
 from backends.megatron_lm.mapping_surroundings import tokenizer_kind
 from backends.megatron_lm.own_layers import LAYERS, passed
 from backends.megatron_lm.own_single import SINGLE
-from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import (
+    MEMORY,
+    MODEL,
+    NOTHING,
+    OUTPUT,
+    SPEED,
+    START,
+    TRAINING,
+    NativeOnlyArg,
+    kind,
+    own,
+)
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
 _CORE = "it is a switch of megatron-core's layers"
@@ -267,7 +278,7 @@ _GROUPS = (
     ),
 )
 
-OWN: tuple[Own, ...] = (
+OWN: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_BATCH,
     *_OPTIMIZER,
@@ -280,6 +291,6 @@ OWN: tuple[Own, ...] = (
 )
 
 
-def rows() -> tuple[Own, ...]:
+def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
     return OWN

@@ -6,7 +6,7 @@ Read in megatron/core/{transformer/transformer_config,model_parallel_config}.py 
 from collections.abc import Callable
 
 from launcher.job import Job
-from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, own
+from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, NativeOnlyArg, own
 
 _LOOP = "it belongs to Megatron-LM's own training loop"
 _CORE = "it is a switch of megatron-core's layers"
@@ -280,4 +280,4 @@ _PRECISION = (
     own("reuse-grad-buf-for-mxfp8-param-ag", "saves memory of fp8 weights", MEMORY, _TE),
 )
 
-LAYERS: tuple[Own, ...] = (*_MODEL, *_MOE, *_PARALLEL, *_PRECISION)
+LAYERS: tuple[NativeOnlyArg, ...] = (*_MODEL, *_MOE, *_PARALLEL, *_PRECISION)

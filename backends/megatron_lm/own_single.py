@@ -5,7 +5,7 @@ From megatron/training/arguments.py and training_config.py at core_v0.16.1.
 
 from collections.abc import Mapping
 
-from launcher.mapping.native_only import Own, each, own
+from launcher.mapping.native_only import NativeOnlyArg, each, own
 
 _MIDDLE = {
     "fim-data": "trains on documents whose middle is moved to their end",
@@ -55,7 +55,7 @@ _OTHERS = {
     "nccl-all-reduce-for-prefill": "takes NCCL's all-reduce for prompts, for generation",
 }
 PHRASES: Mapping[str, str] = {**_MIDDLE, **_RESTART, **_OTHERS}
-SINGLE: tuple[Own, ...] = (
+SINGLE: tuple[NativeOnlyArg, ...] = (
     *each(PHRASES),
     own(
         "lazy-mpu-init",

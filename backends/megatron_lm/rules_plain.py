@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from backends.megatron_lm.rules_versions import BACKENDS, ONLY_12, ONLY_16, PLAIN, arguments, config, says
 from launcher.job import Value
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.rules.table import declare
 
 _TP, _PP, _CP = "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size"
@@ -215,27 +215,27 @@ declare(
 
 
 @rule("MLM-ENCODER", source=arguments("303-317, 346-349"), backends=BACKENDS, versions=ONLY_12)
-def encoder_has_room(facts: Facts) -> Iterator[Fault]:
+def encoder_has_room(facts: RuleContext) -> Iterator[Violation]:
     """An encoder of its own takes devices beside the decoder's, at most as many per stage as that has."""
     tp, encoder_tp, encoder_pp = facts.number(_TP, 1), facts.number(_ENCODER_TP), facts.number(_ENCODER_PP)
     if encoder_tp > 0 and (facts.number("num-attention-heads") % encoder_tp or encoder_tp > tp):
         message = f"--{_ENCODER_TP} {encoder_tp} must divide the heads and be at most tp {tp}"
-        yield Fault(message=message, flags=(_ENCODER_TP, _TP))
+        yield Violation(message=message, flags=(_ENCODER_TP, _TP))
     if encoder_pp > 0:
         per_stage, cp, world = encoder_tp or tp, facts.number(_CP, 1), facts.job.cluster.world_size
         total = per_stage * encoder_pp * cp + tp * facts.number(_PP, 1) * cp
         if world % total:
             message = f"world size {world} is not divisible by encoder and decoder together, {total} devices"
-            yield Fault(message=message, flags=(_ENCODER_PP, _ENCODER_TP, _TP, _PP, _CP))
+            yield Violation(message=message, flags=(_ENCODER_PP, _ENCODER_TP, _TP, _PP, _CP))
     if facts.given(_SPLIT):
         left = facts.number(_PP, 1) - facts.number(_SPLIT)
         needed = 2 if any(facts.flag(flag) is not None for flag in _CHUNKED) else 1
         if left < needed:
             message = f"--{_SPLIT} {facts.flag(_SPLIT)} leaves {left} stages to the decoder, which needs {needed}"
-            yield Fault(message=message, flags=(_SPLIT, _PP, *_CHUNKED))
+            yield Violation(message=message, flags=(_SPLIT, _PP, *_CHUNKED))
 
 
-def _graphs(facts: Facts) -> tuple[str, set[str]]:
+def _graphs(facts: RuleContext) -> tuple[str, set[str]]:
     """Return how CUDA graphs are captured, and the parts that are; no parts mean whole layers."""
     implied = "local" if facts.flag("enable-cuda-graph") else "transformer_engine"
     old = facts.flag("enable-cuda-graph") or facts.flag("external-cuda-graph")
@@ -244,18 +244,18 @@ def _graphs(facts: Facts) -> tuple[str, set[str]]:
     }
 
 
-def _words(flag: str, facts: Facts) -> list[str]:
+def _words(flag: str, facts: RuleContext) -> list[str]:
     value: Value = facts.flag(flag) or ()
     return [str(item) for item in (value if isinstance(value, (list, tuple)) else str(value).split(","))]
 
 
-def _all_experts(facts: Facts) -> bool:
+def _all_experts(facts: RuleContext) -> bool:
     frequency = str(facts.flag("moe-layer-freq", 1))
     return frequency == "1" or (frequency.startswith(("[", "(")) and "0" not in frequency)
 
 
 @rule("MLM-CUDA-GRAPH-RANDOM", source=config("", "1797-1825"), backends=PLAIN, since=ONLY_16[0])
-def graphs_recompute_nothing_random(facts: Facts) -> Iterator[Fault]:
+def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
     """Inside a CUDA graph nothing that draws random numbers is recomputed: it would draw others."""
     impl, scope = _graphs(facts)
     selective = facts.flag("recompute-activations") or facts.flag("recompute-granularity") == "selective"
@@ -271,7 +271,7 @@ def graphs_recompute_nothing_random(facts: Facts) -> Iterator[Fault]:
     )
     for flag, default, recomputed, captured in random:
         if facts.flag(flag, default) and modules & recomputed and (whole or scope & captured):
-            yield Fault(
+            yield Violation(
                 message=f"--{flag} {facts.flag(flag, default)} in {', '.join(recomputed)}, recomputed inside a "
                 f"CUDA graph ({impl}): set --{flag} 0, or do not recompute it",
                 flags=(flag, "recompute-modules", "recompute-granularity", "cuda-graph-impl", "enable-cuda-graph"),
@@ -279,7 +279,7 @@ def graphs_recompute_nothing_random(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("MLM-CUDA-GRAPH-SCOPE", source=config("", "1736-1778"), backends=PLAIN, since=ONLY_16[0])
-def graphs_cover_parts_that_exist(facts: Facts) -> Iterator[Fault]:
+def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
     """CUDA graphs of parts of a layer need these parts, once, with sizes that are known beforehand."""
     impl, scope = _graphs(facts)
     if impl == "none" or not scope:
@@ -299,11 +299,11 @@ def graphs_cover_parts_that_exist(facts: Facts) -> Iterator[Fault]:
     for message, is_fault in faults.items():
         if is_fault:
             flags = ("cuda-graph-scope", "cuda-graph-impl", "enable-cuda-graph", "external-cuda-graph")
-            yield Fault(message=f"--cuda-graph-scope {' '.join(sorted(scope))}: {message}", flags=flags)
+            yield Violation(message=f"--cuda-graph-scope {' '.join(sorted(scope))}: {message}", flags=flags)
 
 
 @rule("MLM-CUDA-GRAPH-MOE", source=config("", "1786-1795"), backends=PLAIN, since=ONLY_16[0])
-def graphs_hold_no_recomputed_experts(facts: Facts) -> Iterator[Fault]:
+def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]:
     """Transformer Engine's graph of the router lies inside the experts that would be recomputed."""
     impl, scope = _graphs(facts)
     selective = facts.flag("recompute-granularity") == "selective" or facts.flag("recompute-activations")
@@ -313,14 +313,14 @@ def graphs_hold_no_recomputed_experts(facts: Facts) -> Iterator[Fault]:
         and "moe_router" in scope
         and "moe" in _words("recompute-modules", facts)
     ):
-        yield Fault(
+        yield Violation(
             message="--cuda-graph-scope moe_router with --recompute-modules moe: no graph in what is recomputed",
             flags=("cuda-graph-scope", "recompute-modules", "recompute-granularity"),
         )
 
 
 @rule("MLM-GDN-HEADS", source=config("", "965-980"), backends=PLAIN, since=ONLY_16[0])
-def linear_heads_divide(facts: Facts) -> Iterator[Fault]:
+def linear_heads_divide(facts: RuleContext) -> Iterator[Violation]:
     """Value heads of linear attention are a multiple of its key heads, and both of tp."""
     if facts.flag("experimental-attention-variant") != "gated_delta_net":
         return
@@ -328,7 +328,7 @@ def linear_heads_divide(facts: Facts) -> Iterator[Fault]:
     keys, values = (facts.number(name) for name in names)
     tp = max(1, facts.number(_TP, 1))
     if keys and values % keys:
-        yield Fault(message=f"--{names[1]} {values} is not a multiple of --{names[0]} {keys}", flags=names)
+        yield Violation(message=f"--{names[1]} {values} is not a multiple of --{names[0]} {keys}", flags=names)
     for name, heads in zip(names, (keys, values), strict=True):
         if heads % tp:
-            yield Fault(message=f"--{name} {heads} is not a multiple of tp {tp}", flags=(name, _TP))
+            yield Violation(message=f"--{name} {heads} is not a multiple of tp {tp}", flags=(name, _TP))

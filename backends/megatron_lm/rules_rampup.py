@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from backends.megatron_lm.rules_versions import BACKENDS, EVERY
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 
 def _source(*lines: int) -> str:
@@ -12,7 +12,7 @@ def _source(*lines: int) -> str:
     return f"Megatron-core 0.12.1 and 0.16.1 num_microbatches_calculator.py:{', '.join(map(str, lines))}"
 
 
-def _numbers(facts: Facts) -> tuple[int, int, int] | None:
+def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
     """Return first size, step and length; None where there is no such batch, or it is not three numbers."""
     given = facts.flag("rampup-batch-size")
     words = given if isinstance(given, (list, tuple)) else str(given or "").strip("[] ").split()
@@ -24,14 +24,14 @@ def _numbers(facts: Facts) -> tuple[int, int, int] | None:
 
 
 @rule("MLM-RAMPUP-NUMBERS", source=_source(233, 401, 404, 407), backends=BACKENDS, versions=EVERY)
-def ramp_is_three_numbers(facts: Facts) -> Iterator[Fault]:
+def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
     """The batch grows from a size, by a step, over a number of sequences."""
     if not facts.flag("rampup-batch-size"):
         return
     numbers = _numbers(facts)
     if numbers is None or numbers[0] < 1 or numbers[1] < 1 or numbers[2] < 0:
         said = facts.flag("rampup-batch-size")
-        yield Fault(
+        yield Violation(
             message=f"rampup_batch_size {said} is not three numbers: first size, step, sequences",
             flags=("rampup-batch-size",),
             fields=("batch.rampup_batch_size",),
@@ -39,14 +39,14 @@ def ramp_is_three_numbers(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("MLM-RAMPUP-STEPS", source=_source(425, 429, 436), backends=BACKENDS, versions=EVERY)
-def ramp_reaches_the_batch(facts: Facts) -> Iterator[Fault]:
+def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
     """Whole steps lead from the first size to the global batch; none at all divides by zero."""
     numbers, batch = _numbers(facts), facts.number("global-batch-size")
     if numbers is None or not batch or numbers[1] < 1:
         return
     start, step, _ = numbers
     if batch <= start or (batch - start) % step:
-        yield Fault(
+        yield Violation(
             message=f"a batch of {start} does not grow to {batch} in steps of {step}",
             flags=("rampup-batch-size", "global-batch-size"),
             fields=("batch.rampup_batch_size", "batch.global_batch_size"),
@@ -54,7 +54,7 @@ def ramp_reaches_the_batch(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("MLM-RAMPUP-RANKS", source=_source(475), backends=BACKENDS, versions=EVERY)
-def ramp_fits_the_ranks(facts: Facts) -> Iterator[Fault]:
+def ramp_fits_the_ranks(facts: RuleContext) -> Iterator[Violation]:
     """Every size on the way is a multiple of what all data-parallel ranks compute at once."""
     numbers, dp = _numbers(facts), facts.job.parallel.dp
     batch, at_once = facts.number("global-batch-size"), facts.number("micro-batch-size", 1) * (dp or 0)
@@ -65,7 +65,7 @@ def ramp_fits_the_ranks(facts: Facts) -> Iterator[Fault]:
         return  # said by MLM-RAMPUP-STEPS
     uneven = next((size for size in _sizes(start, step, samples, batch) if size % at_once), None)
     if uneven is not None:
-        yield Fault(
+        yield Violation(
             message=f"on the way, a batch of {uneven} is no multiple of micro_batch_size × dp = {at_once}",
             flags=("rampup-batch-size", "micro-batch-size"),
             fields=("batch.rampup_batch_size", "batch.micro_batch_size", "parallel.dp"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from launcher.rules.registry import Range
-from launcher.rules.table import Says
+from launcher.rules.table import FlagConstraint
 
 BACKENDS = ("megatron_lm", "mindspeed")
 PLAIN = ("megatron_lm",)
@@ -16,9 +16,9 @@ ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("
 ONLY_16: Range = ("0.16", None)
 
 
-def says(id: str, when: str, then: str, why: str, source: str, message: str = "", *about: str) -> Says:
+def says(id: str, when: str, then: str, why: str, source: str, message: str = "", *about: str) -> FlagConstraint:
     """Return a row of a table of errors."""
-    return Says(id=id, when=when, then=then, why=why, source=source, message=message, about=about)
+    return FlagConstraint(id=id, when=when, then=then, why=why, source=source, message=message, about=about)
 
 
 def arguments(line_12: int | str, line_16: int | str = "") -> str:

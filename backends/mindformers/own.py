@@ -7,7 +7,18 @@ set_auto_parallel_context.
 from backends.mindformers.own_model import MODEL_ROWS
 from backends.mindformers.own_single import SINGLE
 from launcher.job import Job
-from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import (
+    MEMORY,
+    MODEL,
+    NOTHING,
+    OUTPUT,
+    SPEED,
+    START,
+    TRAINING,
+    NativeOnlyArg,
+    kind,
+    own,
+)
 
 _TRAINER = "it is a part of MindFormers' own trainer"
 _MINDSPORE = "it is a switch of MindSpore's compiler and runtime"
@@ -439,7 +450,7 @@ _MOE = (
 
 _GROUPS = (kind(("GeneralConfig",), "tunes the run", TRAINING, _TRAINER),)
 
-OWN: tuple[Own, ...] = (
+OWN: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_TRAINING_ROWS,
     *_SCHEDULE,
@@ -452,6 +463,6 @@ OWN: tuple[Own, ...] = (
 )
 
 
-def rows() -> tuple[Own, ...]:
+def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
     return OWN

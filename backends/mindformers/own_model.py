@@ -1,6 +1,6 @@
 """MindFormers' keys below model.model_config without a canonical field: shapes, kernels and bookkeeping."""
 
-from launcher.mapping.native_only import MODEL, NOTHING, OUTPUT, SPEED, TRAINING, Own, own
+from launcher.mapping.native_only import MODEL, NOTHING, OUTPUT, SPEED, TRAINING, NativeOnlyArg, own
 
 _CONFIG = "it is a switch of MindFormers' model classes"
 _BOOKS = "it is bookkeeping of configurations"
@@ -16,7 +16,7 @@ def below_model(names: str) -> str:
     return " ".join(_M + name for name in names.split())
 
 
-MODEL_ROWS: tuple[Own, ...] = (
+MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
     own(
         below_model(
             "_* cache_dir commit_message dataset_config force_download is_encoder_decoder "

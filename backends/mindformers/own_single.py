@@ -6,7 +6,7 @@ From mindformers/core/{optim,lr,callback}, dataset/ and parallel_core/transforme
 from collections.abc import Mapping
 
 from backends.mindformers.own_model import below_model
-from launcher.mapping.native_only import Own, each, own
+from launcher.mapping.native_only import NativeOnlyArg, each, own
 
 
 def _of(section: str, said: Mapping[str, str]) -> dict[str, str]:
@@ -133,7 +133,7 @@ PHRASES: Mapping[str, str] = {
     **_of("callbacks.TopkBiasBalanceCallback", _BIAS),
     **_of("runner_wrapper", _SCALE),
 }
-SINGLE: tuple[Own, ...] = (
+SINGLE: tuple[NativeOnlyArg, ...] = (
     *each(PHRASES),
     own(
         "hub_token",

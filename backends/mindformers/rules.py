@@ -26,8 +26,8 @@ from backends.mindformers.rules_view import (
     view_of,
     whole,
 )
+from launcher.rules.diagnostics import tell
 from launcher.rules.registry import lift
-from launcher.rules.told import tell
 
 # MindSpore's schedule of chunks takes any number of micro-batches from pp on (InterleavedScheduler, offset_).
 lift("BATCH-VPP", NAME, lambda facts: True)

@@ -11,7 +11,7 @@ from backends.mindformers.mapping_support import MODEL
 from launcher.job import Job, Value
 from launcher.mapping.engine import fields_by_flag
 from launcher.mapping.native import NativeArg
-from launcher.rules.registry import Check, Facts, Fault, rule
+from launcher.rules.registry import Check, RuleContext, Violation, rule
 
 NAME = BACKEND.name
 OLD = "1.6.0"
@@ -42,7 +42,7 @@ def _fields(version: str) -> Mapping[str, tuple[str, ...]]:
 class View:
     """The keys of one job's file: `view[key]` is the value written, else MindFormers' own default."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: RuleContext) -> None:
         assert facts.version is not None
         self.job: Job = facts.job
         self.version: str = facts.version
@@ -128,10 +128,10 @@ class View:
         return "mcore" if self["use_legacy"] is False else "legacy"
 
 
-_last: tuple[Facts, View] | None = None
+_last: tuple[RuleContext, View] | None = None
 
 
-def view_of(facts: Facts) -> View:
+def view_of(facts: RuleContext) -> View:
     """Return the view of these facts; rules of one job share it."""
     global _last
     last = _last
@@ -180,7 +180,7 @@ def declare(*rules: MindRule, dialects: tuple[str, ...] | None = None) -> None:
 
 
 def _check(row: MindRule) -> Check:
-    def check(facts: Facts) -> Iterator[Fault]:
+    def check(facts: RuleContext) -> Iterator[Violation]:
         if facts.native is None or facts.version is None:
             return
         view = view_of(facts)
@@ -192,7 +192,7 @@ def _check(row: MindRule) -> Check:
             return
         if broken:
             message = broken if isinstance(broken, str) else row.say
-            yield Fault(message=message, fields=fields_of(row, facts.version), flags=row.keys)
+            yield Violation(message=message, fields=fields_of(row, facts.version), flags=row.keys)
 
     check.__doc__ = row.doc
     return check

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from backends.mindspeed.checkpoint import OLD_NAMES, OPTIONS, STACK, VERSION_OF_OLD_NAMES, is_on
-from launcher.convert.boxes import moved
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.layouts.core import CoreTensor
 from launcher.convert.layouts.legacy import Dialect, Experts
@@ -20,6 +19,7 @@ from launcher.convert.logical import Logical
 from launcher.convert.lora.legacy import legacy_adapters
 from launcher.convert.lora.logical import Shared, target_modules
 from launcher.convert.lora.stack import AdapterStack, adapter_of
+from launcher.convert.slices import moved
 
 SHARED: Final[Shared] = (("q_a_proj", "kv_a_proj_with_mqa"), ("q_proj", "kv_a_proj_with_mqa"))
 """Latent attention: both down projections are one plain linear layer there, `linear_qkv`."""

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launcher.convert.boxes import Split, moved, rows
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.legacy import Stack, dialect_found, holds_legacy, legacy_format
@@ -21,6 +20,7 @@ from launcher.convert.formats.legacy_read import first_look
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell
 from launcher.convert.layouts.legacy import Dialect, Experts
 from launcher.convert.logical import Logical
+from launcher.convert.slices import Split, moved, rows
 from launcher.job.model import Model
 
 _ATTENTION = "self_attention."

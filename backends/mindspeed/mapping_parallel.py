@@ -6,7 +6,7 @@ from backends.megatron_lm.factories import chosen, when_given
 from backends.megatron_lm.mapping_moe import is_moe
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
-from launcher.rules.common_sense import layout_chunks
+from launcher.rules.sanity_checks import layout_chunks
 
 
 def layers_of(job: Job) -> int | None:

@@ -8,7 +8,18 @@ from backends.megatron_lm.own_layers import passed
 from backends.mindspeed.own_layers import LAYERS
 from backends.mindspeed.own_model import MODEL_ROWS
 from backends.mindspeed.own_single import SINGLE
-from launcher.mapping.native_only import MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING, Own, kind, own
+from launcher.mapping.native_only import (
+    MEMORY,
+    MODEL,
+    NOTHING,
+    OUTPUT,
+    SPEED,
+    START,
+    TRAINING,
+    NativeOnlyArg,
+    kind,
+    own,
+)
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
 _MINDSPEED = "it is a feature of MindSpeed"
@@ -323,7 +334,7 @@ _UNREAD = (
     ),
 )
 
-OWN: tuple[Own, ...] = (
+OWN: tuple[NativeOnlyArg, ...] = (
     *SINGLE,
     *_UNREAD,
     *LAYERS,
@@ -338,6 +349,6 @@ OWN: tuple[Own, ...] = (
 )
 
 
-def rows() -> tuple[Own, ...]:
+def rows() -> tuple[NativeOnlyArg, ...]:
     """Return the table."""
     return OWN

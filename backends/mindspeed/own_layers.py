@@ -1,6 +1,6 @@
 """MindSpeed-LLM's own arguments of routing, experts, attention and memory; see `own`."""
 
-from launcher.mapping.native_only import MEMORY, MODEL, SPEED, TRAINING, Own, own
+from launcher.mapping.native_only import MEMORY, MODEL, SPEED, TRAINING, NativeOnlyArg, own
 
 _ASCEND = "it is an operator or a library of Ascend's CANN"
 _MINDSPEED = "it is a feature of MindSpeed"
@@ -334,4 +334,4 @@ _MEMORY = (
     own("enable-share-memory", "hands lengths of packed samples over in shared memory", SPEED, _MINDSPEED),
 )
 
-LAYERS: tuple[Own, ...] = (*_ROUTING, *_EXPERTS, *_ATTENTION, *_MEMORY)
+LAYERS: tuple[NativeOnlyArg, ...] = (*_ROUTING, *_EXPERTS, *_ATTENTION, *_MEMORY)

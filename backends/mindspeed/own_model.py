@@ -1,13 +1,13 @@
 """MindSpeed-LLM's arguments that shape models which other stacks build from the model's own config.json."""
 
-from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, Own, own
+from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, NativeOnlyArg, own
 
 _FAMILY = "it shapes a family of models that MindSpeed-LLM builds from arguments"
 _OLD = "it is a deprecated name of a field"
 _FILES = "model.path=DIR"
 _KERNEL = "it is an operator of Ascend's CANN or Triton on Ascend"
 
-MODEL_ROWS: tuple[Own, ...] = (
+MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
     own(
         "spec mtp-spec",
         "builds the layers of a model family from a module of MindSpeed-LLM",

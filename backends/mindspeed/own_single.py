@@ -5,7 +5,7 @@ From mindspeed/features_manager/**, mindspeed_llm/features_manager/** and traini
 
 from collections.abc import Mapping
 
-from launcher.mapping.native_only import Own, each, own
+from launcher.mapping.native_only import NativeOnlyArg, each, own
 
 PHRASES: Mapping[str, str] = {
     "coc-mode": "chooses how communication over computation is done (0: not at all, 1: rewritten, 2: overlapped)",
@@ -32,7 +32,7 @@ PHRASES: Mapping[str, str] = {
     "adaptive-cp-only-reschedule": "moves the blocks of adaptive context parallelism without regrouping tokens",
     "adaptive-cp-manually-set-mask-list": "takes masks for adaptive context parallelism that the user's code sets",
 }
-SINGLE: tuple[Own, ...] = (
+SINGLE: tuple[NativeOnlyArg, ...] = (
     *each(PHRASES),
     own(
         "attention-backend cp-comm-type hierarchical-context-parallel-sizes moe-enable-deepep use-pytorch-profiler",

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from backends.mindspeed.rules_tables import FEATURES, LLM, MINDSPEED, SINCE, changes
-from launcher.rules.registry import Facts, Fault, lift, rule
-from launcher.rules.table import Says, declare
+from launcher.rules.registry import RuleContext, Violation, lift, rule
+from launcher.rules.table import FlagConstraint, declare
 
 # Older names that other rules speak of, or that mean something else than the newer one.
 _OTHERWISE = frozenset({"use-mcore-models", "n-shared-experts", "use-rotary-position-embeddings"})
@@ -173,7 +173,7 @@ declare(
             "MindSpeed-LLM 26.1.0 tasks/posttrain/launcher.py:14",
             "warning",
         ),
-        Says(
+        FlagConstraint(
             id="MS-TE-FLASH",
             when="transformer-impl=transformer_engine & !use-flash-attn & context-parallel-size<=1",
             then="use-flash-attn",
@@ -193,7 +193,7 @@ lift("MOE-BIAS-SIGMOID", "mindspeed", lambda facts: facts.version != "2.1.0")
 
 
 @rule("MS-OLD-NAME", source=f"{LLM}/arguments/deprecated_args.py", severity="change", backends=MINDSPEED, since=SINCE)
-def old_names_are_copied(facts: Facts) -> Iterator[Fault]:
+def old_names_are_copied(facts: RuleContext) -> Iterator[Violation]:
     """Deprecated names are copied to the names that replaced them, with a warning."""
     if facts.native is None or facts.catalogue is None:
         return
@@ -203,7 +203,7 @@ def old_names_are_copied(facts: Facts) -> Iterator[Fault]:
     }
     old = {name: new for name, new in old.items() if name not in _OTHERWISE}
     if old:
-        yield Fault(
+        yield Violation(
             message="deprecated names: " + ", ".join(f"{name} → {new}" for name, new in old.items()), flags=tuple(old)
         )
 
@@ -215,11 +215,11 @@ def old_names_are_copied(facts: Facts) -> Iterator[Fault]:
     backends=MINDSPEED,
     since=SINCE,
 )
-def older_expert_width_wins(facts: Facts) -> Iterator[Fault]:
+def older_expert_width_wins(facts: RuleContext) -> Iterator[Violation]:
     """Of two widths of an expert the deprecated one wins."""
     names = ("moe-ffn-hidden-size", "moe-intermediate-size")
     if facts.native is None or not all(facts.native.has(name) for name in names):
         return
     now, old = (facts.native.get(name) for name in names)
     if now != old:
-        yield Fault(message=f"moe_ffn_hidden_size {now} → {old}: the deprecated --{names[1]} wins", flags=names)
+        yield Violation(message=f"moe_ffn_hidden_size {now} → {old}: the deprecated --{names[1]} wins", flags=names)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import Facts, Fault, rule
-from launcher.rules.table import Says, declare
+from launcher.rules.registry import RuleContext, Violation, rule
+from launcher.rules.table import FlagConstraint, declare
 
 _MINDSPEED = ("mindspeed",)
 _FEATURE = "MindSpeed 26.1.0 features_manager/context_parallel/context_parallel_feature.py"
@@ -19,12 +19,12 @@ _WINDOW = "cp-window-size"
 _HYBRIDS = ("hybrid_cp_algo", "hybrid_adaptive_cp_algo")
 
 
-def _algorithm(facts: Facts) -> str | None:
+def _algorithm(facts: RuleContext) -> str | None:
     """Return the algorithm in use; None without context parallelism."""
     return str(facts.flag(_ALGORITHM)) if facts.number(_SIZE, 1) > 1 else None
 
 
-def _ring(facts: Facts) -> int | None:
+def _ring(facts: RuleContext) -> int | None:
     """Return the size of the rings; None where there are none or the sizes do not fit."""
     algorithm, size = _algorithm(facts), facts.number(_SIZE, 1)
     if algorithm == "megatron_cp_algo":
@@ -35,17 +35,17 @@ def _ring(facts: Facts) -> int | None:
     return size // degree
 
 
-def _head_fault(facts: Facts, share: int, flag: str) -> Iterator[Fault]:
+def _head_fault(facts: RuleContext, share: int, flag: str) -> Iterator[Violation]:
     heads, tp = facts.number("num-attention-heads"), facts.number("tensor-model-parallel-size", 1)
     if heads and share > 0 and heads % (share * tp):
-        yield Fault(
+        yield Violation(
             message=f"num_attention_heads {heads} is not divisible by {flag} {share} × tp {tp}",
             flags=(flag, "tensor-model-parallel-size", "num-attention-heads"),
         )
 
 
 @rule("MS-CP-ULYSSES-HEADS", source=f"{_ULYSSES}:33; {_OLD}:264", backends=_MINDSPEED)
-def ulysses_divides_heads(facts: Facts) -> Iterator[Fault]:
+def ulysses_divides_heads(facts: RuleContext) -> Iterator[Violation]:
     """Ulysses gives every context-parallel rank whole heads: heads must be a multiple of cp x tp."""
     if _algorithm(facts) == "ulysses_cp_algo":
         yield from _head_fault(facts, facts.number(_SIZE, 1), _SIZE)
@@ -57,14 +57,14 @@ def ulysses_divides_heads(facts: Facts) -> Iterator[Fault]:
     backends=_MINDSPEED,
     since="26.1.0",
 )
-def mamba_divides_heads(facts: Facts) -> Iterator[Fault]:
+def mamba_divides_heads(facts: RuleContext) -> Iterator[Violation]:
     """Mamba's context parallelism gives every rank whole heads: heads must be a multiple of cp x tp."""
     if _algorithm(facts) == "mamba_cp_algo":
         yield from _head_fault(facts, facts.number(_SIZE, 1), _SIZE)
 
 
 @rule("MS-CP-KV-REPEAT", source=f"{_OLD}:269 (the switch cannot be turned off)", severity="change", backends=_MINDSPEED)
-def ulysses_repeats_key_value_heads(facts: Facts) -> Iterator[Fault]:
+def ulysses_repeats_key_value_heads(facts: RuleContext) -> Iterator[Violation]:
     """With fewer query groups than cp x tp, Ulysses repeats key/value heads before its all-to-all."""
     algorithm, groups = _algorithm(facts), facts.number("num-query-groups")
     share = facts.number(_SIZE, 1) if algorithm == "ulysses_cp_algo" else facts.number(_DEGREE)
@@ -72,7 +72,7 @@ def ulysses_repeats_key_value_heads(facts: Facts) -> Iterator[Fault]:
     known = algorithm == "ulysses_cp_algo" or algorithm in _HYBRIDS
     cut = share * tp
     if known and share and facts.flag("group-query-attention") and 0 < groups < cut and cut % groups == 0:
-        yield Fault(
+        yield Violation(
             message=f"num_key_value_heads {groups} → repeated to {cut} (Ulysses share {share} × tp {tp}) before the "
             "all-to-all: more memory and communication",
             flags=("num-query-groups", _SIZE, _DEGREE, "tensor-model-parallel-size"),
@@ -80,84 +80,84 @@ def ulysses_repeats_key_value_heads(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("MS-CP-GROUPS-TP", source=f"{_OLD}:267", backends=_MINDSPEED, until="2.1.0")
-def groups_divide_by_tp_under_context_parallelism(facts: Facts) -> Iterator[Fault]:
+def groups_divide_by_tp_under_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
     """Under Ulysses and hybrid context parallelism, tensor parallelism splits the query groups evenly."""
     groups, tp = facts.number("num-query-groups", 1), facts.number("tensor-model-parallel-size", 1)
     known = _algorithm(facts) in ("ulysses_cp_algo", "hybrid_cp_algo")
     if known and facts.flag("group-query-attention") and groups >= 1 and groups % tp:
-        yield Fault(
+        yield Violation(
             message=f"num_key_value_heads {groups} is not divisible by tp {tp}",
             flags=("num-query-groups", "tensor-model-parallel-size"),
         )
 
 
 @rule("MS-CP-RING-WINDOW", source=f"{_FEATURE}:47; {_OLD}:300", backends=_MINDSPEED)
-def window_is_smaller_than_ring(facts: Facts) -> Iterator[Fault]:
+def window_is_smaller_than_ring(facts: RuleContext) -> Iterator[Violation]:
     """The inner window of a double ring is at least 1 and smaller than the ring."""
     yield from _window_fault(facts, "megatron_cp_algo")
 
 
 @rule("MS-CP-RING-WINDOW-DIVIDES", source=f"{_FEATURE}:50; {_OLD}:302", backends=_MINDSPEED)
-def window_divides_ring(facts: Facts) -> Iterator[Fault]:
+def window_divides_ring(facts: RuleContext) -> Iterator[Violation]:
     """The ring consists of whole windows."""
     yield from _window_rest(facts, "megatron_cp_algo")
 
 
 @rule("MS-CP-HYBRID-WINDOW", source=f"{_FEATURE}:76; {_OLD}:315", backends=_MINDSPEED)
-def hybrid_window_is_smaller_than_ring(facts: Facts) -> Iterator[Fault]:
+def hybrid_window_is_smaller_than_ring(facts: RuleContext) -> Iterator[Violation]:
     """Under the hybrid algorithm the ring has cp / ulysses_degree members, and the window is smaller than that."""
     yield from _window_fault(facts, "hybrid_cp_algo")
 
 
 @rule("MS-CP-HYBRID-WINDOW-DIVIDES", source=f"{_FEATURE}:79; {_OLD}:317", backends=_MINDSPEED)
-def hybrid_window_divides_ring(facts: Facts) -> Iterator[Fault]:
+def hybrid_window_divides_ring(facts: RuleContext) -> Iterator[Violation]:
     """Under the hybrid algorithm the ring of cp / ulysses_degree members consists of whole windows."""
     yield from _window_rest(facts, "hybrid_cp_algo")
 
 
-def _window_fault(facts: Facts, algorithm: str) -> Iterator[Fault]:
+def _window_fault(facts: RuleContext, algorithm: str) -> Iterator[Violation]:
     ring, window = _ring(facts), facts.number(_WINDOW, 1)
     if _algorithm(facts) == algorithm and ring is not None and not 1 <= window < ring:
-        yield Fault(
+        yield Violation(
             message=f"cp_window {window} is outside 1 … {ring - 1}, for a ring of {ring}",
             flags=(_WINDOW, _SIZE, *((_DEGREE,) if algorithm == "hybrid_cp_algo" else ())),
         )
 
 
-def _window_rest(facts: Facts, algorithm: str) -> Iterator[Fault]:
+def _window_rest(facts: RuleContext, algorithm: str) -> Iterator[Violation]:
     ring, window = _ring(facts), facts.number(_WINDOW, 1)
     if _algorithm(facts) == algorithm and ring is not None and 1 <= window < ring and ring % window:
-        yield Fault(
+        yield Violation(
             message=f"a ring of {ring} is not divisible by cp_window {window}",
             flags=(_WINDOW, _SIZE, *((_DEGREE,) if algorithm == "hybrid_cp_algo" else ())),
         )
 
 
 @rule("MS-CP-HYBRID-DEGREE", source=f"{_FEATURE}:60; {_OLD}:310, 328", backends=_MINDSPEED)
-def hybrid_has_degree(facts: Facts) -> Iterator[Fault]:
+def hybrid_has_degree(facts: RuleContext) -> Iterator[Violation]:
     """The hybrid algorithms must be told how many devices the all-to-all part has."""
     algorithm = _algorithm(facts)
     if algorithm in _HYBRIDS and facts.flag(_DEGREE) is None:
-        yield Fault(message=f"{algorithm} needs parallel.ulysses_degree (--{_DEGREE})", flags=(_DEGREE, _ALGORITHM))
+        yield Violation(message=f"{algorithm} needs parallel.ulysses_degree (--{_DEGREE})", flags=(_DEGREE, _ALGORITHM))
 
 
 @rule("MS-CP-HYBRID-DIVIDES", source=f"{_FEATURE}:63; {_OLD}:312, 330", backends=_MINDSPEED)
-def hybrid_degree_divides(facts: Facts) -> Iterator[Fault]:
+def hybrid_degree_divides(facts: RuleContext) -> Iterator[Violation]:
     """The all-to-all part divides cp and leaves rings of at least two: else use ulysses or megatron instead."""
     size, degree = facts.number(_SIZE, 1), facts.number(_DEGREE)
     if _algorithm(facts) not in _HYBRIDS or facts.flag(_DEGREE) is None:
         return
     if degree < 1 or size % degree:
-        yield Fault(message=f"cp {size} is not divisible by ulysses_degree {degree}", flags=(_DEGREE, _SIZE))
+        yield Violation(message=f"cp {size} is not divisible by ulysses_degree {degree}", flags=(_DEGREE, _SIZE))
     elif size == degree:
-        yield Fault(
+        yield Violation(
             message=f"ulysses_degree {degree} = cp leaves rings of 1: use cp_algorithm ulysses, or a smaller degree",
             flags=(_DEGREE, _SIZE, _ALGORITHM),
         )
 
 
 @rule("MS-CP-HYBRID-HEADS", source=f"{_FEATURE}:70; {_OLD}:264, 332", backends=_MINDSPEED)
-def hybrid_divides_heads(facts: Facts) -> Iterator[Fault]:
+def hybrid_divides_heads(facts: RuleContext) -> Iterator[Violation]:
     """The all-to-all part gives every rank whole heads: heads must be a multiple of ulysses_degree x tp."""
     if _algorithm(facts) in _HYBRIDS:
         yield from _head_fault(facts, facts.number(_DEGREE), _DEGREE)
@@ -171,12 +171,12 @@ def hybrid_divides_heads(facts: Facts) -> Iterator[Fault]:
     enforced_until="2.1.0",
     reason="it accepts a general mask with more than one sequence since 2.2.0, but one mask is shared by all",
 )
-def general_mask_takes_one_sequence(facts: Facts) -> Iterator[Fault]:
+def general_mask_takes_one_sequence(facts: RuleContext) -> Iterator[Violation]:
     """A general attention mask is one mask per micro-batch, so a micro-batch holds one sequence."""
     algorithm, size = _algorithm(facts), facts.number("micro-batch-size", 1)
     flag = "cp-attention-mask-type" if facts.version == "2.1.0" else "attention-mask-type"
     if algorithm in ("megatron_cp_algo", "adaptive_cp_algo", *_HYBRIDS) and facts.flag(flag) == "general" and size != 1:
-        yield Fault(
+        yield Violation(
             message=f"the general attention mask under {algorithm} needs micro_batch_size 1, not {size}",
             flags=("micro-batch-size", flag),
         )
@@ -188,13 +188,13 @@ def general_mask_takes_one_sequence(facts: Facts) -> Iterator[Fault]:
     backends=_MINDSPEED,
     since="26.1.0",
 )
-def adaptive_algorithms_are_gone(facts: Facts) -> Iterator[Fault]:
+def adaptive_algorithms_are_gone(facts: RuleContext) -> Iterator[Violation]:
     """The adaptive algorithms were removed after 2.1.0; the parser refuses their names."""
     wanted = str(facts.job.parallel.cp_algorithm or "")
     native = str(facts.flag(_ALGORITHM))
     if wanted in ("adaptive", "hybrid_adaptive") or "adaptive" in native:
         name = native if "adaptive" in native else f"{wanted}_cp_algo"
-        yield Fault(
+        yield Violation(
             message=f"{name} was removed after 2.1.0: use megatron, hybrid or ulysses, or backend.version=2.1.0",
             fields=("parallel.cp_algorithm",),
             flags=(_ALGORITHM,),
@@ -209,23 +209,23 @@ def adaptive_algorithms_are_gone(facts: Facts) -> Iterator[Fault]:
     enforced_until="2.1.0",
     reason="it refuses only windows shorter than the sequence; a longer one does nothing, so drop it",
 )
-def window_excludes_context_parallelism(facts: Facts) -> Iterator[Fault]:
+def window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
     """Attention windows are not implemented under context parallelism, so the two exclude each other."""
     window = facts.number("sliding-window")
     shorter = facts.number("seq-length") > window and facts.version != "2.1.0"
     if _algorithm(facts) is not None and window and not shorter:
-        yield Fault(
+        yield Violation(
             message=f"sliding_window {window} under context parallelism (cp {facts.number(_SIZE, 1)})",
             flags=("sliding-window", _SIZE),
         )
 
 
 @rule("MS-CP-SLIDING", source=f"{_LLM}:54", backends=_MINDSPEED, since="26.1.0")
-def short_window_excludes_context_parallelism(facts: Facts) -> Iterator[Fault]:
+def short_window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
     """An attention window shorter than the sequence is refused under context parallelism."""
     window, length = facts.number("sliding-window"), facts.number("seq-length")
     if _algorithm(facts) is not None and window and length > window:
-        yield Fault(
+        yield Violation(
             message=f"sliding_window {window} is shorter than seq_length {length}: refused under context parallelism "
             f"(cp {facts.number(_SIZE, 1)})",
             flags=("sliding-window", _SIZE, "seq-length"),
@@ -233,7 +233,7 @@ def short_window_excludes_context_parallelism(facts: Facts) -> Iterator[Fault]:
 
 
 _ALL = (
-    Says(
+    FlagConstraint(
         id="MS-CP-UNUSED",
         when=f"{_SIZE}<=1 & {_ALGORITHM}?",
         why="The algorithm of context parallelism does nothing where there is one context-parallel rank.",
@@ -242,7 +242,7 @@ _ALL = (
         message=f"--{_ALGORITHM} {{{_ALGORITHM}}} has no effect at cp 1",
         about=(_SIZE,),
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-UNUSED-DEGREE",
         when=f"{_SIZE}<=1 & {_DEGREE}?",
         why="The degree of the hybrid algorithm does nothing where there is one context-parallel rank.",
@@ -250,7 +250,7 @@ _ALL = (
         severity="warning",
         message=f"--{_DEGREE} {{{_DEGREE}}} has no effect at cp 1",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-UNUSED-WINDOW",
         when=f"{_SIZE}<=1 & {_WINDOW}>1",
         why="The window of a double ring does nothing where there is one context-parallel rank.",
@@ -258,7 +258,7 @@ _ALL = (
         severity="warning",
         message=f"--{_WINDOW} {{{_WINDOW}}} has no effect at cp 1",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-KV-REPEAT-OFF",
         when=f"{_SIZE}<=1 & kv-head-repeat-before-uly-alltoall?",
         why="Repeating key/value heads is switched off where there is one context-parallel rank.",
@@ -266,7 +266,7 @@ _ALL = (
         severity="change",
         message="kv_head_repeat_before_uly_alltoall true → false: there is no context parallelism",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-KV-REPEAT-FORCED",
         when=f"{_SIZE}>1 & kv-head-repeat-before-uly-alltoall?",
         why="The switch is store_true with the default true, so it cannot be turned off and giving it does nothing.",
@@ -274,7 +274,7 @@ _ALL = (
         severity="warning",
         message="--kv-head-repeat-before-uly-alltoall is always on and cannot be switched off: it can be left out",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-FLASH",
         when=f"{_SIZE}>1 & !use-flash-attn & {_ALGORITHM}!=kvallgather_cp_algo",
         why="Context parallelism works on flash attention only, which is switched on.",
@@ -283,7 +283,7 @@ _ALL = (
         message="use_flash_attn false → true: context parallelism works on flash attention only",
         about=("use-flash-attn",),
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-DEGREE-UNUSED",
         when=f"{_SIZE}>1 & {_DEGREE}? & {_ALGORITHM}!=hybrid_cp_algo|hybrid_adaptive_cp_algo",
         why="Only the hybrid algorithms have a degree.",
@@ -294,79 +294,79 @@ _ALL = (
 declare(_ALL, backends=_MINDSPEED)
 
 _NEW = (
-    Says(
+    FlagConstraint(
         id="MS-CP-TRANSFORMER-IMPL",
         when=f"{_SIZE}>1",
         then="transformer-impl?",
         why="It is read before Megatron's defaults exist, so it must be written out under context parallelism.",
         source=f"{_LLM}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-ALIBI",
         when=f"{_SIZE}>1 & position-embedding-type=alibi",
         why="ALiBi positions are refused under context parallelism.",
         source=f"{_LLM}:50; {_FEATURE}:44, 55",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-KV-CACHE-FLAG",
         when=f"{_SIZE}>1 & use-kv-cache",
         why="The key/value cache of inference is refused under context parallelism.",
         source=f"{_LLM}:52",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-ALLGATHER-MASK",
         when=f"{_SIZE}>1 & {_ALGORITHM}=kvallgather_cp_algo",
         then="attention-mask-type=causal",
         why="Gathering keys and values is written for the causal mask only.",
         source=f"{_FEATURE}:85; {_LLM}:61",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-CACHE-POLICY",
         when=f"context-parallel-kv-cache-policy & {_SIZE}<=1",
         why="A policy for keeping keys and values needs context parallelism.",
         source=f"{_CACHE}:33",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-CACHE-POLICY-FLASH",
         when=f"context-parallel-kv-cache-policy & {_SIZE}>1 & {_ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
         then="use-flash-attn",
         why="A policy for keeping keys and values needs flash attention.",
         source=f"{_CACHE}:36",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-CACHE-INTERVAL",
         when="context-parallel-cache-interval!=0 & !context-parallel-kv-cache-policy",
         then="context-parallel-kv-cache-policy",
         why="An interval belongs to a policy for keeping keys and values.",
         source=f"{_CACHE}:42",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-CACHE-INTERVAL-LOW",
         when="context-parallel-cache-interval<0",
         why="The interval of the key/value cache cannot be negative.",
         source=f"{_CACHE}:50",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-ALLGATHER-KV",
         when=f"use-ulysses-allgather-kv & {_SIZE}<=1",
         why="Gathering keys and values inside Ulysses needs context parallelism.",
         source=f"{_CACHE}:56",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-ALLGATHER-KV-ULYSSES",
         when=f"use-ulysses-allgather-kv & {_SIZE}>1",
         then=f"{_ALGORITHM}=ulysses_cp_algo",
         why="Gathering keys and values is a variant of Ulysses.",
         source=f"{_CACHE}:59",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-ALLGATHER-KV-GQA",
         when=f"use-ulysses-allgather-kv & {_SIZE}>1 & {_ALGORITHM}=ulysses_cp_algo",
         then="group-query-attention",
         why="Gathering keys and values is worth it, and written, for grouped queries only.",
         source=f"{_CACHE}:63",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-RING-PACKED",
         when=f"{_SIZE}>1 & {_ALGORITHM}=megatron_cp_algo & reset-attention-mask & attention-mask-type=causal",
         why="Ring attention over packed samples lets micro-batches differ in length.",
@@ -374,7 +374,7 @@ _NEW = (
         severity="change",
         message="variable_seq_lengths false → true: ring attention over packed samples",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-RING-UPDATE",
         when=f"use-fused-ring-attention-update & {_SIZE}<=1",
         why="The fused update of ring attention does nothing without context parallelism.",
@@ -387,43 +387,43 @@ declare(_NEW, backends=_MINDSPEED, since="26.1.0")
 
 
 @rule("MS-CP-CACHE-INTERVAL-HIGH", source=f"{_CACHE}:46", backends=_MINDSPEED, since="26.1.0")
-def cache_interval_is_below_layers(facts: Facts) -> Iterator[Fault]:
+def cache_interval_is_below_layers(facts: RuleContext) -> Iterator[Violation]:
     """The interval of the key/value cache must be smaller than the number of layers."""
     interval, layers = facts.number("context-parallel-cache-interval"), facts.number("num-layers")
     if interval and layers and interval >= layers:
-        yield Fault(
+        yield Violation(
             message=f"context_parallel_cache_interval {interval} is not below the {layers} layers",
             flags=("context-parallel-cache-interval", "num-layers"),
         )
 
 
 @rule("MS-CP-DEEPSEEK4", source=f"{_LLM}:56", backends=_MINDSPEED, since="26.1.0")
-def deepseek4_gathers_keys(facts: Facts) -> Iterator[Fault]:
+def deepseek4_gathers_keys(facts: RuleContext) -> Iterator[Violation]:
     """DeepSeek-V4 layers know one algorithm of context parallelism."""
     algorithm, spec = _algorithm(facts), facts.flag("spec")
     text = " ".join(spec) if isinstance(spec, (list, tuple)) else str(spec)
     if algorithm not in (None, "kvallgather_cp_algo") and "deepseek4_spec" in text:
-        yield Fault(
+        yield Violation(
             message=f"DeepSeek-V4 layers under context parallelism need kvallgather_cp_algo, not {algorithm}",
             flags=(_ALGORITHM, "spec"),
         )
 
 
 _WAS = (
-    Says(
+    FlagConstraint(
         id="MS-CP-RING-UPDATE-OLD",
         when=f"use-fused-ring-attention-update & {_SIZE}<=1",
         why="The fused update of ring attention needs context parallelism.",
         source=f"{_OLD}:284",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-MCORE-OLD",
         when=f"{_SIZE}>1",
         then="use-mcore-models",
         why="Context parallelism works on Megatron-core models only.",
         source=f"{_OLD}:291",
     ),
-    Says(
+    FlagConstraint(
         id="MS-CP-PACKED-RING-OLD",
         when=f"{_SIZE}>1 & reset-attention-mask & attention-mask-type=causal",
         then=f"{_ALGORITHM}=megatron_cp_algo",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from backends.mindspeed.rules_tables import MINDSPEED, OLD, OLD_ARGUMENTS, says
-from launcher.rules.registry import Facts, Fault, lift, rule
+from launcher.rules.registry import RuleContext, Violation, lift, rule
 from launcher.rules.table import declare
 
 declare(
@@ -174,19 +174,19 @@ for _id in ("MLM-DATA-ONE-SOURCE", "MLM-DATA-ONE-SOURCE-MOCK"):
 
 
 @rule("MS-SLICES-VOCABULARY-OLD", source=f"{OLD_ARGUMENTS}:1176-1178", backends=MINDSPEED, until=OLD)
-def slices_divide_vocabulary(facts: Facts) -> Iterator[Fault]:
+def slices_divide_vocabulary(facts: RuleContext) -> Iterator[Violation]:
     """The slices of the output layer divide the vocabulary."""
     slices, size = facts.number("output-layer-slice-num", 1), facts.number("padded-vocab-size")
     size = size or facts.number("vocab-size")
     if slices > 1 and size and size % slices:
-        yield Fault(
+        yield Violation(
             message=f"a vocabulary of {size} is not divisible by output_layer_slice_num {slices}",
             flags=("output-layer-slice-num", "padded-vocab-size"),
         )
 
 
 @rule("MS-YARN-FACTOR-OLD", source=f"{OLD_ARGUMENTS}:1121", backends=MINDSPEED, until=OLD)
-def yarn_factor_is_the_ratio(facts: Facts) -> Iterator[Fault]:
+def yarn_factor_is_the_ratio(facts: RuleContext) -> Iterator[Violation]:
     """YaRN's factor is the longest length over the length before stretching."""
     original, longest = (
         facts.number("rope-scaling-original-max-position-embeddings"),
@@ -196,19 +196,19 @@ def yarn_factor_is_the_ratio(facts: Facts) -> Iterator[Fault]:
     if facts.flag("rope-scaling-type") != "yarn" or not original or not longest or factor is None:
         return
     if longest / original != float(factor):
-        yield Fault(
+        yield Violation(
             message=f"rope_scaling.factor {factor} is not max_position_embeddings {longest} / {original}",
             flags=("rope-scaling-factor", "max-position-embeddings"),
         )
 
 
 @rule("MS-PAD-MULTIPLE-OLD", source=f"{OLD_ARGUMENTS}:1037", backends=MINDSPEED, until=OLD)
-def padding_divides_by_ranks(facts: Facts) -> Iterator[Fault]:
+def padding_divides_by_ranks(facts: RuleContext) -> Iterator[Violation]:
     """Sequences of different length are padded to a multiple of tp x cp."""
     size = facts.number("tensor-model-parallel-size", 1) * facts.number("context-parallel-size", 1)
     multiple = facts.number("pad-to-multiple-of", 8)
     if facts.flag("variable-seq-lengths") and facts.number("context-parallel-size", 1) > 1 and multiple % size:
-        yield Fault(
+        yield Violation(
             message=f"pad_to_multiple_of {multiple} is not a multiple of tp × cp = {size}",
             flags=("pad-to-multiple-of", "tensor-model-parallel-size", "context-parallel-size"),
         )

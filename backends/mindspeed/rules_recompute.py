@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import Facts, Fault, is_existing, lower, rule
-from launcher.rules.table import Says, declare
+from launcher.rules.registry import RuleContext, Violation, is_existing, lower, rule
+from launcher.rules.table import FlagConstraint, declare
 
 _MINDSPEED = ("mindspeed",)
 _OLD = "MindSpeed-LLM 2.1.0 training/arguments.py"
@@ -14,7 +14,7 @@ _NOTHING = "it stopped checking this in 2.2.0; without chunks and recomputation 
 _VPP = "num-layers-per-virtual-pipeline-stage"
 
 _SEED = (
-    Says(
+    FlagConstraint(
         id="MS-RC-ACTIVATION-UNIFORM",
         when="recompute-activation-function & recompute-method=uniform",
         why="Recomputing the activation function counts layers per stage, which the uniform method does not.",
@@ -24,7 +24,7 @@ _SEED = (
         enforced_until="2.1.0",
         reason=_GONE,
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ACTIVATION-SELECTIVE",
         when="recompute-activation-function & recompute-granularity=selective",
         why="Recomputing the activation function excludes selective recomputation, which recomputes attention.",
@@ -34,7 +34,7 @@ _SEED = (
         enforced_until="2.1.0",
         reason="it stopped checking this in 2.2.0, but the two are not made for each other",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-NORM-UNIFORM",
         when="recompute-norm & recompute-method=uniform",
         why="Recomputing the norms counts layers per stage, which the uniform method does not.",
@@ -44,7 +44,7 @@ _SEED = (
         enforced_until="2.1.0",
         reason=_GONE,
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-NORM-SELECTIVE",
         when="recompute-norm & recompute-granularity=selective",
         why="Recomputing the norms excludes selective recomputation, which recomputes attention.",
@@ -54,7 +54,7 @@ _SEED = (
         enforced_until="2.1.0",
         reason="it stopped checking this in 2.2.0, but the two are not made for each other",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-NORM-LEGACY",
         when="recompute-norm & use-legacy-models",
         why="Recomputing the norms is written for Megatron-core models only.",
@@ -67,27 +67,27 @@ _SEED = (
 declare(_SEED, backends=_MINDSPEED)
 
 _WAS = (
-    Says(
+    FlagConstraint(
         id="MS-RC-NORM-MCORE-OLD",
         when="recompute-norm",
         then="use-mcore-models",
         why="Recomputing the norms is written for Megatron-core models only.",
         source=f"{_OLD}:1022",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-SELECTIVE-OLD",
         when="recompute-in-advance & recompute-granularity=selective",
         why="Recomputing in advance excludes selective recomputation.",
         source=f"{_OLD}:1413",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-ONE-LAYER-OLD",
         when="recompute-in-advance",
         then=f"{_VPP}=1 & pipeline-model-parallel-size>1",
         why="Recomputing in advance needs the interleaved schedule with chunks of one layer.",
         source=f"{_OLD}:1417",
     ),
-    Says(
+    FlagConstraint(
         id="MS-SWAP-LORA-NORM-OLD",
         when="swap-attention & lora-target-modules & !use-fused-rmsnorm",
         why="Swapping attention in LoRA training needs the fused RMSNorm.",
@@ -108,20 +108,20 @@ lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2
     enforced_until="2.1.0",
     reason=_NOTHING,
 )
-def layers_per_rank_need_chunks(facts: Facts) -> Iterator[Fault]:
+def layers_per_rank_need_chunks(facts: RuleContext) -> Iterator[Violation]:
     """Counting recomputed layers per stage says something only with chunks (vpp) and with something to recompute."""
     if not facts.flag("enable-recompute-layers-per-pp-rank"):
         return
     block = facts.flag("recompute-granularity") is not None and facts.flag("recompute-method") == "block"
     names = ("parallel.vpp", "parallel.pp")
     if not facts.flag(_VPP):
-        yield Fault(
+        yield Violation(
             message="recompute.per_pp_rank needs the interleaved schedule (parallel.vpp, pp above 1)",
             fields=("recompute.per_pp_rank", *names),
             flags=("enable-recompute-layers-per-pp-rank", _VPP),
         )
     if not (block or facts.flag("swap-attention") or facts.flag("recompute-activation-function")):
-        yield Fault(
+        yield Violation(
             message="recompute.per_pp_rank counts nothing: it needs recompute.method=block, recompute.activation or "
             "offload.attention",
             fields=("recompute.per_pp_rank", "recompute.method", "recompute.activation", "offload.attention"),
@@ -129,12 +129,12 @@ def layers_per_rank_need_chunks(facts: Facts) -> Iterator[Fault]:
         )
 
 
-def _range_fault(facts: Facts, flag: str) -> Iterator[Fault]:
+def _range_fault(facts: RuleContext, flag: str) -> Iterator[Violation]:
     if facts.flag(flag) is None:
         return
     count, layers = facts.number(flag), facts.number("num-layers")
     if count < 0 or (layers and count > layers):
-        yield Fault(message=f"--{flag} {count} is outside 0 … {layers} (the layers)", flags=(flag, "num-layers"))
+        yield Violation(message=f"--{flag} {count} is outside 0 … {layers} (the layers)", flags=(flag, "num-layers"))
 
 
 @rule(
@@ -143,19 +143,19 @@ def _range_fault(facts: Facts, flag: str) -> Iterator[Fault]:
     backends=_MINDSPEED,
     since="26.1.0",
 )
-def activation_layers_exist(facts: Facts) -> Iterator[Fault]:
+def activation_layers_exist(facts: RuleContext) -> Iterator[Violation]:
     """The layers whose activation function is recomputed lie between 0 and all layers."""
     yield from _range_fault(facts, "recompute-activation-function-num-layers")
 
 
 @rule("MS-RC-NORM-LAYERS", source=f"{_FEATURES}/recompute/norm_function.py:21-24", backends=_MINDSPEED, since="26.1.0")
-def norm_layers_exist(facts: Facts) -> Iterator[Fault]:
+def norm_layers_exist(facts: RuleContext) -> Iterator[Violation]:
     """The layers whose norms are recomputed lie between 0 and all layers."""
     yield from _range_fault(facts, "recompute-norm-num-layers")
 
 
 @rule("MS-RC-BUBBLE-LAYERS", source=f"{_RIPIPE}:62", backends=_MINDSPEED, since="26.1.0")
-def bubble_chooses_layers(facts: Facts) -> Iterator[Fault]:
+def bubble_chooses_layers(facts: RuleContext) -> Iterator[Violation]:
     """Recomputing in bubbles chooses its layers itself: a number of layers may only be the one it would choose."""
     given = facts.number("recompute-num-layers")
     if not facts.flag("recompute-in-bubble") or not given:
@@ -164,17 +164,17 @@ def bubble_chooses_layers(facts: Facts) -> Iterator[Fault]:
     stage = facts.number("num-layers") // max(1, facts.number("pipeline-model-parallel-size", 1))
     wanted = stage if per_rank else facts.number(_VPP)
     if given != wanted:
-        yield Fault(
+        yield Violation(
             message=f"recompute.in_bubble excludes recompute.num_layers {given}: it chooses {wanted or 'itself'}",
             flags=("recompute-num-layers", "recompute-in-bubble"),
         )
 
 
 @rule("MS-RC-BUBBLE-CHANGE", source=f"{_RIPIPE}:66-75", severity="change", backends=_MINDSPEED, since="26.1.0")
-def bubble_recomputes_all(facts: Facts) -> Iterator[Fault]:
+def bubble_recomputes_all(facts: RuleContext) -> Iterator[Violation]:
     """Recomputing in bubbles sets full recomputation by blocks of a chunk."""
     if facts.flag("recompute-in-bubble") and facts.flag("recompute-granularity") != "full":
-        yield Fault(
+        yield Violation(
             message=f"recompute.granularity {facts.flag('recompute-granularity')} → full, method → block, num_layers → "
             f"{facts.flag(_VPP)}: recompute.in_bubble",
             flags=("recompute-granularity", "recompute-method", "recompute-num-layers"),
@@ -182,45 +182,45 @@ def bubble_recomputes_all(facts: Facts) -> Iterator[Fault]:
 
 
 _NEW = (
-    Says(
+    FlagConstraint(
         id="MS-RC-BUBBLE-VPP",
         when="recompute-in-bubble",
         then=f"pipeline-model-parallel-size>1 & {_VPP}",
         why="Recomputing in bubbles needs the interleaved schedule.",
         source=f"{_RIPIPE}:64",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-BUBBLE-SWAP",
         when="recompute-in-bubble & swap-attention",
         why="Recomputing in bubbles excludes swapping attention.",
         source=f"{_RIPIPE}:77",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-BUBBLE-P2P",
         when="recompute-in-bubble & no-overlap-p2p-communication",
         why="Recomputing in bubbles needs overlapped pipeline communication.",
         source=f"{_RIPIPE}:80",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-BUBBLE-SEND-RECV",
         when="recompute-in-bubble & optimize-send-recv-comm",
         why="Recomputing in bubbles and optimised pipeline communication exclude each other.",
         source=f"{_FEATURES}/feature.py:63",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-SEND-RECV",
         when="recompute-in-advance & optimize-send-recv-comm",
         why="Recomputing in advance and optimised pipeline communication exclude each other.",
         source=f"{_FEATURES}/feature.py:63",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-VPP",
         when="recompute-in-advance",
         then=f"pipeline-model-parallel-size>1 & {_VPP}",
         why="Recomputing in advance needs the interleaved schedule.",
         source=f"{_RIPIPE}:112",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-CHUNK",
         when=f"recompute-in-advance & {_VPP}>1",
         why="Recomputing in advance works with chunks of one layer, and is switched off otherwise.",
@@ -229,13 +229,13 @@ _NEW = (
         message=f"recompute.in_advance true → false: chunks have {{{_VPP}}} layers, not 1",
         about=("recompute-in-advance",),
     ),
-    Says(
+    FlagConstraint(
         id="MS-SWAP-LORA",
         when="swap-attention & lora-target-modules",
         why="Swapping attention is not compatible with LoRA.",
         source=f"{_FEATURES}/memory/swap_attention.py:29",
     ),
-    Says(
+    FlagConstraint(
         id="MS-SWAP-MODULES",
         when="swap-attention & !swap-modules?",
         why="The default names of swapped modules are those of legacy layers, of which only one still exists.",
@@ -252,20 +252,20 @@ _NEW = (
 declare(_NEW, backends=_MINDSPEED, since="26.1.0")
 
 _BOTH = (
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-UNIFORM",
         when="recompute-in-advance & recompute-method=uniform",
         why="Recomputing in advance excludes the uniform method.",
         source=f"{_RIPIPE}:108; {_OLD}:1411",
     ),
-    Says(
+    FlagConstraint(
         id="MS-RC-ADVANCE-LAYERS",
         when="recompute-in-advance",
         then="recompute-num-layers>0",
         why="Recomputing in advance needs the number of layers.",
         source=f"{_RIPIPE}:110; {_OLD}:1415",
     ),
-    Says(
+    FlagConstraint(
         id="MS-SWAP-UNUSED",
         when="swap-modules? & !swap-attention",
         why="Modules to swap are read only where swapping is on.",
@@ -283,7 +283,7 @@ declare(_BOTH, backends=_MINDSPEED)
     backends=_MINDSPEED,
     until="2.1.0",
 )
-def swapped_modules_have_a_default(facts: Facts) -> Iterator[Fault]:
+def swapped_modules_have_a_default(facts: RuleContext) -> Iterator[Violation]:
     """Without modules, swapping takes those of a Megatron-core layer, or of a legacy layer."""
     if facts.flag("swap-attention") and facts.flag("swap-modules") is None:
         core = facts.flag("use-mcore-models")
@@ -292,4 +292,6 @@ def swapped_modules_have_a_default(facts: Facts) -> Iterator[Fault]:
             if core
             else "input_norm,self_attention,post_attention_norm"
         )
-        yield Fault(message=f"offload.modules not set → {names}", fields=("offload.modules",), flags=("swap-modules",))
+        yield Violation(
+            message=f"offload.modules not set → {names}", fields=("offload.modules",), flags=("swap-modules",)
+        )

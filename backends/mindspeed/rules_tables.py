@@ -1,6 +1,6 @@
 """How the rule tables of MindSpeed-LLM are written, and where their sources lie."""
 
-from launcher.rules.table import Says
+from launcher.rules.table import FlagConstraint
 
 MINDSPEED = ("mindspeed",)
 SINCE = "26.1.0"
@@ -10,12 +10,12 @@ LLM = "MindSpeed-LLM 26.1.0 features_manager"
 OLD_ARGUMENTS = "MindSpeed-LLM 2.1.0 training/arguments.py"
 
 
-def says(id: str, when: str, then: str, why: str, source: str, *about: str) -> Says:
+def says(id: str, when: str, then: str, why: str, source: str, *about: str) -> FlagConstraint:
     """Return a row of a table of errors."""
-    return Says(id=id, when=when, then=then, why=why, source=source, about=about)
+    return FlagConstraint(id=id, when=when, then=then, why=why, source=source, about=about)
 
 
-def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source: str) -> tuple[Says, ...]:
+def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source: str) -> tuple[FlagConstraint, ...]:
     """Return rows that say of one argument which others it excludes."""
     return tuple(
         says(f"{prefix}-{other.upper()}", f"{flag} & {other}", "", f"{what} excludes the other.", source)
@@ -23,6 +23,6 @@ def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source:
     )
 
 
-def changes(id: str, when: str, message: str, why: str, source: str, severity: str = "change") -> Says:
+def changes(id: str, when: str, message: str, why: str, source: str, severity: str = "change") -> FlagConstraint:
     """Return a row of a silent change, or of a warning."""
-    return Says(id=id, when=when, why=why, source=source, severity=severity, message=message)
+    return FlagConstraint(id=id, when=when, why=why, source=source, severity=severity, message=message)

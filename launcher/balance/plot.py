@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.balance.answer import Answer
+from launcher.balance.solve_job import Answer
 from launcher.estimate.drawing import Drawing
 from launcher.estimate.estimate import estimate
 from launcher.estimate.plot import draw, write_drawing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from launcher.balance.answer import Answer
-from launcher.balance.express import Expressed
+from launcher.balance.encode import Expressed
 from launcher.balance.from_job import RECOMPUTED, UNEVEN, short_layout
+from launcher.balance.solve_job import Answer
 from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, value_at
 

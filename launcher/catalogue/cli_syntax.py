@@ -1,4 +1,4 @@
-"""How an argument is typed on a command line, in words: arity, boolean style."""
+"""How an argument is typed on a command line: arity, boolean style."""
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 

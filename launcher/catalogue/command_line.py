@@ -1,4 +1,4 @@
-"""How values stand on a command line that Python's argparse reads: none of them may become an option."""
+"""Values on a command line that Python's argparse parses: none may be taken for an option."""
 
 import re
 from collections.abc import Sequence

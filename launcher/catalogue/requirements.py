@@ -1,4 +1,4 @@
-"""What a backend runs with, as data: packages, checkouts and toolkits, each with the versions that upstream names."""
+"""Packages, checkouts and toolkits that a backend needs, with the versions that upstream names."""
 
 from dataclasses import dataclass
 

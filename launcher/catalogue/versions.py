@@ -1,4 +1,4 @@
-"""Order of backend versions, so that rows can say since when and until when they hold."""
+"""Order of backend versions, for `since` and `until`."""
 
 import re
 from functools import cache

@@ -73,8 +73,8 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
 
 def _balance(job: Job, options: argparse.Namespace) -> int:
     try:
-        from launcher.balance.answer import balance_job
         from launcher.balance.solve import Infeasible
+        from launcher.balance.solve_job import balance_job
     except ModuleNotFoundError as error:
         raise NotDone(f"needs {error.name}", "pip install 'launch-llm[search]'") from None
     try:
@@ -121,11 +121,11 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
 
 
 def _write_files(options: argparse.Namespace, answer: object) -> None:
-    from launcher.balance.answer import Answer
+    from launcher.balance.solve_job import Answer
 
     assert isinstance(answer, Answer)
     if options.mps:
-        from launcher.balance.whole import write_mps
+        from launcher.balance.mip_export import write_mps
 
         write_mps(Path(options.mps), answer.posed.problem)
     if options.plot:

@@ -175,7 +175,7 @@ def _converted(options: argparse.Namespace, asked: Conversion) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from launcher.convert.between import between
+    from launcher.convert.compare import between
     from launcher.convert.lora.alone import are_peft
     from launcher.convert.model import config_folder, has_config, model_in
 

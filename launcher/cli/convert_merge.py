@@ -31,7 +31,7 @@ def merge_parser() -> argparse.ArgumentParser:
 
 def merge_body(options: argparse.Namespace) -> int:
     """Merge; what is refused is raised."""
-    from launcher.convert.containers.workplace import check_space, check_target
+    from launcher.convert.containers.staging import check_space, check_target
     from launcher.convert.convert import refuse_overlap
     from launcher.convert.lora.merge import merge, plan_merge
     from launcher.convert.ownership import checkpoint_contents

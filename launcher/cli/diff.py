@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from launcher.cli.diff_columns import sides, sorted_words
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
-from launcher.cli.sides import sides, sorted_words
 from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
 from launcher.mapping.effects import DEFAULT, WRITTEN
 

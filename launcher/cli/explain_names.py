@@ -15,10 +15,10 @@ from launcher.mapping.launchers import ENVIRONMENT, starters
 from launcher.mapping.native_only_index import owns_of
 from launcher.mapping.renames import elsewhere, renames_of
 from launcher.mapping.rows import Row
+from launcher.rules.diagnostics import TOLD
 from launcher.rules.engine import load
-from launcher.rules.mentions import fields_of, flags_of, rules_of
 from launcher.rules.registry import RULES, Rule
-from launcher.rules.told import TOLD
+from launcher.rules.rule_index import fields_of, flags_of, rules_of
 
 Tree = dict[str, Any]
 _PASSED = ("backend.args.", "backend.env.")

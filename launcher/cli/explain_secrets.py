@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from launcher.executors.carried import READ
+from launcher.executors.forwarded_env import READ
 from launcher.job import field_at
 from launcher.job.secret import is_secret, variable_of
 

@@ -16,7 +16,7 @@ from launcher.job import as_tree
 from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.launchers import variables_of
 from launcher.mapping.native_only import EFFECTS, NOTHING
-from launcher.port.dropped import Missing
+from launcher.port.dropped import DroppedArg
 from launcher.port.port import LEFT_BEHIND, shown_argument
 
 _MOST_NAMES = 12
@@ -83,9 +83,9 @@ def _print_later(accounts: Iterable[Account]) -> None:
         print(printable(f"{_few(flags)}: {note}"))
 
 
-def _print_left_out(missing: Iterable[Missing]) -> None:
+def _print_left_out(missing: Iterable[DroppedArg]) -> None:
     """Say of what is left out what it does, why, and what comes nearest; findings tell what changes training."""
-    groups: dict[tuple[object, ...], list[Missing]] = {}
+    groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in missing:
         if not each.changes_training and each.effect != NOTHING:
             groups.setdefault((each.does, each.effect, each.why, each.instead), []).append(each)

@@ -7,13 +7,13 @@ from typing import Any
 
 from launcher.compose import plain
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
-from launcher.compose.lines import key_lines, shown
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
-from launcher.compose.places import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.resolve import resolve
+from launcher.compose.search_path import SECTION_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.suggestions import mistakes_of_word, verified
 from launcher.compose.user_files import check_files
 from launcher.compose.variables import secrets_unread, with_references
+from launcher.compose.yaml_lines import key_lines, shown
 from launcher.job import Job, Origin, Problem, build
 from launcher.job.secret import without_secrets
 
@@ -76,7 +76,7 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from launcher.compose.mounted import FOLDER, SCHEME, register
+    from launcher.compose.config_source import FOLDER, SCHEME, register
 
     register()
     words, aliases = for_hydra(overrides)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from launcher.job.secret import redacted, without_secrets
 
-# Ids of the findings that mistakes are (launcher/rules/told.py says what they mean).
+# Ids of the findings that mistakes are (launcher/rules/diagnostics.py says what they mean).
 WORDS, NAME, OPTION, VALUE, BOUND = "JOB-WORDS", "JOB-FIELD", "JOB-OPTION", "JOB-VALUE", "JOB-BOUND"
 # How the end of a list of names begins that is cut short.
 MORE = "…"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.compose.errors import NAME, OPTION, Mistake
-from launcher.compose.places import GROUPS, SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath
+from launcher.compose.search_path import GROUPS, SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath
 from launcher.job import fields, suggest_field
 from launcher.job.secret import without_secrets
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from launcher.compose.overrides import Override, kind_of
-from launcher.compose.places import SECTION_GROUPS, SearchPath, shipped
+from launcher.compose.search_path import SECTION_GROUPS, SearchPath, shipped
 from launcher.job import fields
 
 

@@ -11,7 +11,7 @@ from launcher.budgets import BeyondBudget, load_json, read_limited
 from launcher.compose import plain
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.hosts import with_hosts
-from launcher.compose.lines import shown
+from launcher.compose.yaml_lines import shown
 from launcher.families import determined_fields
 from launcher.job import Job, Origin, build, derive, value_at, with_values
 from launcher.job.model import Model, RopeScaling

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from launcher.budgets import BUDGETS, BeyondBudget, spend
 from launcher.compose.errors import ComposeError, Mistake, first_line
 from launcher.compose.overrides import Override, check_fields, check_options, for_hydra, is_text, parse
-from launcher.compose.places import SearchPath, search_path
+from launcher.compose.search_path import SearchPath, search_path
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as Parsed

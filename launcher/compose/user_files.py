@@ -6,9 +6,9 @@ from typing import Any
 
 from launcher.budgets import check_yaml, read_limited
 from launcher.compose.errors import ComposeError, Mistake
-from launcher.compose.lines import shown
 from launcher.compose.overrides import Override, looks_like_file
-from launcher.compose.places import SearchPath, shipped
+from launcher.compose.search_path import SearchPath, shipped
+from launcher.compose.yaml_lines import shown
 
 _MAPPING = ("section: {field: value}",)
 

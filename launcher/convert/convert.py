@@ -15,8 +15,8 @@ from launcher.convert.casts import FLOATS
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.archive import seal
 from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.containers.staging import Staging, another_target, check_target
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.containers.workplace import Workplace, another_target, check_target
 from launcher.convert.conversion import Conversion, Prepared
 from launcher.convert.errors import ConvertError
 from launcher.convert.fingerprint import fingerprint, starting_anew
@@ -148,7 +148,7 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
     """
     asked, digest = prepared.asked, fingerprint(prepared)
     with (
-        Workplace(asked.out, digest=digest, overwrite=asked.overwrite, judge=checkpoint_contents) as place,
+        Staging(asked.out, digest=digest, overwrite=asked.overwrite, judge=checkpoint_contents) as place,
         OpenFiles() as files,
     ):
         if place.restored:
@@ -191,7 +191,7 @@ def why_kept(kept: Path, out: Path, *, proven: bool) -> str:
 
 
 def _move(
-    prepared: Prepared, contents: tuple[Content, ...], place: Workplace, files: OpenFiles, *, quiet: bool
+    prepared: Prepared, contents: tuple[Content, ...], place: Staging, files: OpenFiles, *, quiet: bool
 ) -> tuple[float, Mapping[str, Losses]]:
     """Write every tensor; return the seconds and, by name, what casts did to tensors."""
     progress = Progress("converting", prepared.bytes_written - prepared.bytes_padding, quiet=quiet)
@@ -220,7 +220,7 @@ def _move(
     return progress.finish(), named_losses(contents, found)
 
 
-def _seal(place: Workplace, workers: int) -> float:
+def _seal(place: Staging, workers: int) -> float:
     """Give files of torch.save their checksums, now that their data is there; return the seconds."""
     started = time.monotonic()
     files = sorted(place.directory.rglob("*.pt"))
@@ -228,7 +228,7 @@ def _seal(place: Workplace, workers: int) -> float:
     return time.monotonic() - started
 
 
-def _laid_out(place: Workplace, draft: Draft) -> list[Slot]:
+def _laid_out(place: Staging, draft: Draft) -> list[Slot]:
     """Make room for all tensors, or find the room that an interrupted conversion made."""
     root = place.directory
     if place.layout is not None:

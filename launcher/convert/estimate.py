@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.convert.containers.workplace import check_space, existing_parent
+from launcher.convert.containers.staging import check_space, existing_parent
 from launcher.convert.progress import duration, size
 
 if TYPE_CHECKING:

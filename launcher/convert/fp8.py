@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.boxes import whole
 from launcher.convert.casts import BLOCK, decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.transfer import OpenFiles, write
@@ -26,6 +25,7 @@ from launcher.convert.move import Advance, values
 from launcher.convert.plan import Move
 from launcher.convert.records import Slot
 from launcher.convert.scales import SCALE, unscaled
+from launcher.convert.slices import whole
 from launcher.convert.spans import array, block, forget_slot, within
 
 _LARGEST_F32: Final = 3.4028234663852886e38

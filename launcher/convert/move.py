@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from launcher.convert.boxes import narrowed, stored_dim
 from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.transfer import OpenFiles, copy, write
@@ -15,6 +14,7 @@ from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.plan import Move
 from launcher.convert.scales import scale_values
+from launcher.convert.slices import narrowed, stored_dim
 from launcher.convert.spans import array, block, chunks, direct, forget_slot, within
 
 # Elements in one buffer, bytes in one plain copy: large enough to be fast, small enough to be nothing.

@@ -7,10 +7,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.convert.boxes import Region, common, volume
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content
-from launcher.convert.records import Box
+from launcher.convert.records import TensorSlice
+from launcher.convert.slices import Region, common, volume
 
 # Below this, trying all boxes of a tensor is faster than looking them up.
 _FEW = 8
@@ -24,9 +24,9 @@ class Move:
     """
 
     source: int
-    source_box: Box
+    source_box: TensorSlice
     target: int
-    target_box: Box
+    target_box: TensorSlice
     region: Region
 
 
@@ -46,12 +46,12 @@ class Plan:
 class _Index:
     """Boxes of one logical tensor, sorted by their first logical dimension."""
 
-    def __init__(self, entries: list[tuple[int, Box]]) -> None:
+    def __init__(self, entries: list[tuple[int, TensorSlice]]) -> None:
         self.entries = sorted(entries, key=lambda entry: entry[1].logical_at[:1])
         self.starts = [box.logical_at[0][0] if box.logical_at else 0 for _, box in self.entries]
         self.longest = max((box.logical_at[0][1] if box.logical_at else 1 for _, box in self.entries), default=0)
 
-    def near(self, box: Box) -> Sequence[tuple[int, Box]]:
+    def near(self, box: TensorSlice) -> Sequence[tuple[int, TensorSlice]]:
         """Return the boxes that may share something with `box`."""
         if len(self.entries) <= _FEW or not box.logical_at:
             return self.entries
@@ -60,9 +60,9 @@ class _Index:
         return self.entries[low : bisect_left(self.starts, start + count)]
 
 
-def by_logical(contents: Sequence[Content]) -> dict[str, list[tuple[int, Box]]]:
+def by_logical(contents: Sequence[Content]) -> dict[str, list[tuple[int, TensorSlice]]]:
     """Return, for each logical tensor, the boxes that hold parts of it and the contents that they belong to."""
-    found: dict[str, list[tuple[int, Box]]] = {}
+    found: dict[str, list[tuple[int, TensorSlice]]] = {}
     for index, content in enumerate(contents):
         for box in content.boxes:
             found.setdefault(box.logical, []).append((index, box))
@@ -141,17 +141,17 @@ def _unfilled(target: Sequence[Content]) -> list[str]:
     return problems
 
 
-def _distinct(entries: Sequence[tuple[int, Box]]) -> list[tuple[int, Box]]:
+def _distinct(entries: Sequence[tuple[int, TensorSlice]]) -> list[tuple[int, TensorSlice]]:
     """The first of each region: ranks that hold the same are repeats."""
     if len(entries) < 2:
         return list(entries)
-    first: dict[Region, tuple[int, Box]] = {}
+    first: dict[Region, tuple[int, TensorSlice]] = {}
     for entry in entries:
         first.setdefault(entry[1].logical_at, entry)
     return list(first.values())
 
 
-def _not_whole(name: str, shape: Sequence[int], entries: Sequence[tuple[int, Box]], who: str) -> list[str]:
+def _not_whole(name: str, shape: Sequence[int], entries: Sequence[tuple[int, TensorSlice]], who: str) -> list[str]:
     count, total = sum(volume(box.logical_at) for _, box in entries), math.prod(shape)
     if count == total:
         return []

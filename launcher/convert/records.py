@@ -1,7 +1,7 @@
 """The vocabulary of a conversion: where bytes lie (slots) and what they mean (boxes).
 
 Every format says the same two things about itself: which tensors it stores and at which byte of which file (`Slot`),
-and which block of which logical tensor each block of them is (`Box`). Logical tensors are the model's Hugging Face
+and which block of which logical tensor each block of them is (`TensorSlice`). Logical tensors are the model's Hugging Face
 tensors, one per expert. A conversion from any format to any other is then the intersection of two lists of boxes:
 nothing is computed, bytes move, and the inverse of a conversion is the same intersection read the other way.
 """
@@ -27,7 +27,7 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class StridedRange:
     """Indices along one dimension of a stored tensor: `count` of them from `start`, `step` apart."""
 
     start: int
@@ -36,7 +36,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class TensorSlice:
     """A block of a stored tensor that is a block of a logical tensor.
 
     `logical_at` holds one (start, count) per dimension of the logical tensor and `stored_at` one run per dimension of
@@ -46,5 +46,5 @@ class Box:
 
     logical: str
     logical_at: tuple[tuple[int, int], ...]
-    stored_at: tuple[Run, ...]
+    stored_at: tuple[StridedRange, ...]
     transposed: bool = False

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.convert.boxes import cut, narrowed, stored_dim
 from launcher.convert.casts import word
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.plan import Move
-from launcher.convert.records import Box, Run, Slot
+from launcher.convert.records import Slot, StridedRange, TensorSlice
+from launcher.convert.slices import cut, narrowed, stored_dim
 
 _AROUND = 1024 * 1024
 
 
-def span(shape: Sequence[int], runs: Sequence[Run]) -> tuple[int, int] | None:
+def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] | None:
     """Return (first element, count) of a block that is contiguous in its tensor; None if it is not."""
     first, stride, total, closed = 0, 1, 1, False
     for size, run in zip(reversed(shape), reversed(runs), strict=True):
@@ -70,7 +70,7 @@ def forget_slot(files: OpenFiles, slot: Slot) -> None:
     forget(files, slot.path, slot.offset, math.prod(slot.shape) * itemsize(slot.dtype))
 
 
-def block(whole: Any, box: Box, runs: Sequence[Run]) -> Any:
+def block(whole: Any, box: TensorSlice, runs: Sequence[StridedRange]) -> Any:
     """Return a view of a block, with the dimensions and the orientation of the logical tensor."""
     slices = tuple(slice(run.start, run.start + (run.count - 1) * run.step + 1, run.step) for run in runs)
     found = whole[slices]
@@ -92,9 +92,9 @@ def chunks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], 
         yield at, tuple(min(rows, size - start) if index == axis else size for index, size in enumerate(shape))
 
 
-def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[Box, Move] | None:
+def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[TensorSlice, Move] | None:
     """Return the part of a move that falls into a chunk of its target: as a box of the chunk, and as a move."""
-    whole = Box(
+    whole = TensorSlice(
         logical=move.target_box.logical,
         logical_at=move.region,
         stored_at=narrowed(move.target_box, move.region),

@@ -10,7 +10,7 @@ from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.job.machine import Hardware
-from launcher.rules.registry import RULES, Check, Facts, Fault, Rule
+from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
 
 # Rules that hold on every backend and decide whether the arithmetic below makes sense.
 _PREFIXES = (
@@ -64,22 +64,24 @@ def resolved(job: Job) -> Resolved | CannotSplit:
 
 # Attention counts pairs that a causal mask skips, so its share may exceed one.
 _MOST_ATTENTION = 2.0
-_JUDGED: list[tuple[Hardware, tuple[list[Fault], list[Fault]]]] = []
+_JUDGED: list[tuple[Hardware, tuple[list[Violation], list[Violation]]]] = []
 
 
-def _of_hardware(hardware: Hardware) -> tuple[list[Fault], list[Fault]]:
+def _of_hardware(hardware: Hardware) -> tuple[list[Violation], list[Violation]]:
     """Return figures of zero and shares above one; the last answer is kept for the same object."""
     if _JUDGED and _JUDGED[0][0] is hardware:
         return _JUDGED[0][1]
     zero, above = [], []
     for name in _POSITIVE:
         if getattr(hardware, name) == 0:
-            zero.append(Fault(message=f"hardware.{name} is 0: nothing could run on that", fields=(f"hardware.{name}",)))
+            zero.append(
+                Violation(message=f"hardware.{name} is 0: nothing could run on that", fields=(f"hardware.{name}",))
+            )
     for name in _SHARES:
         value, most = getattr(hardware, name), _MOST_ATTENTION if name.startswith("attention") else 1.0
         if value is not None and value > most:
             message = f"hardware.{name} {value:g} is above {most:g}: it is a share of the peak"
-            above.append(Fault(message=message, fields=(f"hardware.{name}",)))
+            above.append(Violation(message=message, fields=(f"hardware.{name}",)))
     _JUDGED[:] = [(hardware, (zero, above))]
     return zero, above
 
@@ -99,82 +101,82 @@ def _rule(id: str, source: str) -> Callable[[Check], Check]:
 
 
 @_rule("EST-HARDWARE", source="launch estimate")
-def hardware_is_usable(facts: Facts) -> Iterator[Fault]:
+def hardware_is_usable(facts: RuleContext) -> Iterator[Violation]:
     """Memory, peaks, bandwidths and efficiencies of the hardware must be above zero where they are given."""
     yield from _of_hardware(facts.job.hardware)[0]
 
 
 @_rule("EST-MEM-FACTOR", source="launch estimate")
-def factor_is_a_share(facts: Facts) -> Iterator[Fault]:
+def factor_is_a_share(facts: RuleContext) -> Iterator[Violation]:
     """estimate.mem_factor is a share of memory and estimate.attention_sparsity a share of attention."""
     options = facts.job.estimate
     if options.mem_factor > 1:
         message = f"estimate.mem_factor {options.mem_factor:g} is above 1: it is the share that tensors fill"
-        yield Fault(message=message, fields=("estimate.mem_factor",))
+        yield Violation(message=message, fields=("estimate.mem_factor",))
     if options.attention_sparsity >= 1:
         message = f"estimate.attention_sparsity {options.attention_sparsity:g}: nothing would be left"
-        yield Fault(message=message, fields=("estimate.attention_sparsity",))
+        yield Violation(message=message, fields=("estimate.attention_sparsity",))
 
 
 @_rule("EST-SHARES", source="launch estimate")
-def shares_are_at_most_one(facts: Facts) -> Iterator[Fault]:
+def shares_are_at_most_one(facts: RuleContext) -> Iterator[Violation]:
     """Nothing reaches more than its peak, offloads more than there is, or routes to experts without capacity."""
     job = facts.job
     yield from _of_hardware(job.hardware)[1]
     fraction = job.offload.optimizer_fraction
     if fraction is not None and fraction > 1:
         message = f"offload.optimizer_fraction {fraction:g} is above 1: it is a share of the optimizer"
-        yield Fault(message=message, fields=("offload.optimizer_fraction",))
+        yield Violation(message=message, fields=("offload.optimizer_fraction",))
     if job.model.is_moe and job.moe.capacity_factor == 0:
         message = "moe.capacity_factor is 0: no expert would get a token"
-        yield Fault(message=message, fields=("moe.capacity_factor",))
+        yield Violation(message=message, fields=("moe.capacity_factor",))
 
 
 @_rule("EST-STAGES", source="megatron-core 0.16.1 transformer_block.py get_num_layers_to_build")
-def layers_fill_stages(facts: Facts) -> Iterator[Fault]:
+def layers_fill_stages(facts: RuleContext) -> Iterator[Violation]:
     """The layers must come out evenly over stages and chunks, or the uneven split must say where the rest goes."""
     job = facts.job
     for name in ("first_stage_layers", "last_stage_layers"):
         if getattr(job.parallel, name) == 0 and job.parallel.pp > 1:
             message = f"parallel.{name} is 0: a stage without layers needs parallel.layout"
-            yield Fault(message=message, fields=(f"parallel.{name}",))
+            yield Violation(message=message, fields=(f"parallel.{name}",))
     if None in (job.model.num_hidden_layers, job.model.hidden_size, job.batch.seq_length):
         return
     if (job.model.num_hidden_layers or 0) > MOST_LAYERS:
         message = f"model.num_hidden_layers {job.model.num_hidden_layers:,} is more than {MOST_LAYERS:,}"
-        yield Fault(message=message, fields=("model.num_hidden_layers",))
+        yield Violation(message=message, fields=("model.num_hidden_layers",))
         return
     split = resolved(job)
     if isinstance(split, CannotSplit):
-        yield Fault(message=str(split), fields=split.fields)
+        yield Violation(message=str(split), fields=split.fields)
 
 
 @_rule("EST-SEQUENCE", source="megatron-core 0.16.1 get_batch_on_this_cp_rank, sequence parallel")
-def sequence_divides(facts: Facts) -> Iterator[Fault]:
+def sequence_divides(facts: RuleContext) -> Iterator[Violation]:
     """Each rank gets an equal share of the sequence."""
     job = facts.job
     parts = job.parallel.cp * (job.parallel.tp if job.parallel.sequence_parallel else 1)
     if job.batch.seq_length is not None and job.batch.seq_length % parts:
-        yield Fault(
+        yield Violation(
             message=f"seq_length {job.batch.seq_length} cannot be shared equally by {parts} ranks (cp × tp)",
             fields=("batch.seq_length", "parallel.cp", "parallel.tp"),
         )
 
 
 @_rule("EST-VOCAB", source="launch estimate")
-def vocabulary_is_known(facts: Facts) -> Iterator[Fault]:
+def vocabulary_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The rows of the embedding must be known: a backend counts them when it loads the tokenizer, which is not here."""
     job = facts.job
     if job.model.vocab_size is None and job.tokenizer.padded_vocab_size is None:
         named = f" ({job.tokenizer.path})" if job.tokenizer.path else ""
-        yield Fault(
+        yield Violation(
             message=f"model.vocab_size is not set: it is the tokenizer's{named}, which is not read here",
             fields=("model.vocab_size", "tokenizer.padded_vocab_size"),
         )
 
 
 @_rule("EST-RECOMPUTE", source="megatron-core 0.16.1 transformer_block.py _checkpointed_forward")
-def recompute_fits_chunk(facts: Facts) -> Iterator[Fault]:
+def recompute_fits_chunk(facts: RuleContext) -> Iterator[Violation]:
     """recompute.num_layers counts layers of one chunk (or stage): it cannot be more than there are."""
     job = facts.job
     number = job.recompute.num_layers
@@ -191,7 +193,7 @@ def recompute_fits_chunk(facts: Facts) -> Iterator[Fault]:
     else:
         most = max(len(chunk.kinds) for stage in stages for chunk in stage)
     if number > most:
-        yield Fault(
+        yield Violation(
             message=f"recompute.num_layers {number} is more than the {most} layers of the largest "
             f"{'stage' if sizes.per_stage else 'chunk'}",
             fields=("recompute.num_layers", "parallel.pp", "parallel.vpp"),
@@ -205,7 +207,7 @@ def own_rules() -> tuple[Rule, ...]:
 
 def problems(job: Job) -> list[Finding]:
     """Return the errors that make an estimate meaningless, in the order of the rules; empty for a sound job."""
-    facts = Facts(job=job)
+    facts = RuleContext(job=job)
     found: list[Finding] = []
     complete = True
     for declared in _rules():

@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors import private
-from launcher.executors.carried import ASSIGNED
 from launcher.executors.environment import Here, here, own_part
 from launcher.executors.failure import CannotStart
-from launcher.executors.fellows import check_ours, continues, join
 from launcher.executors.files import Written, check_free, claim, write_as_is
+from launcher.executors.forwarded_env import ASSIGNED
 from launcher.executors.local import Ended, Kept, check, check_commands, check_references, run
 from launcher.executors.protocol import Submitted
 from launcher.executors.record import RECORD, RUN, Record, read_record, record_of, write_record
 from launcher.executors.register import release, reserve
 from launcher.executors.registry import get_executor
 from launcher.executors.render import Place
+from launcher.executors.shared_output_dir import check_ours, continues, join
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.shell import script
 

@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from launcher.executors.carried import ASSIGNED, carried_names
 from launcher.executors.failure import CannotStart
+from launcher.executors.forwarded_env import ASSIGNED, carried_names
 from launcher.executors.render import GRACE_SECONDS, Place
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.pods import Pods, Volume, find, is_secret

@@ -13,7 +13,6 @@ from pathlib import Path
 from launcher.executors import private
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, claim, resolved, write, write_as_is
-from launcher.executors.guard import Guard
 from launcher.executors.output import Output
 from launcher.executors.port import is_free, on_free_port
 from launcher.executors.processes import Process, descendants, identified, kill_all
@@ -21,6 +20,7 @@ from launcher.executors.progress import Progress, last_checkpoint
 from launcher.executors.record import write_exit, write_status
 from launcher.executors.render import rank_log_environment
 from launcher.executors.stop import Stop
+from launcher.executors.watchdog import Watchdog
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, WRONG_IN_FILE, fits_in_file, references, references_of, settled
 from launcher.plan.start import RESUME
@@ -143,7 +143,7 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
         ranks = str((folder / "logs" / "ranks" / f"node{kept.node}").absolute())
         environ |= rank_log_environment(plan.start.devices_per_node, ranks)
     written = Written()
-    with Stop() as stop, Guard(_mark(kept, folder), enabled=kept.own) as guard:
+    with Stop() as stop, Watchdog(_mark(kept, folder), enabled=kept.own) as watchdog:
         try:
             if kept.shared:
                 written.folder(folder)
@@ -154,7 +154,9 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
             log = folder / "logs" / kept.log if kept.log else None
             if log is not None:
                 _make_log(log, written)
-            return _attempts(_Run(plan=plan, environ=environ, log=log, quiet=quiet, stop=stop, kept=kept, guard=guard))
+            return _attempts(
+                _Run(plan=plan, environ=environ, log=log, quiet=quiet, stop=stop, kept=kept, watchdog=watchdog)
+            )
         except CannotStart as error:
             written.undo()
             rest = "; what its preparation wrote is kept" if plan.prepare and written.remains(folder) else ""
@@ -176,7 +178,7 @@ class _Run:
     quiet: bool
     stop: Stop
     kept: Kept
-    guard: Guard
+    watchdog: Watchdog
 
 
 def _environ() -> dict[str, str]:
@@ -286,7 +288,7 @@ def _start(node: NodePlan, environ: Mapping[str, str], run: _Run, progress: Prog
     except OSError as error:
         raise CannotStart(f"{argv[0]} cannot be started: {error.strerror or error}") from None
     stop.watch(process)
-    run.guard.watch(process.pid)
+    run.watchdog.watch(process.pid)
     output = Output(process, run.log, quiet=run.quiet)
     code, hung = _wait(process, stop, progress)
     output.finish(_OUTPUT_SECONDS)

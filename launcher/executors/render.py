@@ -51,7 +51,7 @@ def node_files(plan: LaunchPlan, place: Place, *, rank_from: str = "", grace: in
     return files
 
 
-def conductor_file(
+def supervisor_file(
     plan: LaunchPlan,
     place: Place,
     name: str,
@@ -82,7 +82,7 @@ def conductor_file(
         assignment("master_addr", start.address or ""),
         *head,
     ]
-    return rendered_file(place, name, lines, ("common", "checkpoint", executor, "conduct"), first=first)
+    return rendered_file(place, name, lines, ("common", "checkpoint", executor, "supervise"), first=first)
 
 
 def checkpoint_head(plan: LaunchPlan, place: Place) -> list[str]:

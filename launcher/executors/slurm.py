@@ -8,11 +8,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from launcher.executors.carried import carried_names
 from launcher.executors.failure import CannotStart
+from launcher.executors.forwarded_env import carried_names
 from launcher.executors.private import PROGRAM
 from launcher.executors.protocol import Observed, Submitted, Together
-from launcher.executors.render import Place, array, assignment, conductor_file, node_files
+from launcher.executors.render import Place, array, assignment, node_files, supervisor_file
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.syntax import shown
 
@@ -84,7 +84,7 @@ class Slurm:
         head.append(array("carry", carried_names(plan) if start.container else ()))
         head.append('srun+=(${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})')
         grace = _GRACE_SECONDS
-        conductor = conductor_file(plan, place, SCRIPT, "slurm", first=first, head=head, grace=grace)
+        conductor = supervisor_file(plan, place, SCRIPT, "slurm", first=first, head=head, grace=grace)
         return [*node_files(plan, place, rank_from="SLURM_NODEID", grace=grace), conductor]
 
     def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from os import getcwd
 from typing import Any
 
-from launcher.executors.carried import carried_names
 from launcher.executors.failure import CannotStart
+from launcher.executors.forwarded_env import carried_names
 from launcher.executors.protocol import Observed, Submitted, Together
-from launcher.executors.render import Place, array, assignment, conductor_file, node_files, shell_body
+from launcher.executors.render import Place, array, assignment, node_files, shell_body, supervisor_file
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.syntax import is_ssh_host, shown, ssh_options_problem
 
@@ -44,7 +44,7 @@ class Ssh:
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return node.sh with its commands, and start.sh, which starts all nodes from here."""
         head = [array("hosts", _hosts(plan)), array("ssh", _ssh(plan)), array("carry", carried_names(plan))]
-        return [*node_files(plan, place), conductor_file(plan, place, START, "ssh", head=head)]
+        return [*node_files(plan, place), supervisor_file(plan, place, START, "ssh", head=head)]
 
     def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
         """Return the command that starts all nodes and ends with the job's exit code."""

@@ -13,7 +13,7 @@ from launcher.mapping.ignored_fields import OF_DATA, OF_FILES, OF_LAUNCH, Said, 
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
 from launcher.mapping.rows import Row
-from launcher.port.dropped import DEFAULT, MODEL_FILES, Missing, Way, harmless, is_default
+from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, harmless, is_default
 
 TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher says it by itself"
@@ -42,7 +42,7 @@ class Account:
     fields: tuple[str, ...] = ()
     becomes: tuple[str, ...] = ()
     note: str = ""
-    missing: Missing | None = None
+    missing: DroppedArg | None = None
 
     def as_tree(self) -> dict[str, Any]:
         """Return it as plain data for JSON."""
@@ -76,10 +76,10 @@ class Outcome:
     findings: tuple[Finding, ...]
     kept: Mapping[str, str]
     substituted: Mapping[str, tuple[str, ...]]
-    missing: Mapping[str, Missing]
+    missing: Mapping[str, DroppedArg]
 
 
-def accounts(imported: Imported, way: Way, outcome: Outcome) -> list[Account]:
+def accounts(imported: Imported, way: PortRoute, outcome: Outcome) -> list[Account]:
     """Return one account for every argument of the source, in its order."""
     ledger = _Ledger(imported, way, outcome)
     return [ledger.account(each) for each in imported.became]
@@ -88,7 +88,7 @@ def accounts(imported: Imported, way: Way, outcome: Outcome) -> list[Account]:
 class _Ledger:
     """What the target writes, refuses and does by itself."""
 
-    def __init__(self, imported: Imported, way: Way, outcome: Outcome) -> None:
+    def __init__(self, imported: Imported, way: PortRoute, outcome: Outcome) -> None:
         self.way, self.outcome = way, outcome
         self.given = {arg.flag: arg.value for arg in imported.native}
         self.table = way.target.table(way.version)
@@ -242,7 +242,7 @@ def _account(each: Became, fate: str, **more: Any) -> Account:
 
 
 def _left_out(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account:
-    missing = Missing(flag=each.flag, value=each.value, fields=paths, **said)
+    missing = DroppedArg(flag=each.flag, value=each.value, fields=paths, **said)
     return _account(each, LEFT_OUT, fields=paths, missing=missing)
 
 

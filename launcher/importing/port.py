@@ -13,8 +13,8 @@ from launcher.job import Job, Origin, fields, value_at
 from launcher.job.finding import Finding
 from launcher.job.imported import ImportedFrom
 from launcher.mapping.backend import get_backend
-from launcher.port.dropped import Missing, Way
-from launcher.port.port import ALL, Arrival, Split, arrive, command_of
+from launcher.port.dropped import DroppedArg, PortRoute
+from launcher.port.port import ALL, PortResult, Split, command_of, port_job
 
 if TYPE_CHECKING:
     from launcher.pipeline import Outcome as Judged
@@ -44,7 +44,7 @@ class Ported:
         return all(finding.severity != "error" for finding in self.findings)
 
     @property
-    def missing(self) -> tuple[Missing, ...]:
+    def missing(self) -> tuple[DroppedArg, ...]:
         """What was left out without a finding of the mapping, with reason and substitute."""
         found = (account.missing for account in self.accounts)
         return tuple(each for each in found if each is not None and not each.told)
@@ -67,7 +67,7 @@ def ported(
     backend = get_backend(target)
     chosen = dataclasses.replace(job.backend, name=target, version=backend.version(version), args={}, env={})
     start = with_preset(dataclasses.replace(_as_file(job), backend=chosen, imported=told))
-    arrival = arrive(start, backend, backend.version(version), sound if fixes else None)
+    arrival = port_job(start, backend, backend.version(version), sound if fixes else None)
     outcome = judge(arrival.job, fixes=fixes)
     return Ported(
         job=outcome.job,
@@ -83,10 +83,10 @@ def _as_file(job: Job) -> Job:
     return dataclasses.replace(job, origins={**dict.fromkeys(said, Origin(kind="recipe")), **job.origins})
 
 
-def _accounts(imported: Imported, arrival: Arrival, judged: "Judged") -> list[Account]:
+def _accounts(imported: Imported, arrival: PortResult, judged: "Judged") -> list[Account]:
     split, way = arrival.split, arrival.way
     if way is None:  # the same backend and version: everything stays
-        way = Way(
+        way = PortRoute(
             source=judged.backend,
             own_version=judged.version,
             target=judged.backend,

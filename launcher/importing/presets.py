@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.job import Job, build
 
 

@@ -11,7 +11,7 @@ from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
 from launcher.mapping.engine import fields_of_flags
 from launcher.mapping.equivalence import canonical, default_of, effective
 from launcher.mapping.ignored_fields import OF_FILES
-from launcher.mapping.native_only import MODEL, TRAINING, Own
+from launcher.mapping.native_only import MODEL, TRAINING, NativeOnlyArg
 from launcher.mapping.native_only_index import owns_of
 from launcher.pipeline import MODEL_PATH
 
@@ -162,7 +162,9 @@ def _natives(sides: Sequence[Side]) -> Iterator[Row]:
             yield Row(path=f"backend.args.{name}", trains=trains, effects=effects, does=own.does if own else "")
 
 
-def _own(name: str, dest: str, sides: Sequence[Side], effects: Sequence[Effect]) -> tuple[Own | None, bool | None]:
+def _own(
+    name: str, dest: str, sides: Sequence[Side], effects: Sequence[Effect]
+) -> tuple[NativeOnlyArg | None, bool | None]:
     """Return what the first backend that has the argument says of it, and whether the difference changes training."""
     having = [pair for pair in zip(sides, effects, strict=True) if pair[1].how != NO_ARGUMENT]
     found = [
@@ -186,7 +188,7 @@ def _argument(dest: str, side: Side) -> Argument | None:
     return side.catalogue.by_dest(dest) or side.catalogue.get(dest)
 
 
-def _is_usual(value: Value, row: Own, defaults: set[str]) -> bool:
+def _is_usual(value: Value, row: NativeOnlyArg, defaults: set[str]) -> bool:
     """Tell whether a value changes nothing: one default of all sides is such a value, several are a difference."""
     same = repr(canonical(value))
     return (len(defaults) == 1 and same in defaults) or any(canonical(value) == canonical(each) for each in row.neutral)

@@ -14,7 +14,7 @@ from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.environment import Variable
 from launcher.mapping.native import NativeArgs
-from launcher.mapping.native_only import Own
+from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.rows import Table
 from launcher.mapping.unbuildable_models import Unbuildable
 from launcher.plan.plan import LaunchPlan
@@ -80,7 +80,7 @@ class Entry:
     stored_config: str = ""
     stored: Mapping[str, str] = field(default_factory=dict)
     signs: tuple[str, ...] = ()
-    own: Callable[[], tuple[Own, ...]] = tuple
+    own: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None
     effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
     computed: Callable[[Mapping[str, Any], str, int], Mapping[str, Any]] = lambda values, version, devices: {}

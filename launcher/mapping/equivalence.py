@@ -1,4 +1,4 @@
-"""Whether two sets of native arguments say the same: their effect, after the backend's own defaults."""
+"""Whether two sets of native arguments are equivalent after the backend's own defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Values of a job that its backend neither writes, refuses nor has by itself: nobody may lose one without a word."""
+"""Fields of a job that its backend neither writes, refuses nor has by default."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What starts backends, as catalogues: launchers (torchrun, msrun …) and the environment variables that are read."""
+"""Launchers (torchrun, msrun …) and the environment variables that are read, as catalogues."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

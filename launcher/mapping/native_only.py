@@ -1,4 +1,4 @@
-"""What a backend's own arguments do, as data: those without a canonical field, for whoever goes to another backend."""
+"""Native arguments without a canonical field, as data: what each does, and what to use on another backend."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ USUAL = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class NativeOnlyArg:
     """What is known of one argument of a backend without a canonical field, or of several of one kind.
 
     A row says whole answers (`does`, `effect`, `why` and what follows from them) or single facts: what one argument of
@@ -90,16 +90,16 @@ class Own:
         return self.without or USUAL[self.effect]
 
 
-def own(names: str, does: str = "", effect: str = "", why: str = "", *instead: str, **more: object) -> Own:
+def own(names: str, does: str = "", effect: str = "", why: str = "", *instead: str, **more: object) -> NativeOnlyArg:
     """Return a row for arguments named in one text, separated by spaces."""
-    return Own(names=tuple(names.split()), does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
+    return NativeOnlyArg(names=tuple(names.split()), does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
 
-def kind(groups: tuple[str, ...], does: str, effect: str, why: str, *instead: str, **more: object) -> Own:
+def kind(groups: tuple[str, ...], does: str, effect: str, why: str, *instead: str, **more: object) -> NativeOnlyArg:
     """Return a row for all arguments of groups of the catalogue that no other row names."""
-    return Own(groups=groups, does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
+    return NativeOnlyArg(groups=groups, does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
 
-def each(phrases: Mapping[str, str]) -> tuple[Own, ...]:
+def each(phrases: Mapping[str, str]) -> tuple[NativeOnlyArg, ...]:
     """Return rows that say what single arguments do, of which other rows say the rest."""
-    return tuple(Own(names=(name,), does=does) for name, does in phrases.items())
+    return tuple(NativeOnlyArg(names=(name,), does=does) for name, does in phrases.items())

@@ -1,4 +1,4 @@
-"""A backend's table of its own arguments, for looking them up: one answer of all rows that are about an argument."""
+"""Index of a backend's native-only arguments: the rows that are about one argument."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -8,17 +8,17 @@ from functools import cache
 from launcher.catalogue.catalogue import Argument, plain
 from launcher.job import Job, Value, value_at
 from launcher.mapping.backend import get_backend
-from launcher.mapping.native_only import Own
+from launcher.mapping.native_only import NativeOnlyArg
 
 
-class Owns:
+class NativeOnlyIndex:
     """Rows by name, then by pattern, then by group; of several the first that says a fact counts."""
 
-    def __init__(self, rows: Iterable[Own]) -> None:
+    def __init__(self, rows: Iterable[NativeOnlyArg]) -> None:
         self.rows = tuple(rows)
-        self._names: dict[str, list[Own]] = {}
-        self._patterns: list[tuple[str, Own]] = []
-        self._groups: dict[str, Own] = {}
+        self._names: dict[str, list[NativeOnlyArg]] = {}
+        self._patterns: list[tuple[str, NativeOnlyArg]] = []
+        self._groups: dict[str, NativeOnlyArg] = {}
         for row in self.rows:
             for name in row.names:
                 if "*" in name:
@@ -30,7 +30,7 @@ class Owns:
 
     def of(
         self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
-    ) -> Own | None:
+    ) -> NativeOnlyArg | None:
         """Return what is known of an argument; None: the table does not know it.
 
         Args:
@@ -44,17 +44,17 @@ class Owns:
         does = next(row.does for row in found if row.does)
         return whole if does == whole.does else replace(whole, does=does)
 
-    def reason(self, name: str, argument: Argument | None = None) -> Own | None:
+    def reason(self, name: str, argument: Argument | None = None) -> NativeOnlyArg | None:
         """Return the row that says why an argument has no canonical field; None: none does."""
         return next((row for row in self.about(name, argument) if row.no_field), None)
 
     def about(
         self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
-    ) -> Iterator[Own]:
+    ) -> Iterator[NativeOnlyArg]:
         """Yield the rows about an argument, the most special first; see `of`."""
         return (row for row in self._about(name, argument) if job is None or _meets(row, job, value))
 
-    def _about(self, name: str, argument: Argument | None) -> Iterator[Own]:
+    def _about(self, name: str, argument: Argument | None) -> Iterator[NativeOnlyArg]:
         for each in dict.fromkeys((plain(name), plain(name if argument is None else argument.name))):
             yield from self._names.get(each, ())
         yield from (row for pattern, row in self._patterns if _fits(plain(name), pattern))
@@ -64,9 +64,9 @@ class Owns:
 
 
 @cache
-def owns_of(backend: str) -> Owns:
+def owns_of(backend: str) -> NativeOnlyIndex:
     """Return a backend's table of its own arguments."""
-    return Owns(get_backend(backend).entry.own())
+    return NativeOnlyIndex(get_backend(backend).entry.own())
 
 
 def _fits(name: str, pattern: str) -> bool:
@@ -74,7 +74,7 @@ def _fits(name: str, pattern: str) -> bool:
     return name.startswith(start) if star and not rest else fnmatchcase(name, pattern)
 
 
-def _meets(row: Own, job: Job, value: Value) -> bool:
+def _meets(row: NativeOnlyArg, job: Job, value: Value) -> bool:
     if row.given and value not in row.given:
         return False
     if all(value_at(job, path) == wanted for path, wanted in row.holds.items()):

@@ -1,4 +1,4 @@
-"""Arguments passed through (`backend.args`): checked, put among those that fields write, and told where they differ."""
+"""Pass-through arguments (`backend.args`): checked, merged with those of fields, conflicts reported."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What became of an argument that this version lacks: another version's, another name, another backend's."""
+"""What became of an argument that a version lacks: renamed, removed, or of another backend."""
 
 import json
 from collections.abc import Callable, Mapping

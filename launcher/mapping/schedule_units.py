@@ -1,4 +1,4 @@
-"""Lengths of the learning-rate schedule for backends that count in steps, where a job counts them in sequences."""
+"""Lengths of the learning-rate schedule in iterations, for backends that count them, where a job has samples."""
 
 from launcher.job import Job
 from launcher.mapping.rows import Unsupported

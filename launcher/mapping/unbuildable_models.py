@@ -1,4 +1,4 @@
-"""Models that a backend cannot build: facts in the backend's package, one question for `check` and for conversions."""
+"""Models that a backend cannot build: facts of the backend's package, asked by `check` and `convert`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A job that was written for one backend, on another: what is carried over, what is left out, and why."""
+"""Ports a job written for one backend to another: translated, passed through, or dropped with the reason."""

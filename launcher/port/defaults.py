@@ -1,4 +1,4 @@
-"""Defaults of a job's own backend that no argument says: on another backend they are written where it has others."""
+"""Defaults of a job's source backend that no argument states, written out where the target's differ."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -8,7 +8,7 @@ from launcher.mapping.effects import absent_value, filled_in
 from launcher.mapping.engine import active_rows, translate, write_row
 from launcher.mapping.ignored_fields import idle
 from launcher.mapping.rows import NativeView, Row
-from launcher.port.dropped import Way, text_of
+from launcher.port.dropped import PortRoute, text_of
 
 CARRIED = "PORT-DEFAULT"
 # Every backend trains with some; not all of them take one by themselves.
@@ -28,7 +28,7 @@ _READ_BY: Mapping[str, Callable[[Job], bool]] = {
 }
 
 
-def source_defaults(way: Way, job: Job) -> dict[str, Value]:
+def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
     """Return the source's defaults that a job has on the target only if it says them, by field.
 
     Args:
@@ -52,7 +52,7 @@ def source_defaults(way: Way, job: Job) -> dict[str, Value]:
     return found
 
 
-def told_defaults(way: Way, values: Mapping[str, Value]) -> Iterator[Finding]:
+def told_defaults(way: PortRoute, values: Mapping[str, Value]) -> Iterator[Finding]:
     """Tell of defaults that were carried over."""
     if values:
         shown = ", ".join(f"{path}={text_of(value)}" for path, value in values.items())
@@ -76,7 +76,7 @@ def _is_read(path: str, job: Job) -> bool:
     return all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start))
 
 
-def _is_open(way: Way, job: Job, path: str) -> bool:
+def _is_open(way: PortRoute, job: Job, path: str) -> bool:
     """Tell whether nobody has said a value: neither the script nor the user since."""
     if path in job.imported.defaults:
         return job.origin(path).kind != "override"
@@ -91,7 +91,7 @@ def _rows_by_field(rows: tuple[Row, ...]) -> Mapping[str, tuple[Row, ...]]:
     return found
 
 
-def _default(way: Way, path: str, rows: tuple[Row, ...], written: Mapping[str, Value]) -> Value:
+def _default(way: PortRoute, path: str, rows: tuple[Row, ...], written: Mapping[str, Value]) -> Value:
     """Return the default of the source's parser in a field's own terms; None where it has none, or writes the field."""
     catalogue = way.source.catalogue(way.own_version)
     for row in rows:
@@ -104,7 +104,7 @@ def _default(way: Way, path: str, rows: tuple[Row, ...], written: Mapping[str, V
     return None
 
 
-def _differs(way: Way, job: Job, path: str, value: Value) -> bool:
+def _differs(way: PortRoute, job: Job, path: str, value: Value) -> bool:
     """Tell whether the target does otherwise without a word, and takes one."""
     table, catalogue = way.target.table(way.version), way.target.catalogue(way.version)
     if path in table.unsupported or path in table.irrelevant:

@@ -1,4 +1,4 @@
-"""An argument that another backend does not have: what it does, why, what comes nearest, and what is lost without."""
+"""Arguments that a target backend lacks: what each does, why it is dropped, and the nearest substitute."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from launcher.mapping.backend import Backend
 from launcher.mapping.engine import active_rows, nest, write_row
 from launcher.mapping.equivalence import canonical
 from launcher.mapping.ignored_fields import OF_FILES, model_files
-from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, USUAL, Own
+from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, USUAL, NativeOnlyArg
 from launcher.mapping.native_only_index import owns_of
 
 DEFAULT = "it is its own default"
@@ -22,7 +22,7 @@ _BY_LAUNCHER = ("cluster.", "fault_tolerance.max_restarts", "fault_tolerance.han
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class DroppedArg:
     """An argument of the source that the target does not have.
 
     Attributes:
@@ -90,7 +90,7 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class PortRoute:
     """From which version of which backend to which a job goes.
 
     Attributes:
@@ -109,7 +109,7 @@ class Way:
         """Return the source's own argument of that name."""
         return self.source.catalogue(self.own_version).get(flag)
 
-    def row(self, flag: str, value: Value) -> Own | None:
+    def row(self, flag: str, value: Value) -> NativeOnlyArg | None:
         """Return what the source's table says of an argument."""
         return owns_of(self.source.name).of(flag, self.argument(flag), self.job, value)
 
@@ -119,7 +119,7 @@ class Way:
         return f"{self.target.title} {self.version}"
 
 
-def is_default(way: Way, flag: str, value: Value) -> bool:
+def is_default(way: PortRoute, flag: str, value: Value) -> bool:
     """Tell whether an argument says what the source does without it."""
     argument = way.argument(flag)
     if argument is None or not argument.has_default:
@@ -129,7 +129,7 @@ def is_default(way: Way, flag: str, value: Value) -> bool:
     return bool(canonical(argument.default_for(way.command)) == canonical(value))
 
 
-def missing(way: Way, flag: str, value: Value, problem: str | None = None) -> Missing:
+def missing(way: PortRoute, flag: str, value: Value, problem: str | None = None) -> DroppedArg:
     """Return what is to be said of an argument that is left out.
 
     Args:
@@ -139,7 +139,7 @@ def missing(way: Way, flag: str, value: Value, problem: str | None = None) -> Mi
     row = way.row(flag, value)
     if row is None:
         return _untold(way, flag, value, reason)
-    said = Missing(flag=flag, value=value, does=row.does, why=f"{reason}: {row.why}")
+    said = DroppedArg(flag=flag, value=value, does=row.does, why=f"{reason}: {row.why}")
     if is_default(way, flag, value):
         return _harmless(said, DEFAULT)
     if any(_plain(value) == _plain(each) for each in row.neutral):
@@ -152,11 +152,11 @@ def missing(way: Way, flag: str, value: Value, problem: str | None = None) -> Mi
     return _with_substitute(way, said, row)
 
 
-def harmless(way: Way, flag: str, value: Value, why: str) -> Missing:
+def harmless(way: PortRoute, flag: str, value: Value, why: str) -> DroppedArg:
     """Return what is to be said of an argument whose absence changes nothing."""
     row = way.row(flag, value)
     does = row.does if row is not None else _doc(_ties(way, flag))
-    return Missing(flag=flag, value=value, does=does, why=why, without="nothing is needed")
+    return DroppedArg(flag=flag, value=value, does=does, why=why, without="nothing is needed")
 
 
 def _plain(value: Value) -> Value:
@@ -164,11 +164,11 @@ def _plain(value: Value) -> Value:
     return None if value in ("None", "none", "null", "") else canonical(value)
 
 
-def _harmless(said: Missing, why: str) -> Missing:
+def _harmless(said: DroppedArg, why: str) -> DroppedArg:
     return replace(said, effect=NOTHING, why=why, without="nothing is needed")
 
 
-def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
+def _with_substitute(way: PortRoute, said: DroppedArg, row: NativeOnlyArg) -> DroppedArg:
     works: list[str] = []
     has: list[str] = []
     for template in _templates(way, row):
@@ -188,14 +188,14 @@ def _with_substitute(way: Way, said: Missing, row: Own) -> Missing:
     return replace(said, effect=row.effect, works=nearest, has=tuple(has[:2]), without=row.consequence)
 
 
-def _templates(way: Way, row: Own) -> tuple[str, ...]:
+def _templates(way: PortRoute, row: NativeOnlyArg) -> tuple[str, ...]:
     """Return a row's templates; what describes a model is said by its files where the target reads them."""
     describes = any(each.startswith(OF_FILES) for each in row.instead)
     add = describes and way.target.reads_hub and MODEL_FILES not in row.instead
     return (MODEL_FILES, *row.instead) if add else row.instead
 
 
-def _filled(way: Way, template: str) -> str:
+def _filled(way: PortRoute, template: str) -> str:
     """Return a template with the model's directory or hub name where the job names it: that of its tokenizer."""
     named = model_files(way.job)
     return named[0] if len(named) == 1 and template == MODEL_FILES else template
@@ -217,7 +217,7 @@ def values_of(overrides: str) -> dict[str, Value] | None:
     return found
 
 
-def _held(way: Way, override: str, *, blank: bool) -> str | None:
+def _held(way: PortRoute, override: str, *, blank: bool) -> str | None:
     """Return an override as the job has it already; of one whose value the user fills in, any value of the user's."""
     path, _, value = override.partition("=")
     if path not in fields():
@@ -228,14 +228,14 @@ def _held(way: Way, override: str, *, blank: bool) -> str | None:
     return f"{path}={value}" if own is not None and text_of(own) == value else None
 
 
-def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
+def _untold(way: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
     """Return what can be said of an argument that no table names: its field, whose form does not take this value."""
     if is_default(way, flag, value):
         return harmless(way, flag, value, DEFAULT)
     paths = _ties(way, flag)
     trains = not paths or any(fields()[path].meta.trains for path in paths)
     works = list(_near_values(way, paths[0], value) if paths else _namesakes(way, flag, value))
-    return Missing(
+    return DroppedArg(
         flag=flag,
         value=value,
         does=_doc(paths),
@@ -247,7 +247,7 @@ def _untold(way: Way, flag: str, value: Value, reason: str) -> Missing:
     )
 
 
-def _near_values(way: Way, path: str, value: Value) -> Iterator[str]:
+def _near_values(way: PortRoute, path: str, value: Value) -> Iterator[str]:
     """Yield values of a field that the target takes: the argument's own, else those of a switch or a choice."""
     info = fields()[path]
     switch = ("true", "false") if "bool" in str(info.type) else ()
@@ -257,7 +257,7 @@ def _near_values(way: Way, path: str, value: Value) -> Iterator[str]:
             yield f"{path}={text}"
 
 
-def _namesakes(way: Way, flag: str, value: Value) -> Iterator[str]:
+def _namesakes(way: PortRoute, flag: str, value: Value) -> Iterator[str]:
     """Yield what the target's arguments of the same last name say (`trainer.strategy.micro_batch_size`)."""
     from launcher.mapping.engine import fields_of_flags
 
@@ -273,7 +273,7 @@ def _namesakes(way: Way, flag: str, value: Value) -> Iterator[str]:
                 return
 
 
-def _ties(way: Way, flag: str) -> tuple[str, ...]:
+def _ties(way: PortRoute, flag: str) -> tuple[str, ...]:
     """Return the canonical fields of an argument of the source."""
     from launcher.mapping.engine import fields_of_flags
 
@@ -285,7 +285,7 @@ def _doc(paths: tuple[str, ...]) -> str:
     return f"sets {paths[0]}" if paths else "is an argument of its own"
 
 
-def expressible(way: Way, override: str, *, blank: bool = False) -> bool:
+def expressible(way: PortRoute, override: str, *, blank: bool = False) -> bool:
     """Tell whether the target can express an override.
 
     Args:
@@ -322,7 +322,7 @@ def expressible(way: Way, override: str, *, blank: bool = False) -> bool:
     return all(finding is None or path not in finding.fields for finding in found)
 
 
-def _takes(way: Way, name: str, text: str, *, blank: bool) -> bool:
+def _takes(way: PortRoute, name: str, text: str, *, blank: bool) -> bool:
     """Tell whether the target has an argument of that name that takes a value."""
     import yaml
 

@@ -1,24 +1,24 @@
-"""Files that a job names and that another backend reads otherwise, or not at all: checkpoints and instruction data."""
+"""Files of a job that a target backend reads in another way or not at all: checkpoints, instruction data."""
 
 import shlex
 from collections.abc import Iterator
 
 from launcher.job import Job
 from launcher.job.finding import Finding, Fix
-from launcher.port.dropped import Way, expressible
+from launcher.port.dropped import PortRoute, expressible
 
 CHECKPOINT, DATA = "PORT-CHECKPOINT", "PORT-DATA"
 _RAW = ("messages", "hub", "text")
 
 
-def files(way: Way, job: Job) -> Iterator[Finding]:
+def files(way: PortRoute, job: Job) -> Iterator[Finding]:
     """Tell of files of the source's own kind that the job names and the target does not read as the source does."""
     if way.source.name != way.target.name:
         yield from _checkpoint(way, job)
         yield from _instructions(way, job)
 
 
-def _checkpoint(way: Way, job: Job) -> Iterator[Finding]:
+def _checkpoint(way: PortRoute, job: Job) -> Iterator[Finding]:
     """Tell of a training checkpoint in the source's format."""
     load = job.checkpoint.load
     if load is None or way.source.checkpoint_format == way.target.checkpoint_format:
@@ -42,7 +42,7 @@ def _checkpoint(way: Way, job: Job) -> Iterator[Finding]:
     )
 
 
-def _instructions(way: Way, job: Job) -> Iterator[Finding]:
+def _instructions(way: PortRoute, job: Job) -> Iterator[Finding]:
     """Tell of token files of a fine-tuning: each stack stores prompts and answers in them in a way of its own."""
     if job.data.format != "megatron" or job.task.type == "pretrain" or not expressible(way, "data.format=megatron"):
         return

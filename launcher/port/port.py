@@ -1,4 +1,4 @@
-"""Arguments without a field on their way to another backend: carried over, said by a field, or told of as left out."""
+"""Ports arguments without a field: passed through under the target's name, expressed by a field, or dropped."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,10 +10,10 @@ from launcher.job import Job, Origin, Value, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, Own
+from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, NativeOnlyArg
 from launcher.mapping.renames import Elsewhere, elsewhere
 from launcher.port.defaults import source_defaults, told_defaults
-from launcher.port.dropped import Missing, Way, expressible, is_default, missing, spelled, text_of, values_of
+from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, text_of, values_of
 from launcher.port.files import files
 
 ALL = "all"
@@ -49,12 +49,12 @@ class Split:
     """
 
     kept: dict[str, tuple[str, Value]] = field(default_factory=dict)
-    substituted: dict[str, Own] = field(default_factory=dict)
-    missing: dict[str, Missing] = field(default_factory=dict)
+    substituted: dict[str, NativeOnlyArg] = field(default_factory=dict)
+    missing: dict[str, DroppedArg] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class PortResult:
     """A job on the backend that runs it.
 
     Attributes:
@@ -65,12 +65,12 @@ class Arrival:
     """
 
     job: Job
-    way: Way | None = None
+    way: PortRoute | None = None
     split: Split = field(default_factory=Split)
     findings: tuple[Finding, ...] = ()
 
 
-def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) -> Arrival:
+def port_job(job: Job, target: Backend, version: str, sound: Sound | None = None) -> PortResult:
     """Return a job that was imported, or written, for another backend or version with what it has on this one.
 
     What `job.imported` keeps of the script is never lost: its arguments are passed through where the target has them,
@@ -81,17 +81,17 @@ def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) 
     """
     told = job.imported
     if told.backend is None and told.args is None:
-        return Arrival(job=job)
+        return PortResult(job=job)
     try:
         source = get_backend(told.backend or "")
         own_version = source.version(told.version)
     except (UnknownBackend, UnknownVersion) as error:
-        return Arrival(job=job, findings=(_unknown_source(job, error),))
+        return PortResult(job=job, findings=(_unknown_source(job, error),))
     if (source.name, own_version) == (target.name, version):
-        return Arrival(job=job if told.args is None else _restored(job))
+        return PortResult(job=job if told.args is None else _restored(job))
     given, own = _arguments(job)
     origin = dataclasses.replace(job.backend, name=source.name, version=own_version, args=given, env=_variables(job))
-    way = Way(
+    way = PortRoute(
         source=source,
         own_version=own_version,
         target=target,
@@ -107,7 +107,7 @@ def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) 
     if sound is not None and any(each.works for each in split.missing.values()):
         passes = sound(changed)
         split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
-    return Arrival(
+    return PortResult(
         job=changed,
         way=way,
         split=split,
@@ -122,7 +122,7 @@ def arrive(job: Job, target: Backend, version: str, sound: Sound | None = None) 
     )
 
 
-def _tried(each: Missing, passes: Callable[[Mapping[str, Value]], bool]) -> Missing:
+def _tried(each: DroppedArg, passes: Callable[[Mapping[str, Value]], bool]) -> DroppedArg:
     """Return what is said of an argument with those substitutes only that the job passes with."""
     later = []
     for override in each.works:
@@ -133,14 +133,14 @@ def _tried(each: Missing, passes: Callable[[Mapping[str, Value]], bool]) -> Miss
     return each if not later else replace(each, works=works, later=tuple(later))
 
 
-def sent(job: Job, target: Backend, version: str) -> Arrival:
+def sent(job: Job, target: Backend, version: str) -> PortResult:
     """Return a job that names a backend with another one, as choosing that one for its file would."""
     told, name = job.imported, job.backend.name
     if told.args is None and name is not None:
         kept = dataclasses.replace(told, backend=told.backend or name, args=job.backend.args, env=job.backend.env)
         told = kept if told.version or told.backend else dataclasses.replace(kept, version=job.backend.version)
     choice = dataclasses.replace(job.backend, name=target.name, version=version, args={}, env={})
-    return arrive(dataclasses.replace(job, backend=choice, imported=told), target, version)
+    return port_job(dataclasses.replace(job, backend=choice, imported=told), target, version)
 
 
 def command_of(program: str) -> str | None:
@@ -167,7 +167,7 @@ def _restored(job: Job) -> Job:
     return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args, env=_variables(job)))
 
 
-def _changed(way: Way, split: Split, own: Mapping[str, Value]) -> Job:
+def _changed(way: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
     """Return the job with the target as its backend and with what says there what its arguments said."""
     job = way.job
     values = {
@@ -214,7 +214,7 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
 # -- where each argument goes
 
 
-def split_of(way: Way, *, without: Iterable[str] = ()) -> Split:
+def split_of(way: PortRoute, *, without: Iterable[str] = ()) -> Split:
     """Tell which arguments the target has, too, which a field can say, and which are left out.
 
     Args:
@@ -240,14 +240,14 @@ def split_of(way: Way, *, without: Iterable[str] = ()) -> Split:
     return split
 
 
-def _becomes(way: Way, row: Own, path: str, value: Value) -> bool:
+def _becomes(way: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> bool:
     """Tell whether a field says on the target what an argument said: not where the user has said otherwise since."""
     said = way.job.origin(path).kind
     is_open = said == "default" or (said != "override" and path in row.holds)
     return (is_open or value_at(way.job, path) == value) and expressible(way, f"{path}={text_of(value)}")
 
 
-def _same_name(way: Way, flag: str, row: Own | None) -> str | None:
+def _same_name(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> str | None:
     """Return the target's argument of the same name and meaning."""
     if row is not None and row.alone and way.source.name != way.target.name:
         return None
@@ -255,13 +255,13 @@ def _same_name(way: Way, flag: str, row: Own | None) -> str | None:
     return None if found is None else found.name
 
 
-def _of_one_dialect(way: Way) -> bool:
+def _of_one_dialect(way: PortRoute) -> bool:
     """Tell whether source and target share the history of their names."""
     renames = way.source.entry.renames
     return way.source.name == way.target.name or (renames is not None and renames == way.target.entry.renames)
 
 
-def _renamed(way: Way, flag: str, row: Own | None) -> Elsewhere | None:
+def _renamed(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> Elsewhere | None:
     """Return what took the argument's place in the target's version."""
     if not _of_one_dialect(way) or (row is not None and row.alone and way.source.name != way.target.name):
         return None
@@ -269,7 +269,7 @@ def _renamed(way: Way, flag: str, row: Own | None) -> Elsewhere | None:
     return known if known.name is not None and known.convert is not None else None
 
 
-def _history(way: Way, flag: str, here: str | None) -> str | None:
+def _history(way: PortRoute, flag: str, here: str | None) -> str | None:
     if here is not None or way.source.name != way.target.name:
         return None
     return elsewhere(flag, way.target, way.version).message or None
@@ -290,7 +290,7 @@ def _of_source(name: str, source: Backend, backend: Backend) -> bool:
 # -- what is told
 
 
-def _nearly(way: Way, split: Split) -> Iterator[Finding]:
+def _nearly(way: PortRoute, split: Split) -> Iterator[Finding]:
     """Tell of arguments that a field says from now on, and how that differs."""
     for flag, row in split.substituted.items():
         says = " ".join(f"{path}={text_of(each)}" for path, each in row.becomes.items())
@@ -305,9 +305,9 @@ def _nearly(way: Way, split: Split) -> Iterator[Finding]:
         )
 
 
-def _losses(way: Way, found: Iterable[Missing], accepted: set[str]) -> Iterator[Finding]:
+def _losses(way: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> Iterator[Finding]:
     """Tell of what is left out and changes something; arguments of one row together."""
-    groups: dict[tuple[object, ...], list[Missing]] = {}
+    groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in found:
         if each.effect != NOTHING:
             is_accepted = ALL in accepted or plain(each.flag) in accepted
@@ -315,7 +315,7 @@ def _losses(way: Way, found: Iterable[Missing], accepted: set[str]) -> Iterator[
     return (_loss(way, group, key[-1] is True) for key, group in groups.items())
 
 
-def _unknown_accepted(way: Way, names: Iterable[str]) -> Iterator[Finding]:
+def _unknown_accepted(way: PortRoute, names: Iterable[str]) -> Iterator[Finding]:
     """Tell of names that are accepted and that no argument has: what was meant is still refused."""
     catalogue = way.source.catalogue(way.own_version)
     for name in names:
@@ -331,7 +331,7 @@ def _unknown_accepted(way: Way, names: Iterable[str]) -> Iterator[Finding]:
             )
 
 
-def _unread(way: Way, changed: Job) -> Iterator[Finding]:
+def _unread(way: PortRoute, changed: Job) -> Iterator[Finding]:
     """Tell of environment variables that are left out; none of them changes what is learned."""
     names = [name for name in way.job.backend.env if name not in changed.backend.env]
     if names:
@@ -344,7 +344,7 @@ def _unread(way: Way, changed: Job) -> Iterator[Finding]:
         )
 
 
-def _loss(way: Way, group: list[Missing], is_accepted: bool) -> Finding:
+def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding:
     """Return the finding on arguments that are left out for one reason."""
     one = group[0]
     message = f"{_said(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
@@ -366,7 +366,7 @@ def _loss(way: Way, group: list[Missing], is_accepted: bool) -> Finding:
     )
 
 
-def _said(group: list[Missing]) -> str:
+def _said(group: list[DroppedArg]) -> str:
     """Return arguments with what they do, those of one kind together."""
     kinds: dict[str, list[str]] = {}
     for each in group:
@@ -374,14 +374,14 @@ def _said(group: list[Missing]) -> str:
     return "; ".join(f"{', '.join(shown)}: {does}" for does, shown in kinds.items())
 
 
-def _severity(one: Missing, is_accepted: bool) -> str:
+def _severity(one: DroppedArg, is_accepted: bool) -> str:
     if one.is_grave and not is_accepted:
         return "error"
     settled = is_accepted or bool(one.has and not one.works)
     return "warning" if one.effect == MODEL or (one.effect == TRAINING and not settled) else "change"
 
 
-def _table(way: Way) -> str:
+def _table(way: PortRoute) -> str:
     return f"table of {way.source.name}'s own arguments"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from launcher.job import field_at
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 # What other sizes are divided by. Elsewhere 0 or -1 may mean "never" or "none" to a backend, or has a rule of its own.
 _SECTIONS = ("parallel", "batch", "cluster")
@@ -11,11 +11,11 @@ _MODEL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermedia
 
 
 @rule("ARG-BOUND", source="arithmetic: sizes divide one another; each backend divides by them")
-def sizes_are_positive(facts: Facts) -> Iterator[Fault]:
+def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
     """A native argument that is a size of the layout, the batch or the model must not be 0 or negative."""
     for path, (flag, why) in facts.beyond.items():
         section, _, name = path.partition(".")
         low = field_at(path).meta.minimum
         if low is not None and low >= 1 and (section in _SECTIONS or (section == "model" and name in _MODEL)):
             works = (f"backend.args.{flag}={low:g}",) if section == "parallel" and not facts.as_written else ()
-            yield Fault(message=f"{flag}: {why} ({path})", fields=(path,), flags=(flag,), works=works)
+            yield Violation(message=f"{flag}: {why} ({path})", fields=(path,), flags=(flag,), works=works)

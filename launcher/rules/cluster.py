@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from launcher.job.cluster import Cluster
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 _QUEUES = ("slurm", "kubernetes")
 # Who reads a field; those that are not here are read by all.
@@ -30,12 +30,12 @@ _DEFAULTS = Cluster()
 
 
 @rule("CLUSTER-FIELD", source="launch: nothing that is asked for is dropped without a word", severity="warning")
-def machines_wishes_are_read(facts: Facts) -> Iterator[Fault]:
+def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
     """A field of `cluster` that only another executor reads changes nothing."""
     cluster = facts.job.cluster
     for name, readers in _READ_BY.items():
         if cluster.executor not in readers and getattr(cluster, name) != getattr(_DEFAULTS, name):
-            yield Fault(
+            yield Violation(
                 message=f"cluster.{name} is read by cluster={'|'.join(readers)}, and this is {cluster.executor}: "
                 "it changes nothing",
                 fields=(f"cluster.{name}", "cluster.executor"),
@@ -43,11 +43,11 @@ def machines_wishes_are_read(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("CLUSTER-CONTAINER", source="launch: Pyxis srun --container-image; Pod image")
-def a_container_is_used_or_refused(facts: Facts) -> Iterator[Fault]:
+def a_container_is_used_or_refused(facts: RuleContext) -> Iterator[Violation]:
     """Only Slurm (with Pyxis) and Kubernetes start a job in an image: elsewhere it would run with other software."""
     cluster = facts.job.cluster
     if cluster.container is not None and cluster.executor not in _QUEUES:
-        yield Fault(
+        yield Violation(
             message=f"cluster={cluster.executor} starts no containers: the job would run with the software of the "
             "machine itself. Start it inside the container (cluster=environment for several nodes), or leave out "
             "cluster.container",
@@ -59,7 +59,7 @@ def a_container_is_used_or_refused(facts: Facts) -> Iterator[Fault]:
         source, _, rest = mount.partition(":")
         target = rest.partition(":")[0] or source
         if " " in mount or "," in mount or not source.startswith(("/", ".")) or not target.startswith(("/", ".")):
-            yield Fault(
+            yield Violation(
                 message=f"cluster.container_mounts {mount!r} is not SOURCE:TARGET[:FLAG+FLAG] of folders, without "
                 "spaces and commas",
                 fields=("cluster.container_mounts",),

@@ -6,20 +6,30 @@ from importlib import import_module
 from launcher.job.finding import SEVERITIES, Finding, Fix
 from launcher.mapping.native import NativeArg
 from launcher.nearest import nearest
-from launcher.rules.registry import LIFTED, LOWERED, RULES, Facts, Fault, Rule, applicable_rules, is_lifted, lowered
+from launcher.rules.registry import (
+    LIFTED,
+    LOWERED,
+    RULES,
+    Rule,
+    RuleContext,
+    Violation,
+    applicable_rules,
+    is_lifted,
+    lowered,
+)
 
 _COMMON = (
     "launcher.rules.bounds",
     "launcher.rules.required",
     "launcher.rules.layout",
     "launcher.rules.training",
-    "launcher.rules.surroundings",
+    "launcher.rules.resources",
     "launcher.rules.kubernetes",
     "launcher.rules.cluster",
-    "launcher.rules.words",
+    "launcher.rules.syntax",
     "launcher.rules.injection",
-    "launcher.rules.common_sense",
-    "launcher.rules.common_sense_run",
+    "launcher.rules.sanity_checks",
+    "launcher.rules.sanity_checks_run",
 )
 
 # What cannot be translated because of arithmetic that a rule states: the rule has the better words and fixes.
@@ -37,7 +47,7 @@ def load(modules: Iterable[str] = ()) -> None:
         import_module(module)
 
 
-def run(facts: Facts, *, errors_only: bool = False) -> list[Finding]:
+def run(facts: RuleContext, *, errors_only: bool = False) -> list[Finding]:
     """Return the findings of all loaded rules that apply, errors first, then by rule id.
 
     Args:
@@ -74,7 +84,7 @@ def _switched_off(rule_id: str) -> str:
     )
 
 
-def findings_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
+def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
     """Yield what one rule finds, unless the job disables it or the backend lifts it."""
     is_disabled = rule.id in facts.job.rules.disable and not rule.mandatory
     if is_disabled or (rule.id in LIFTED and is_lifted(rule, facts)):
@@ -105,7 +115,7 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.rule, finding.fields))
 
 
-def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
+def _finding(rule: Rule, fault: Violation, facts: RuleContext) -> Finding:
     severity, message = rule.severity, fault.message
     reason = lowered(rule, facts) if rule.id in LOWERED else ""
     if reason:
@@ -126,7 +136,7 @@ def _finding(rule: Rule, fault: Fault, facts: Facts) -> Finding:
     )
 
 
-def _fields(fault: Fault, facts: Facts) -> tuple[str, ...]:
+def _fields(fault: Violation, facts: RuleContext) -> tuple[str, ...]:
     """Return the canonical fields of a fault, and the paths of the arguments of it that are passed through."""
     named = fault.fields or facts.fields_of(fault.flags)
     passed = [f"backend.args.{name}" for name in fault.flags if _is_passed(facts.written.get(name))]

@@ -10,7 +10,7 @@ from functools import cache
 
 from launcher.catalogue.command_line import can_be_written
 from launcher.job import Job, Value, fields, value_at
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import (
     BASH_VARIABLES,
     is_ssh_host,
@@ -33,7 +33,7 @@ _PATHS = ("path", "paths", "load", "save", "dir", "file")
 
 
 @rule("TEXT-CHARACTERS", source="POSIX execve, UTF-8; bash(1), sbatch(1): one option a line", mandatory=True)
-def text_can_be_written(facts: Facts) -> Iterator[Fault]:
+def text_can_be_written(facts: RuleContext) -> Iterator[Violation]:
     """No text holds NUL or half a surrogate pair; names and what a cluster is asked for are one printable line each."""
     for path in _text_fields():
         value = value_at(facts.job, path)
@@ -41,12 +41,12 @@ def text_can_be_written(facts: Facts) -> Iterator[Fault]:
             continue
         for text in texts_of(value):
             if not is_text(text):
-                yield Fault(
+                yield Violation(
                     message=f"{path} {shown(text)} holds what is no UTF-8 text (NUL, or an invalid byte)",
                     fields=(path,),
                 )
             elif not text.isprintable() and _is_one_line(path):
-                yield Fault(
+                yield Violation(
                     message=f"{path} {shown(text)} holds a line end or another control character, which would end the "
                     "line that it stands in",
                     fields=(path,),
@@ -73,7 +73,7 @@ def _before(path: str, value: Value) -> tuple[str, ...]:
 
 
 @rule("ENV-NAME", source="POSIX 2017, 3.235 Name; bash(1), Shell Variables", mandatory=True)
-def variables_have_names(facts: Facts) -> Iterator[Fault]:
+def variables_have_names(facts: RuleContext) -> Iterator[Violation]:
     """A variable's name has letters, digits and _ alone, and is none that bash sets itself."""
     for name in facts.job.backend.env:
         if is_variable(name):
@@ -87,11 +87,11 @@ def variables_have_names(facts: Facts) -> Iterator[Fault]:
             near = f"; did you mean {plain}?" if plain and is_variable(plain) else ""
             why = f"is no name of a variable: letters, digits and _, no digit first{near}"
         field = f"backend.env.{name}" if _PART.fullmatch(name) else "backend.env"
-        yield Fault(message=f"backend.env: {shown(name)} {why}", fields=(field,))
+        yield Violation(message=f"backend.env: {shown(name)} {why}", fields=(field,))
 
 
 @rule("ARG-DASH", source="argparse.ArgumentParser._parse_optional: a word that begins with - is an option")
-def values_are_no_options(facts: Facts) -> Iterator[Fault]:
+def values_are_no_options(facts: RuleContext) -> Iterator[Violation]:
     """A value that begins with - is written --name=value; among several values of one argument that is not possible."""
     if facts.as_written or facts.catalogue is None or facts.catalogue.style not in ("hf", "argparse"):
         return
@@ -105,7 +105,7 @@ def values_are_no_options(facts: Facts) -> Iterator[Fault]:
             named = facts.fields_of((flag,))
             path = next(iter(named), "").rpartition(".")[2]
             hint = f"; a relative path can be written ./{wrong}" if path in _PATHS else ""
-            yield Fault(
+            yield Violation(
                 message=f"{flag}: {shown(wrong)}{' among several values' if len(texts) > 1 else ''} would be read as "
                 f"an option by the backend's parser{hint}",
                 flags=(flag,),
@@ -121,43 +121,43 @@ def _with_dot(job: Job, field: str, leaf: str) -> tuple[str, ...]:
 
 
 @rule("PATH-DASH", source="getopt(3), Python: a word that begins with - is an option", mandatory=True)
-def paths_are_no_options(facts: Facts) -> Iterator[Fault]:
+def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
     """A folder or program that the launcher's own commands name does not begin with -."""
     for path in ("output_dir", "cluster.python", "cluster.host_file"):
         text = value_at(facts.job, path)
         if text is None or not text.startswith("-"):
             continue
         works = (f"{path}=./{text}",) if _SIMPLE.fullmatch(text) else ()
-        yield Fault(message=f"{path} {shown(text)} would be read as an option", fields=(path,), works=works)
+        yield Violation(message=f"{path} {shown(text)} would be read as an option", fields=(path,), works=works)
     python = facts.job.cluster.python
     if python is not None and ":" in python.rpartition("/")[0]:
-        yield Fault(
+        yield Violation(
             message=f"cluster.python {shown(python)}: its folder is put on PATH, whose folders a colon separates",
             fields=("cluster.python",),
         )
 
 
 @rule("SSH-HOST", source="ssh(1): [USER@]HOST; OpenSSH 9.6 refuses shell metacharacters in both", mandatory=True)
-def hosts_are_hosts(facts: Facts) -> Iterator[Fault]:
+def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
     """A host is a name or an address, with a user before it at most: never an option of ssh."""
     for host in facts.job.cluster.hosts:
         if not is_ssh_host(host):
-            yield Fault(message=f"cluster.hosts: {shown(host)} is no [USER@]HOST of ssh", fields=("cluster.hosts",))
+            yield Violation(message=f"cluster.hosts: {shown(host)} is no [USER@]HOST of ssh", fields=("cluster.hosts",))
 
 
 @rule("SSH-OPTION", source="ssh(1)", mandatory=True)
-def ssh_options_are_options(facts: Facts) -> Iterator[Fault]:
+def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
     """Every word for ssh is one of its options or an option's value: ssh takes the first other word for the host."""
     problem = ssh_options_problem(facts.job.cluster.ssh_options)
     if problem:
-        yield Fault(
+        yield Violation(
             message=f"cluster.ssh_options: {problem}; one word each, such as [-p,2222]",
             fields=("cluster.ssh_options",),
         )
 
 
 @rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", mandatory=True)
-def sbatch_options_are_options(facts: Facts) -> Iterator[Fault]:
+def sbatch_options_are_options(facts: RuleContext) -> Iterator[Violation]:
     """Every word for sbatch is one of its options, or the value of the option before it."""
     words = facts.job.cluster.sbatch_options
     problem = sbatch_options_problem(words)
@@ -167,4 +167,4 @@ def sbatch_options_are_options(facts: Facts) -> Iterator[Fault]:
     mended = [re.sub(r"^(--[A-Za-z][A-Za-z0-9-]*)[ \t]+(?=\S)", r"\1=", word) for word in words]
     plain = all(_SIMPLE.fullmatch(word) for word in mended) and not sbatch_options_problem(mended)
     works = (f"cluster.sbatch_options=[{','.join(mended)}]",) if plain else ()
-    yield Fault(message=f"cluster.sbatch_options: {problem}", fields=("cluster.sbatch_options",), works=works)
+    yield Violation(message=f"cluster.sbatch_options: {problem}", fields=("cluster.sbatch_options",), works=works)

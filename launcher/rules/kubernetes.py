@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 from launcher.job.pods import unclear
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 
 @rule("K8S-FIELD", source="Kubernetes API conventions: names, labels, quantities; Pod v1, Job v1")
-def cluster_s_words_are_understood(facts: Facts) -> Iterator[Fault]:
+def cluster_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
     """What a job says to a Kubernetes cluster must be names, labels, quantities and volumes as that knows them."""
     if facts.job.cluster.executor != "kubernetes":
         return
     for each in unclear(facts.job):
-        yield Fault(message=f"cluster.{each.field} {each.message}", fields=(f"cluster.{each.field}",))
+        yield Violation(message=f"cluster.{each.field} {each.message}", fields=(f"cluster.{each.field}",))

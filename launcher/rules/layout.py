@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 
 from launcher.job import Job
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 _STATE = "megatron-core 0.16.1 parallel_state.py"
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 
 
-def _indivisible(value: int, size: int, what: str, by: str, fields: tuple[str, ...]) -> Iterator[Fault]:
+def _indivisible(value: int, size: int, what: str, by: str, fields: tuple[str, ...]) -> Iterator[Violation]:
     if value % size:
-        yield Fault(message=f"{what} {value} is not divisible by {by} = {size}", fields=fields)
+        yield Violation(message=f"{what} {value} is not divisible by {by} = {size}", fields=fields)
 
 
 @rule("PAR-WORLD", source=f"{_STATE}:741")
-def world_size_divides(facts: Facts) -> Iterator[Fault]:
+def world_size_divides(facts: RuleContext) -> Iterator[Violation]:
     """The world size must be a multiple of tp x pp x cp; the quotient is the data parallel size."""
     job = facts.job
     world, size = job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp
@@ -25,19 +25,19 @@ def world_size_divides(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("PAR-DP", source="launch: dp is derived")
-def data_parallel_size_agrees(facts: Facts) -> Iterator[Fault]:
+def data_parallel_size_agrees(facts: RuleContext) -> Iterator[Violation]:
     """parallel.dp follows from the world size; a given value must agree with it."""
     job = facts.job
     derived, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
     if job.parallel.dp is not None and not rest and job.parallel.dp != derived:
-        yield Fault(
+        yield Violation(
             message=f"parallel.dp={job.parallel.dp}, but {job.cluster.world_size} devices with tp {job.parallel.tp}, "
             f"pp {job.parallel.pp}, cp {job.parallel.cp} make dp {derived}",
             fields=("parallel.dp", "cluster.nodes", "cluster.devices_per_node"),
         )
 
 
-def _expert_tensor(facts: Facts) -> int:
+def _expert_tensor(facts: RuleContext) -> int:
     """Return the tensor-parallel size of experts: as given, else the backend's default, else that of the rest."""
     if facts.job.parallel.etp is not None:
         return facts.job.parallel.etp
@@ -47,7 +47,7 @@ def _expert_tensor(facts: Facts) -> int:
 
 
 @rule("PAR-EXPERT-WORLD", source=f"{_STATE}:793")
-def expert_world_divides(facts: Facts) -> Iterator[Fault]:
+def expert_world_divides(facts: RuleContext) -> Iterator[Violation]:
     """Expert ranks are etp x ep x pp, whatever the model; the world size must be a multiple of them."""
     job = facts.job
     if not job.model.is_moe and job.parallel.ep == 1 and job.parallel.etp is None:
@@ -60,7 +60,7 @@ def expert_world_divides(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("PAR-TP-HEADS", source=f"{_CONFIG}:924")
-def heads_divide_by_tp(facts: Facts) -> Iterator[Fault]:
+def heads_divide_by_tp(facts: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds whole attention heads."""
     heads, tp = facts.job.model.num_attention_heads, facts.job.parallel.tp
     if heads is not None:
@@ -68,18 +68,18 @@ def heads_divide_by_tp(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("PAR-TP-KV-HEADS", source=f"{_CONFIG}:939")
-def query_groups_fit_tp(facts: Facts) -> Iterator[Fault]:
+def query_groups_fit_tp(facts: RuleContext) -> Iterator[Violation]:
     """Query groups must be a multiple or a divisor of tp."""
     groups, tp = facts.job.model.num_key_value_heads, facts.job.parallel.tp
     if groups is not None and not facts.job.model.is_mla and groups % tp and tp % groups:
-        yield Fault(
+        yield Violation(
             message=f"num_key_value_heads {groups} is neither a multiple nor a divisor of tp {tp}",
             fields=("parallel.tp", "model.num_key_value_heads"),
         )
 
 
 @rule("PAR-TP-FFN", source="megatron-core 0.16.1 tensor_parallel/utils.py divide")
-def feed_forward_divides_by_tp(facts: Facts) -> Iterator[Fault]:
+def feed_forward_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds an equal share of the feed-forward width."""
     job = facts.job
     etp = _expert_tensor(facts)
@@ -92,35 +92,37 @@ def feed_forward_divides_by_tp(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("PAR-SP-TP", source="Megatron-LM arguments.py: sequence_parallel is switched off at tp 1", severity="change")
-def sequence_parallel_needs_tp(facts: Facts) -> Iterator[Fault]:
+def sequence_parallel_needs_tp(facts: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism splits over tensor-parallel ranks; with one rank it is switched off."""
     if facts.job.parallel.sequence_parallel and facts.job.parallel.tp == 1:
-        yield Fault(
+        yield Violation(
             message="sequence_parallel true → false: it splits over tp, and tp is 1",
             fields=("parallel.sequence_parallel",),
         )
 
 
 @rule("PAR-VPP-PP", source=f"{_STATE}:747")
-def virtual_stages_need_stages(facts: Facts) -> Iterator[Fault]:
+def virtual_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule needs at least two pipeline stages."""
     parallel = facts.job.parallel
     if parallel.vpp is not None and parallel.vpp > 1 and parallel.pp == 1:
-        yield Fault(message=f"vpp {parallel.vpp} needs pp of at least 2", fields=("parallel.vpp", "parallel.pp"))
+        yield Violation(message=f"vpp {parallel.vpp} needs pp of at least 2", fields=("parallel.vpp", "parallel.pp"))
 
 
 @rule("PAR-UNEVEN-PP", source=f"{_CONFIG}:1294")
-def uneven_stages_need_stages(facts: Facts) -> Iterator[Fault]:
+def uneven_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     """First and last stage can only differ from the others where there are several stages."""
     parallel = facts.job.parallel
     for name in ("first_stage_layers", "last_stage_layers"):
         size = getattr(parallel, name)
         if size is not None and parallel.pp == 1 and size != facts.job.model.num_hidden_layers:
-            yield Fault(message=f"parallel.{name} needs pp of at least 2", fields=(f"parallel.{name}", "parallel.pp"))
+            yield Violation(
+                message=f"parallel.{name} needs pp of at least 2", fields=(f"parallel.{name}", "parallel.pp")
+            )
 
 
 @rule("PAR-PP-LAYERS", source="megatron-core 0.16.1 transformer_block.py:155, transformer_config.py:1294-1480")
-def layers_divide_by_stages(facts: Facts) -> Iterator[Fault]:
+def layers_divide_by_stages(facts: RuleContext) -> Iterator[Violation]:
     """Layers outside uneven first and last stages are spread evenly over stages and chunks."""
     job = facts.job
     layers, parallel = job.model.num_hidden_layers, job.parallel
@@ -132,13 +134,13 @@ def layers_divide_by_stages(facts: Facts) -> Iterator[Fault]:
     rest, stages = layers + _extra_layers(job) - sum(fixed), parallel.pp - len(fixed)
     fields = ("parallel.pp", "parallel.vpp", "parallel.first_stage_layers", "parallel.last_stage_layers")
     if rest < 0 or (rest and not stages):
-        yield Fault(message=f"uneven stages hold {sum(fixed)} layers, the model has {layers}", fields=fields)
+        yield Violation(message=f"uneven stages hold {sum(fixed)} layers, the model has {layers}", fields=fields)
     elif stages:
         by = f"{stages} stages × {vpp} chunks" if vpp > 1 else f"{stages} stages"
         yield from _indivisible(rest, stages * vpp, "layers", by, fields)
     for size in fixed:
         if size % vpp:
-            yield Fault(message=f"an uneven stage of {size} layers is not divisible by vpp {vpp}", fields=fields)
+            yield Violation(message=f"an uneven stage of {size} layers is not divisible by vpp {vpp}", fields=fields)
 
 
 def _extra_layers(job: Job) -> int:
@@ -147,7 +149,7 @@ def _extra_layers(job: Job) -> int:
 
 
 @rule("PAR-CP-SEQ", source="Megatron-LM core_v0.12.1 arguments.py:684")
-def sequence_divides_by_context(facts: Facts) -> Iterator[Fault]:
+def sequence_divides_by_context(facts: RuleContext) -> Iterator[Violation]:
     """Causal load balance cuts a sequence into 2 x cp pieces."""
     job = facts.job
     if job.batch.seq_length is not None and job.parallel.cp > 1:
@@ -158,7 +160,7 @@ def sequence_divides_by_context(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("PAR-SP-SEQ", source="megatron-core 0.16.1 tensor_parallel/mappings.py _split_along_first_dim")
-def sequence_divides_by_tp(facts: Facts) -> Iterator[Fault]:
+def sequence_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism gives each tensor-parallel rank an equal piece of the (context-parallel) sequence."""
     job = facts.job
     if job.batch.seq_length is None or not job.parallel.sequence_parallel or job.parallel.tp == 1:
@@ -170,23 +172,23 @@ def sequence_divides_by_tp(facts: Facts) -> Iterator[Fault]:
     )
 
 
-def _is_existing_file(facts: Facts) -> bool:
+def _is_existing_file(facts: RuleContext) -> bool:
     return facts.as_written and facts.catalogue is not None and facts.catalogue.style == "yaml"
 
 
 @rule("MOE-EP-DENSE", source="Megatron-LM core_v0.12.1 arguments.py:851")
-def expert_parallel_needs_experts(facts: Facts) -> Iterator[Fault]:
+def expert_parallel_needs_experts(facts: RuleContext) -> Iterator[Violation]:
     """Expert parallelism splits experts; a dense model has none."""
     model = facts.job.model
     named = model.path or model.hub_id or facts.job.checkpoint.load
     # An existing file may name a class that only the backend knows.
     unknown = (model.hidden_size is None and named) or (_is_existing_file(facts) and model.model_type is None)
     if facts.job.parallel.ep > 1 and not model.is_moe and not unknown:
-        yield Fault(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
+        yield Violation(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
 
 
 @rule("MOE-EP-EXPERTS", source="megatron-core 0.16.1 moe/moe_layer.py:101")
-def experts_divide_by_ep(facts: Facts) -> Iterator[Fault]:
+def experts_divide_by_ep(facts: RuleContext) -> Iterator[Violation]:
     """Each expert-parallel rank holds the same number of experts."""
     experts, ep = facts.job.model.num_experts, facts.job.parallel.ep
     if experts is not None:
@@ -194,11 +196,11 @@ def experts_divide_by_ep(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("MOE-TP-SP", source="megatron-core 0.16.1 moe/moe_layer.py:379, in the first forward pass")
-def experts_with_tp_need_sequence_parallel(facts: Facts) -> Iterator[Fault]:
+def experts_with_tp_need_sequence_parallel(facts: RuleContext) -> Iterator[Violation]:
     """With tensor parallelism, MoE layers train only with sequence parallelism; backends say so in the first step."""
     job = facts.job
     if job.model.is_moe and job.parallel.tp > 1 and not job.parallel.sequence_parallel:
-        yield Fault(
+        yield Violation(
             message=f"an MoE model with tp {job.parallel.tp} needs sequence_parallel",
             fields=("parallel.sequence_parallel", "parallel.tp"),
         )

@@ -11,10 +11,10 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import active_rows, fields_by_flag
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.rows import NativeView, Row
-from launcher.rules.registry import Facts
+from launcher.rules.registry import RuleContext
 
 
-def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False) -> Facts:
+def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False) -> RuleContext:
     """Return what rules look at: the job as its native arguments make it, and those arguments.
 
     Passed-through arguments that a row of the mapping table can read change the job that the rules see; deprecated
@@ -45,7 +45,7 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         changes = {} if as_written else _changes(job, found)
         job = with_values(job, changes) if changes else job
         said = {} if as_written else {path: flag for path, flag in by.items() if flag and path in changes}
-    return Facts(
+    return RuleContext(
         job=job,
         backend=backend.name,
         version=version,

@@ -13,7 +13,7 @@ Range = tuple[str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class RuleContext:
     """What a rule may look at: the job, and what it became on the chosen backend.
 
     Attributes:
@@ -82,7 +82,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Violation:
     """What a rule found: one sentence with the figures, and the fields and flags it concerns.
 
     Without fields, those that the flags express are meant. `works` are overrides each of which mends it.
@@ -94,7 +94,7 @@ class Fault:
     works: tuple[str, ...] = ()
 
 
-Check = Callable[[Facts], Iterable[Fault]]
+Check = Callable[[RuleContext], Iterable[Violation]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,20 +186,20 @@ def rule(
     return declare
 
 
-LIFTED: dict[str, list[tuple[str, Callable[[Facts], bool]]]] = {}
+LIFTED: dict[str, list[tuple[str, Callable[[RuleContext], bool]]]] = {}
 
 
-def lift(id: str, backend: str, when: Callable[[Facts], bool]) -> None:
+def lift(id: str, backend: str, when: Callable[[RuleContext], bool]) -> None:
     """Lift a rule where a backend has arguments of its own that replace what the rule assumes."""
     LIFTED.setdefault(id, []).append((backend, when))
 
 
-def is_lifted(rule: Rule, facts: Facts) -> bool:
+def is_lifted(rule: Rule, facts: RuleContext) -> bool:
     """Tell whether the backend lifts the rule for these facts."""
     return any(backend == facts.backend and when(facts) for backend, when in LIFTED.get(rule.id, ()))
 
 
-LOWERED: dict[str, list[tuple[str, Range, str, Callable[[Facts], bool]]]] = {}
+LOWERED: dict[str, list[tuple[str, Range, str, Callable[[RuleContext], bool]]]] = {}
 
 
 def lower(
@@ -209,7 +209,7 @@ def lower(
     *,
     since: str | None = None,
     until: str | None = None,
-    when: Callable[[Facts], bool] = lambda facts: True,
+    when: Callable[[RuleContext], bool] = lambda facts: True,
 ) -> None:
     """Lower a rule to a warning for versions of a backend that run what it refuses elsewhere; `reason` says how.
 
@@ -219,12 +219,12 @@ def lower(
     LOWERED.setdefault(id, []).append((backend, (since, until), reason, when))
 
 
-def is_existing(facts: Facts) -> bool:
+def is_existing(facts: RuleContext) -> bool:
     """Tell whether the arguments are somebody's own script, as it is or as its import's file."""
     return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
 
 
-def lowered(rule: Rule, facts: Facts) -> str:
+def lowered(rule: Rule, facts: RuleContext) -> str:
     """Return why the rule is a warning for this backend and version; empty where it is not lowered."""
     for backend, versions, reason, when in LOWERED.get(rule.id, ()):
         is_meant = backend == facts.backend and facts.version is not None and in_range(facts.version, *versions)
@@ -238,7 +238,7 @@ def loaded_rules() -> Iterator[Rule]:
     return (RULES[name] for name in sorted(RULES))
 
 
-def applicable_rules(facts: Facts) -> tuple[Rule, ...]:
+def applicable_rules(facts: RuleContext) -> tuple[Rule, ...]:
     """Return the rules that hold for the backend and version of these facts, in order of their ids."""
     return _applicable(facts.backend, facts.version, len(RULES))
 

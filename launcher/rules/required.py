@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from launcher.job.width import megatron_width
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 _SIZES = (
     "num_hidden_layers",
@@ -16,7 +16,7 @@ _SIZES = (
 
 
 @rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
-def model_is_known(facts: Facts) -> Iterator[Fault]:
+def model_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
     if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)):
         return
@@ -32,7 +32,7 @@ def model_is_known(facts: Facts) -> Iterator[Fault]:
         named = model.hub_id or model.path
         known = f" (the config.json of {named} is not on this machine)" if named and model.hidden_size is None else ""
         told = _of_the_script(facts, missing)
-        yield Fault(
+        yield Violation(
             message=f"{names} not set{known}: choose model=…, or model.path=DIR with the model's config.json in it"
             + (f"; where the script comes from, {' '.join(told)} is what follows from its arguments" if told else ""),
             fields=tuple(missing),
@@ -40,7 +40,7 @@ def model_is_known(facts: Facts) -> Iterator[Fault]:
         )
 
 
-def _of_the_script(facts: Facts, missing: list[str]) -> list[str]:
+def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
     """Return overrides that say what Megatron-LM and its kin make of the arguments of an imported script.
 
     A NullTokenizer has one token more than --vocab-size: megatron/training/tokenizer/tokenizer.py:835 @core_v0.16.1,
@@ -65,58 +65,58 @@ def _is_of_megatron(name: str) -> bool:
     return backend.catalogue(backend.versions[0]).get("ffn-hidden-size") is not None
 
 
-def _is_read_by_the_backend(facts: Facts) -> bool:
+def _is_read_by_the_backend(facts: RuleContext) -> bool:
     """Tell whether the backend itself reads the architecture, from the config.json of what is named."""
     job = facts.job
     named = job.model.path or job.model.hub_id or job.checkpoint.load
     return bool(named) and job.model.hidden_size is None and _has_defaults(facts)
 
 
-def _stands(facts: Facts) -> bool:
+def _stands(facts: RuleContext) -> bool:
     """Tell whether a command line exists: what it, or the job made of it, leaves out is the backend's to say."""
     return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
 
 
-def _has_defaults(facts: Facts) -> bool:
+def _has_defaults(facts: RuleContext) -> bool:
     """Tell whether what is not said follows from the model or the backend: not so where all is command line."""
     return facts.catalogue is not None and facts.catalogue.style != "argparse"
 
 
 @rule("REQ-BATCH", source="Megatron-LM arguments.py validate_args")
-def batch_is_known(facts: Facts) -> Iterator[Fault]:
+def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Sequence length and global batch size decide what is learned; they have no default."""
     # A command line that exists already has a global batch: what the backend makes of it.
     names = ("seq_length",) if _stands(facts) else ("seq_length", "global_batch_size")
     for name in () if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)) else names:
         if getattr(facts.job.batch, name) is None:
-            yield Fault(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
+            yield Violation(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 
 
 @rule("REQ-LR", source="Megatron-LM arguments.py: lr is required")
-def learning_rate_is_known(facts: Facts) -> Iterator[Fault]:
+def learning_rate_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The learning rate has no default."""
     if facts.job.optimizer.lr is None and not (_stands(facts) and _has_defaults(facts)):
-        yield Fault(message="optimizer.lr is not set", fields=("optimizer.lr",))
+        yield Violation(message="optimizer.lr is not set", fields=("optimizer.lr",))
 
 
 @rule("REQ-LENGTH", source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise")
-def length_is_known(facts: Facts) -> Iterator[Fault]:
+def length_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Iterations, samples or epochs say when training ends, and not iterations and samples both."""
     schedule = facts.job.schedule
     names = [
         f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None
     ]
     if not names and not (_stands(facts) and _has_defaults(facts)):
-        yield Fault(
+        yield Violation(
             message="training has no end: set schedule.train_iters (or train_samples, or epochs)",
             fields=("schedule.train_iters",),
         )
     elif schedule.train_iters is not None and schedule.train_samples is not None:
-        yield Fault(message=f"{' and '.join(names)} both say when training ends: keep one", fields=tuple(names))
+        yield Violation(message=f"{' and '.join(names)} both say when training ends: keep one", fields=tuple(names))
 
 
 @rule("REQ-BACKEND", source="launch")
-def backend_is_known(facts: Facts) -> Iterator[Fault]:
+def backend_is_known(facts: RuleContext) -> Iterator[Violation]:
     """A job is translated for one backend."""
     if facts.job.backend.name is None:
-        yield Fault(message="no backend is chosen: add backend=NAME", fields=("backend.name",))
+        yield Violation(message="no backend is chosen: add backend=NAME", fields=("backend.name",))

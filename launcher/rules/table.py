@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from launcher.job import Value
-from launcher.rules.registry import Facts, Fault, Range, rule
+from launcher.rules.registry import Range, RuleContext, Violation, rule
 
-Test = Callable[[Facts], bool]
+Test = Callable[[RuleContext], bool]
 _SYNTAX = re.compile(
     r"(?P<no>!?)(?P<flag>[a-z0-9][a-z0-9-]*)(?P<given>\??)(?:(?P<sign>>=|<=|!=|=|>|<|~)(?P<value>.+))?"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Says:
+class FlagConstraint:
     """One rule as a row of data.
 
     Conditions are written `flag` (on), `!flag` (off), `flag?` (written), `flag=a|b`, `flag!=a`, `flag>1`, `flag~a|b` (a
@@ -56,7 +56,7 @@ class _Condition:
 
 
 def declare(
-    rows: Iterable[Says],
+    rows: Iterable[FlagConstraint],
     *,
     backends: tuple[str, ...],
     since: str | None = None,
@@ -81,23 +81,23 @@ def declare(
         )(check)
 
 
-def _check(row: Says) -> Callable[[Facts], Iterator[Fault]]:
+def _check(row: FlagConstraint) -> Callable[[RuleContext], Iterator[Violation]]:
     when = [_condition(part) for part in row.when.split(" & ")]
     then = [[_condition(part) for part in option.split(" & ")] for option in row.then.split(" or ")] if row.then else []
     flags = tuple(dict.fromkeys([c.flag for c in when] + [c.flag for option in then for c in option] + [*row.about]))
     tests = tuple(condition.test for condition in when)
 
-    def check(facts: Facts) -> Iterator[Fault]:
+    def check(facts: RuleContext) -> Iterator[Violation]:
         if not all(test(facts) for test in tests):
             return
         if any(all(condition.test(facts) for condition in option) for option in then):
             return
-        yield Fault(message=_message(row, when, then, facts), fields=row.fields, flags=flags)
+        yield Violation(message=_message(row, when, then, facts), fields=row.fields, flags=flags)
 
     return check
 
 
-def _message(row: Says, when: list[_Condition], then: list[list[_Condition]], facts: Facts) -> str:
+def _message(row: FlagConstraint, when: list[_Condition], then: list[list[_Condition]], facts: RuleContext) -> str:
     if row.message:
         return row.message.format_map(_Values(facts=facts))
     cause = " with ".join(_named(condition, facts) for condition in when)
@@ -107,7 +107,7 @@ def _message(row: Says, when: list[_Condition], then: list[list[_Condition]], fa
     return f"{cause} needs {wanted}: {_lower(row.why)}"
 
 
-def _named(condition: _Condition, facts: Facts) -> str:
+def _named(condition: _Condition, facts: RuleContext) -> str:
     """Return a condition that holds, with the value that it has."""
     value = facts.flag(condition.flag)
     if isinstance(value, bool) or value is None:
@@ -123,7 +123,7 @@ def _lower(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Values(Mapping[str, Value]):
-    facts: Facts
+    facts: RuleContext
     names: tuple[str, ...] = field(default=())
 
     def __getitem__(self, name: str) -> Value:
@@ -164,7 +164,7 @@ def _is_on(flag: str, no: bool) -> Test:
 
 
 def _is_one_of(flag: str, values: frozenset[str], wanted: bool) -> Test:
-    def test(facts: Facts) -> bool:
+    def test(facts: RuleContext) -> bool:
         value = facts.flag(flag)
         if isinstance(value, (list, tuple)) and len(value) == 1:
             value = value[0]
@@ -174,7 +174,7 @@ def _is_one_of(flag: str, values: frozenset[str], wanted: bool) -> Test:
 
 
 def _holds_one_of(flag: str, wanted: frozenset[str]) -> Test:
-    def test(facts: Facts) -> bool:
+    def test(facts: RuleContext) -> bool:
         value = facts.flag(flag)
         return not wanted.isdisjoint(value if isinstance(value, (list, tuple)) else str(value).split(","))
 
@@ -192,7 +192,7 @@ _SIGNS: Mapping[str, Callable[[float, float], bool]] = {
 def _compares(flag: str, sign: str, bound: float) -> Test:
     compare = _SIGNS[sign]
 
-    def test(facts: Facts) -> bool:
+    def test(facts: RuleContext) -> bool:
         value = facts.flag(flag)
         if isinstance(value, (list, tuple)) and len(value) == 1:
             value = value[0]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from launcher.job.model import Model
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 # Where megatron-core and the models score groups of experts; see `group_scores_differ`.
 GROUP_SCORES = "megatron-core 0.16.1 moe_utils.py:553; Hugging Face modeling_deepseek_v2.py, modeling_deepseek_v3.py"
@@ -12,20 +12,20 @@ _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 
 
 @rule("BATCH-GLOBAL", source="megatron-core 0.16.1 num_microbatches_calculator.py; ms-swift 4.6 megatron_args.py:1002")
-def global_batch_divides(facts: Facts) -> Iterator[Fault]:
+def global_batch_divides(facts: RuleContext) -> Iterator[Violation]:
     """The global batch is a whole number of micro-batches on every data-parallel rank."""
     job = facts.job
     size, dp = job.batch.global_batch_size, job.parallel.dp
     if size is None or dp is None or size % (job.batch.micro_batch_size * dp) == 0:
         return
-    yield Fault(
+    yield Violation(
         message=f"global_batch_size {size} is not divisible by micro_batch_size {job.batch.micro_batch_size} × dp {dp}",
         fields=("batch.global_batch_size", "batch.micro_batch_size", "cluster.nodes", "cluster.devices_per_node"),
     )
 
 
 @rule("BATCH-VPP", source="megatron-core 0.12.1 schedules.py:777-800, 0.16.1 schedules.py:995-1017")
-def micro_batches_fill_stages(facts: Facts) -> Iterator[Fault]:
+def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule runs micro-batches in groups, of pp unless said; each holds pp of them at least."""
     job = facts.job
     size, dp, vpp, pp = job.batch.global_batch_size, job.parallel.dp, job.parallel.vpp, job.parallel.pp
@@ -34,12 +34,12 @@ def micro_batches_fill_stages(facts: Facts) -> Iterator[Fault]:
     count, group = size // (job.batch.micro_batch_size * dp), job.parallel.microbatch_group_size or pp
     fields = ("batch.global_batch_size", "batch.micro_batch_size", "parallel.vpp", "parallel.microbatch_group_size")
     if not pp <= group <= count:
-        yield Fault(
+        yield Violation(
             message=f"groups of {group} micro-batches: the interleaved schedule takes pp {pp} to all {count} of a step",
             fields=fields,
         )
     elif 0 < count % group < pp:
-        yield Fault(
+        yield Violation(
             message=f"{count} micro-batches leave {count % group} beyond groups of {group}; "
             f"the interleaved schedule needs 0 or at least pp {pp}",
             fields=fields,
@@ -47,38 +47,38 @@ def micro_batches_fill_stages(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("SEQ-POSITIONS", source="Megatron-LM core_v0.12.1 arguments.py:696")
-def sequence_fits_positions(facts: Facts) -> Iterator[Fault]:
+def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
     """A sequence may not be longer than the positions that the model is made for."""
     length, positions = facts.job.batch.seq_length, facts.job.model.max_position_embeddings
     if length is not None and positions is not None and length > positions:
-        yield Fault(
+        yield Violation(
             message=f"seq_length {length} is beyond max_position_embeddings {positions}",
             fields=("batch.seq_length", "model.max_position_embeddings"),
         )
 
 
 @rule("LR-ORDER", source="Megatron-LM core_v0.12.1 arguments.py:702")
-def min_lr_is_below_lr(facts: Facts) -> Iterator[Fault]:
+def min_lr_is_below_lr(facts: RuleContext) -> Iterator[Violation]:
     """The decay ends at min_lr, which cannot be above lr."""
     optimizer = facts.job.optimizer
     if optimizer.lr is not None and optimizer.min_lr > optimizer.lr:
-        yield Fault(
+        yield Violation(
             message=f"min_lr {optimizer.min_lr:g} is above lr {optimizer.lr:g}",
             fields=("optimizer.min_lr", "optimizer.lr"),
         )
 
 
 @rule("LR-WARMUP-TWICE", source="Megatron-LM core_v0.12.1 arguments.py:634")
-def warm_up_is_said_once(facts: Facts) -> Iterator[Fault]:
+def warm_up_is_said_once(facts: RuleContext) -> Iterator[Violation]:
     """Warm-up is given in iterations or as a share, not both; a backend would silently take the share."""
     schedule = facts.job.schedule
     if schedule.lr_warmup_iters and schedule.lr_warmup_fraction:
         names = ("schedule.lr_warmup_iters", "schedule.lr_warmup_fraction")
-        yield Fault(message=f"{names[0]} and {names[1]} both give the warm-up: keep one", fields=names)
+        yield Violation(message=f"{names[0]} and {names[1]} both give the warm-up: keep one", fields=names)
 
 
 @rule("LR-WARMUP-LENGTH", source="Megatron-core optimizer_param_scheduler.py: warm-up < decay steps")
-def warm_up_ends(facts: Facts) -> Iterator[Fault]:
+def warm_up_ends(facts: RuleContext) -> Iterator[Violation]:
     """Warm-up must end before the decay does."""
     schedule = facts.job.schedule
     for unit, warmup, end in (
@@ -87,26 +87,26 @@ def warm_up_ends(facts: Facts) -> Iterator[Fault]:
     ):
         if warmup and end is not None and warmup >= end:
             counted, place = ("iterations", f"step {end}") if unit == "iters" else ("sequences", f"sequence {end}")
-            yield Fault(
+            yield Violation(
                 message=f"warm-up of {warmup} {counted} does not end before {place}",
                 fields=(f"schedule.lr_warmup_{unit}", f"schedule.train_{unit}"),
             )
     if schedule.lr_warmup_fraction is not None and schedule.lr_warmup_fraction >= 1:
-        yield Fault(
+        yield Violation(
             message=f"lr_warmup_fraction {schedule.lr_warmup_fraction:g} must be below 1",
             fields=("schedule.lr_warmup_fraction",),
         )
 
 
 @rule("RC-FULL-METHOD", source=f"{_CONFIG}:1154; core_v0.12.1:697")
-def full_recompute_names_method(facts: Facts) -> Iterator[Fault]:
+def full_recompute_names_method(facts: RuleContext) -> Iterator[Violation]:
     """Full recompute needs a method and the number of layers."""
     recompute = facts.job.recompute
     if recompute.granularity != "full":
         return
     for name in ("method", "num_layers"):
         if getattr(recompute, name) is None:
-            yield Fault(message=f"recompute.granularity=full needs recompute.{name}", fields=(f"recompute.{name}",))
+            yield Violation(message=f"recompute.granularity=full needs recompute.{name}", fields=(f"recompute.{name}",))
 
 
 @rule(
@@ -114,7 +114,7 @@ def full_recompute_names_method(facts: Facts) -> Iterator[Fault]:
     source="Megatron-LM core_v0.12.1 transformer_config.py:703 (documented, not checked)",
     severity="warning",
 )
-def recompute_layers_fit_stage(facts: Facts) -> Iterator[Fault]:
+def recompute_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
     """The number of recomputed layers lies between 1 and the layers of one stage; more means all of them."""
     job = facts.job
     layers, count = job.model.num_hidden_layers, job.recompute.num_layers
@@ -122,14 +122,14 @@ def recompute_layers_fit_stage(facts: Facts) -> Iterator[Fault]:
         return
     stage = -(-layers // job.parallel.pp)
     if count > stage:
-        yield Fault(
+        yield Violation(
             message=f"recompute.num_layers {count} is more than the {stage} layers of a stage",
             fields=("recompute.num_layers", "parallel.pp"),
         )
 
 
 @rule("RC-FULL-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
-def recompute_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
+def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
     """Layers recomputed per chunk belong to full recompute by blocks: a count for each chunk, none above num_layers."""
     recompute, parallel = facts.job.recompute, facts.job.parallel
     counts, path = recompute.layers_per_chunk, "recompute.layers_per_chunk"
@@ -137,20 +137,20 @@ def recompute_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
         return
     if recompute.granularity != "full" or recompute.method != "block":
         message = f"{path}: needs recompute.granularity=full and recompute.method=block"
-        yield Fault(message=message, fields=(path, "recompute.granularity", "recompute.method"))
+        yield Violation(message=message, fields=(path, "recompute.granularity", "recompute.method"))
     elif recompute.per_pp_rank:
         message = f"{path} counts chunks, recompute.per_pp_rank stages: one of them"
-        yield Fault(message=message, fields=(path, "recompute.per_pp_rank"))
+        yield Violation(message=message, fields=(path, "recompute.per_pp_rank"))
     elif len(counts) != parallel.pp * (parallel.vpp or 1):
         message = f"{path} has {len(counts)} numbers for {parallel.pp * (parallel.vpp or 1)} chunks (pp × vpp)"
-        yield Fault(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
+        yield Violation(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
     elif min(counts) < 0 or max(counts) > (recompute.num_layers or max(counts)):
         message = f"{path} {list(counts)}: from 0 to recompute.num_layers {recompute.num_layers}"
-        yield Fault(message=message, fields=(path, "recompute.num_layers"))
+        yield Violation(message=message, fields=(path, "recompute.num_layers"))
 
 
 @rule("RC-PART-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
-def recompute_in_part_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
+def recompute_in_part_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
     """Layers recomputed in part per chunk belong to something to recompute: a count for each chunk, none below 0."""
     recompute, parallel = facts.job.recompute, facts.job.parallel
     counts, path = recompute.selective_layers_per_chunk, "recompute.selective_layers_per_chunk"
@@ -159,31 +159,31 @@ def recompute_in_part_counts_every_chunk(facts: Facts) -> Iterator[Fault]:
     chosen = recompute.granularity == "selective" or recompute.modules or recompute.activation or recompute.norm
     if not chosen or recompute.method == "uniform":
         message = f"{path}: needs recompute.modules, activation or norm, and no recompute.method=uniform"
-        yield Fault(message=message, fields=(path, "recompute.modules", "recompute.activation", "recompute.method"))
+        yield Violation(message=message, fields=(path, "recompute.modules", "recompute.activation", "recompute.method"))
     elif recompute.per_pp_rank:
         message = f"{path} counts chunks, recompute.per_pp_rank stages: one of them"
-        yield Fault(message=message, fields=(path, "recompute.per_pp_rank"))
+        yield Violation(message=message, fields=(path, "recompute.per_pp_rank"))
     elif len(counts) != parallel.pp * (parallel.vpp or 1):
         message = f"{path} has {len(counts)} numbers for {parallel.pp * (parallel.vpp or 1)} chunks (pp × vpp)"
-        yield Fault(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
+        yield Violation(message=message, fields=(path, "parallel.pp", "parallel.vpp"))
     elif min(counts) < 0:
-        yield Fault(message=f"{path} {list(counts)}: no number may be below 0", fields=(path,))
+        yield Violation(message=f"{path} {list(counts)}: no number may be below 0", fields=(path,))
 
 
 @rule("RC-SELECTIVE", source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751")
-def selective_recompute_takes_modules(facts: Facts) -> Iterator[Fault]:
+def selective_recompute_takes_modules(facts: RuleContext) -> Iterator[Violation]:
     """Selective recompute is chosen by modules; method and number of layers belong to full recompute."""
     recompute = facts.job.recompute
     given = [f"recompute.{name}" for name in ("method", "num_layers") if getattr(recompute, name) is not None]
     if recompute.granularity == "selective" and given:
-        yield Fault(
+        yield Violation(
             message=f"{' and '.join(given)}: full recompute only, not granularity=selective",
             fields=("recompute.granularity", *given),
         )
 
 
 @rule("RC-NO-GRANULARITY", source=f"{_CONFIG}: read only with a granularity", severity="warning")
-def recompute_has_granularity(facts: Facts) -> Iterator[Fault]:
+def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
     """Method, layers and modules say nothing without a granularity."""
     recompute = facts.job.recompute
     given = [
@@ -192,38 +192,38 @@ def recompute_has_granularity(facts: Facts) -> Iterator[Fault]:
         if getattr(recompute, name) not in (None, ())
     ]
     if recompute.granularity is None and given:
-        yield Fault(
+        yield Violation(
             message=f"{', '.join(given)} without recompute.granularity", fields=("recompute.granularity", *given)
         )
 
 
 @rule("MOE-TOPK", source="megatron-core 0.16.1 moe_utils.py topk, in the first forward pass")
-def topk_is_within_experts(facts: Facts) -> Iterator[Fault]:
+def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
     """A token cannot visit more experts than there are."""
     model = facts.job.model
     if model.num_experts is None:
         return
     width = model.moe_intermediate_size or model.intermediate_size
     if model.num_experts_per_tok is None or width is None:
-        yield Fault(
+        yield Violation(
             message="an MoE model needs model.num_experts_per_tok and model.moe_intermediate_size",
             fields=("model.num_experts_per_tok", "model.moe_intermediate_size"),
         )
     elif model.num_experts_per_tok > model.num_experts:
-        yield Fault(
+        yield Violation(
             message=f"num_experts_per_tok {model.num_experts_per_tok} is more than num_experts {model.num_experts}",
             fields=("model.num_experts_per_tok", "model.num_experts"),
         )
 
 
 @rule("MOE-BALANCE", source="Primus#952: months of training without balancing", severity="warning")
-def experts_are_balanced(facts: Facts) -> Iterator[Fault]:
+def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
     """A balancing loss with weight 0 balances nothing; config.json's own weight is for its authors' training."""
     job = facts.job
     meant = job.moe.load_balancing_type in ("none", "sinkhorn")
     balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or meant
     if job.model.is_moe and not balanced:
-        yield Fault(
+        yield Violation(
             message=f"experts are not balanced: {job.moe.load_balancing_type} with aux_loss_coeff 0; "
             "published models use about 0.001, load_balancing_type=none says that it is meant",
             fields=("moe.aux_loss_coeff", "moe.load_balancing_type"),
@@ -231,20 +231,20 @@ def experts_are_balanced(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("MOE-GROUPS", source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001")
-def router_groups_fit(facts: Facts) -> Iterator[Fault]:
+def router_groups_fit(facts: RuleContext) -> Iterator[Violation]:
     """Group-limited routing: groups divide the experts, and no more groups are visited than exist."""
     model = facts.job.model
     if model.num_experts is None or (model.n_group is None and model.topk_group is None):
         return
     fields = ("model.n_group", "model.topk_group", "model.num_experts")
     if model.n_group is None or model.topk_group is None:
-        yield Fault(message="model.n_group and model.topk_group go together", fields=fields[:2])
+        yield Violation(message="model.n_group and model.topk_group go together", fields=fields[:2])
     elif model.num_experts % model.n_group:
-        yield Fault(
+        yield Violation(
             message=f"num_experts {model.num_experts} is not divisible by n_group {model.n_group}", fields=fields
         )
     elif model.topk_group > model.n_group:
-        yield Fault(message=f"topk_group {model.topk_group} is more than n_group {model.n_group}", fields=fields)
+        yield Violation(message=f"topk_group {model.topk_group} is more than n_group {model.n_group}", fields=fields)
 
 
 def group_scores_differ(model: Model) -> str:
@@ -266,7 +266,7 @@ def group_scores_differ(model: Model) -> str:
 
 
 @rule("MOE-BIAS-SIGMOID", source=f"{_CONFIG}: moe_router_enable_expert_bias; MindFormers transformer_config.py:2475")
-def expert_bias_needs_sigmoid(facts: Facts) -> Iterator[Fault]:
+def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
     """The learned expert bias is defined for sigmoid scores."""
     model = facts.job.model
     flags = (flag for flag, path in facts.fields_by_flag.items() if path == "model.scoring_func")
@@ -274,14 +274,14 @@ def expert_bias_needs_sigmoid(facts: Facts) -> Iterator[Fault]:
     named = facts.catalogue is not None and facts.catalogue.style != "argparse"
     unknown = facts.as_written and named and (model.model_type is None or not any(map(facts.given, flags)))
     if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
-        yield Fault(
+        yield Violation(
             message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",
             fields=("model.router_expert_bias", "model.scoring_func"),
         )
 
 
 @rule("MLA-SIZES", source="Hugging Face DeepseekV3Config")
-def latent_attention_is_complete(facts: Facts) -> Iterator[Fault]:
+def latent_attention_is_complete(facts: RuleContext) -> Iterator[Violation]:
     """Multi-head latent attention needs the sizes of all its parts."""
     model = facts.job.model
     if not model.is_mla:
@@ -290,16 +290,16 @@ def latent_attention_is_complete(facts: Facts) -> Iterator[Fault]:
         f"model.{n}" for n in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim") if getattr(model, n) is None
     ]
     if missing:
-        yield Fault(message=f"multi-head latent attention needs {', '.join(missing)}", fields=tuple(missing))
+        yield Violation(message=f"multi-head latent attention needs {', '.join(missing)}", fields=tuple(missing))
 
 
 @rule("FP8-HARDWARE", source="data sheet of the hardware")
-def fp8_runs_on_hardware(facts: Facts) -> Iterator[Fault]:
+def fp8_runs_on_hardware(facts: RuleContext) -> Iterator[Violation]:
     """FP8 needs hardware that multiplies in FP8."""
     job = facts.job
     known = job.hardware.name is not None and job.hardware.bf16_tflops is not None
     if job.precision.fp8_format is not None and known and job.hardware.fp8_tflops is None:
-        yield Fault(
+        yield Violation(
             message=f"{job.hardware.name} has no FP8, but precision.fp8_format={job.precision.fp8_format}",
             fields=("precision.fp8_format", "hardware.name"),
         )

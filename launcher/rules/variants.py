@@ -16,9 +16,7 @@ from launcher.mapping.engine import active_rows, gap_finding, write_row
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.mapping.rows import Gap, Row
-from launcher.rules.engine import findings_of
-from launcher.rules.native import facts_of
-from launcher.rules.reads import (
+from launcher.rules.dependency_tracking import (
     EVERY_FLAG,
     NotedMapping,
     changed_leaves,
@@ -27,7 +25,9 @@ from launcher.rules.reads import (
     noted_native,
     reading,
 )
-from launcher.rules.registry import Facts, Rule, applicable_rules
+from launcher.rules.engine import findings_of
+from launcher.rules.native import facts_of
+from launcher.rules.registry import Rule, RuleContext, applicable_rules
 
 # What decides which rows and rules there are: a variant that changes it is judged from scratch.
 _CHOICES = ("backend.", "rules.")
@@ -196,9 +196,9 @@ class Variants:
             args, more = pass_through(job, args, self._backend, self._version)
         return NativeArgs(backend=self._backend.name, version=self._version, args=tuple(args)), more
 
-    def _facts_of(self, job: Job, native: NativeArgs | None) -> Facts:
+    def _facts_of(self, job: Job, native: NativeArgs | None) -> RuleContext:
         if self._backend is None or native is None:
-            return Facts(job=job)
+            return RuleContext(job=job)
         return facts_of(job, self._backend, self._version, native)
 
     def _first_rules(self) -> list[_Part]:
@@ -211,7 +211,7 @@ class Variants:
         return parts
 
     @staticmethod
-    def _noted(facts: Facts, native: NativeArgs | None) -> Facts:
+    def _noted(facts: RuleContext, native: NativeArgs | None) -> RuleContext:
         return replace(
             facts,
             job=noted(facts.job),
@@ -242,7 +242,7 @@ class Variants:
         return found
 
 
-def _errors_of(rule: Rule, facts: Facts) -> Iterator[Finding]:
+def _errors_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
     return (finding for finding in findings_of(rule, facts) if finding.severity == "error")
 
 
@@ -258,7 +258,7 @@ def _touched(by_read: Mapping[str, list[int]], changed: Iterable[str]) -> dict[i
     return dict.fromkeys(index for token in changed for index in by_read.get(token, ()))
 
 
-def _changed_flags(before: Facts, after: Facts) -> set[str]:
+def _changed_flags(before: RuleContext, after: RuleContext) -> set[str]:
     """Return the tokens of the native arguments that differ, with the one for all of them if any does."""
     found: set[str] = set()
     for one, two in ((before.values, after.values), (before.written, after.written)):

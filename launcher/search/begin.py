@@ -11,10 +11,10 @@ from launcher.job.finding import Finding, Fix
 from launcher.job.machine import SEARCH_AXES
 from launcher.pipeline import variants_of
 from launcher.rules.variants import Variants
-from launcher.search.legal import Law
 from launcher.search.points import nothing_recomputed
 from launcher.search.search import Found, Search
 from launcher.search.space import axes_of
+from launcher.search.validity import ValidityCache
 
 
 class CannotSearch(ValueError):
@@ -52,7 +52,7 @@ def begin(
     start = _start(job)
     judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
     _mended(judges)
-    return Search(Law(*judges), top=top, watch=watch, told=job)
+    return Search(ValidityCache(*judges), top=top, watch=watch, told=job)
 
 
 def _start(job: Job) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from launcher.balance.express import ways
+from launcher.balance.encode import ways
 from launcher.balance.from_job import UNEVEN
 from launcher.balance.local import even
 from launcher.balance.problem import Kind, Mode, Problem

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
-from launcher.balance.answer import Answer, balance_job
-from launcher.balance.express import Expressed
+from launcher.balance.encode import Expressed
 from launcher.balance.from_job import layer_times, layers_of
 from launcher.balance.local import treated
 from launcher.balance.measured import with_measured
@@ -15,6 +14,7 @@ from launcher.balance.problem import BadProblem
 from launcher.balance.profile import Measured, Table, sizes_of
 from launcher.balance.schedule import schedule
 from launcher.balance.solve import Infeasible
+from launcher.balance.solve_job import Answer, balance_job
 from launcher.balance.timing import simulate
 from launcher.job import Job, Value, with_values
 from launcher.search.points import nothing_recomputed

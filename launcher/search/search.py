@@ -20,9 +20,9 @@ from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 from launcher.search import points
 from launcher.search.bound import Floor
-from launcher.search.legal import Law
 from launcher.search.space import Space, space_of
 from launcher.search.uneven import moves, shared
+from launcher.search.validity import ValidityCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Search:
     """
 
     def __init__(
-        self, law: Law, top: int = 10, watch: Callable[[Found], None] | None = None, told: Job | None = None
+        self, law: ValidityCache, top: int = 10, watch: Callable[[Found], None] | None = None, told: Job | None = None
     ) -> None:
         self.law, self.top, self.watch = law, top, watch
         self.job: Job = law.job

@@ -1,7 +1,7 @@
 """The points of a search: values of every axis, combined as far as their product can be the world size.
 
 No rule of any backend is repeated here. What a combination may not be is the rule engine's answer, asked once for all
-points that share what decided it (`launcher.search.legal`).
+points that share what decided it (`launcher.search.validity`).
 """
 
 from __future__ import annotations

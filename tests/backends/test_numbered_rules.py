@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from launcher.mapping.backend import get_backend
+from launcher.rules.diagnostics import TOLD
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
-from launcher.rules.told import TOLD
 
 NUMBERS = {
     "megatron": [*map(str, range(1, 59)), *"abcdefghij"],

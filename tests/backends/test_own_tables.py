@@ -10,8 +10,8 @@ from launcher.catalogue.catalogue import Argument, plain
 from launcher.job import Job, fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.engine import fields_of_flags, read_back
-from launcher.mapping.native_only import EFFECTS, MODEL, TRAINING, Own
-from launcher.mapping.native_only_index import Owns, owns_of
+from launcher.mapping.native_only import EFFECTS, MODEL, TRAINING, NativeOnlyArg
+from launcher.mapping.native_only_index import NativeOnlyIndex, owns_of
 from launcher.port.dropped import spelled
 
 
@@ -72,21 +72,23 @@ def test_every_row_says_something_of_an_argument_that_is_passed_through() -> Non
     assert not unsaid, unsaid
 
 
-def keys_of(row: Own, argument: Argument) -> set[tuple[int, str]]:
+def keys_of(row: NativeOnlyArg, argument: Argument) -> set[tuple[int, str]]:
     """Return by which names, patterns or groups a row is about an argument."""
     spellings = {plain(argument.name), *map(plain, argument.aliases)}
     names = {each for each in row.names if any(fnmatchcase(one, plain(each)) for one in spellings)}
     return {(id(row), each) for each in names or {argument.group, argument.owner} & set(row.groups)}
 
 
-def speaking(owns: Owns, argument: Argument, job: Job | None, value: Any) -> Iterator[Own]:
+def speaking(owns: NativeOnlyIndex, argument: Argument, job: Job | None, value: Any) -> Iterator[NativeOnlyArg]:
     """Yield the rows from which a fact about an argument is taken."""
     found = list(owns.about(argument.name, argument, job, value))
     for fact in ("effect", "does", "no_field"):
         yield from [row for row in found if getattr(row, fact)][:1]
 
 
-def passed_through(argument: Argument, backend: Backend, version: str, owns: Owns) -> Iterator[tuple[Job | None, Any]]:
+def passed_through(
+    argument: Argument, backend: Backend, version: str, owns: NativeOnlyIndex
+) -> Iterator[tuple[Job | None, Any]]:
     """Yield jobs and values with which an argument is passed through; None: with all of them."""
     rows = list(owns.about(argument.name, argument))
     if argument.name not in fields_of_flags(backend.name, version) and not any(r.given or r.holds for r in rows):

@@ -120,8 +120,8 @@ def test_layers_are_recomputed_in_part_as_far_as_the_backend_takes_it(
 
 @pytest.mark.slow
 def test_recomputing_in_part_takes_less_time_than_in_full(capsys: pytest.CaptureFixture[str]) -> None:
-    from launcher.balance.answer import balance_job
     from launcher.balance.choices import choices_of
+    from launcher.balance.solve_job import balance_job
 
     job = compose([*SHORT, "backend=mindformers"])
     some = balance_job(job, quick=True)

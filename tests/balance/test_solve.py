@@ -300,7 +300,7 @@ def test_the_periodic_middle_of_a_long_step_costs_one_period_a_round(chunks: int
 @examples(15)
 @given(small_problems())
 def test_the_program_that_is_written_for_other_solvers_has_the_same_optimum(problem: Problem) -> None:
-    from launcher.balance.whole import whole_program
+    from launcher.balance.mip_export import whole_program
 
     if problem.layers < problem.fewest * problem.parts:
         return

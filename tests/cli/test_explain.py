@@ -14,8 +14,8 @@ from launcher.cli.explain_names import explained, load_all
 from launcher.job import fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.launchers import starters
+from launcher.rules.diagnostics import TOLD
 from launcher.rules.registry import RULES
-from launcher.rules.told import TOLD
 from tests.conftest import ROOT
 
 _ID = re.compile(r"[A-Z][A-Z0-9]*(-[A-Z0-9]+)+")
@@ -86,7 +86,7 @@ def test_every_id_that_a_finding_can_carry_is_explained(backends: list[Backend])
     families = {rule_id.partition("-")[0] for rule_id in (*RULES, *TOLD)} | {"DEEP", "EST", "IMPORT"}
     for name, place in ids.items():
         if name not in parts and name not in _NO_IDS and name.partition("-")[0] in families:
-            assert list(explained(name, backends)), f"{place}: {name} is not explained: launcher/rules/told.py"
+            assert list(explained(name, backends)), f"{place}: {name} is not explained: launcher/rules/diagnostics.py"
 
 
 def test_told_findings_say_what_to_do() -> None:

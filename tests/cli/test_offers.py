@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
 
 from launcher.cli import main
-from launcher.compose.places import search_path
+from launcher.compose.search_path import search_path
 from launcher.job import fields
 from launcher.job.schema import FieldInfo
 from launcher.job.secret import without_secrets

@@ -16,7 +16,7 @@ import pytest
 from launcher.cli import main
 from launcher.cli.dispatch import VERBS, Verb
 from launcher.cli.streams import ASCII
-from launcher.rules.told import TOLD
+from launcher.rules.diagnostics import TOLD
 from tests.commands import ROOT, run_process
 
 # name: what a verb raises; exit code, what is said.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from launcher.compose import ComposeError, compose, plain
 from launcher.compose.overrides import Override
-from launcher.compose.places import search_path, shipped
+from launcher.compose.search_path import search_path, shipped
 from launcher.job import field_at, field_paths
 from tests.sampling import examples
 

@@ -109,7 +109,7 @@ def test_a_wrong_permutation_is_noticed(
     from launcher.convert.layouts import core as core_layout
 
     def apart(_model: Any, instance: Any) -> Any:
-        from launcher.convert.boxes import rows
+        from launcher.convert.slices import rows
 
         boxes, at = [], 0
         for name, shape in zip(instance.logical, instance.shapes, strict=True):

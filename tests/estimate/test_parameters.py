@@ -254,7 +254,7 @@ def test_parameters_equal_the_real_model(family: str, layout: str, real: dict[tu
     assert counted(job_of(family, layout)) == real[family, layout]
 
 
-_NUMBERS = HERE.parent / "models" / "parameters.json"
+_NUMBERS = HERE.parent / "families" / "parameters.json"
 PUBLISHED: dict[str, int] = json.loads(_NUMBERS.read_text(encoding="utf-8"))
 
 

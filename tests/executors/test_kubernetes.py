@@ -18,7 +18,7 @@ from launcher.job import Job
 from launcher.job.pods import pods_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from launcher.rules.engine import load, run
-from launcher.rules.registry import Facts
+from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
 
 load()
@@ -309,4 +309,4 @@ def test_restarts_where_they_are_possible_and_hangs_everywhere_are_no_mistake(ki
 
 
 def _findings(job: Job) -> Iterator[Any]:
-    return (finding for finding in run(Facts(job=job)) if finding.rule == "K8S-FIELD")
+    return (finding for finding in run(RuleContext(job=job)) if finding.rule == "K8S-FIELD")

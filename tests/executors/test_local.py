@@ -19,6 +19,7 @@ from launcher.executors.processes import identified, kill_all
 from launcher.executors.stop import Stop
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Start
 from tests.conftest import ROOT
+from tests.processes import alive
 
 
 def plan(folder: Path, code: str, *words: str, env: dict[str, str] | None = None, **more: object) -> LaunchPlan:
@@ -221,14 +222,6 @@ signal.signal(signal.SIGINT, lambda *a: (time.sleep(2), print("saved", flush=Tru
 time.sleep(60)
 """
 DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
 
 
 @pytest.mark.parametrize(("child", "slow", "times"), [(SAVES, False, 1), (DEAF, True, 2)], ids=["clean stop", "kill"])

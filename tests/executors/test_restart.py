@@ -18,6 +18,7 @@ from launcher.observe.find import UnknownRun, all_runs, find_run
 from launcher.observe.state import state_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
 from tests.conftest import ROOT
+from tests.processes import alive
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +139,7 @@ def test_a_killed_launcher_leaves_nothing_running():
     process.send_signal(signal.SIGKILL)
     process.wait()
     deadline = time.monotonic() + 20
-    while Path(f"/proc/{pid}/environ").exists() and Path(f"/proc/{pid}/environ").read_bytes():
+    while alive(pid):
         assert time.monotonic() < deadline, "still running"
         time.sleep(0.1)
     assert Path("saved").exists()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.families import config_from_model, determined_fields, model_from_config
 from launcher.families.table import FAMILIES
 from launcher.job import build

@@ -19,7 +19,7 @@ from launcher.importing.read_file import read_file
 from launcher.job import value_at
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.native_only import EFFECTS, MEMORY, MODEL, NOTHING, OUTPUT, SPEED, START, TRAINING
-from launcher.port.dropped import Missing
+from launcher.port.dropped import DroppedArg
 from tests.importing.sources import DATA, LM, MOE, NPU, SWIFT, TP, sample
 
 
@@ -28,7 +28,7 @@ def port(source: tuple[str, str], more: str, target: str, **options: Any) -> Por
     return ported(read_argv([*command.split(), *more.split()], backend=backend), target, **options)
 
 
-def left_out(found: Ported, flag: str) -> Missing:
+def left_out(found: Ported, flag: str) -> DroppedArg:
     """Return what is said of an argument; of one that a field says, what its account says."""
     account = next(each for each in found.accounts if each.flag == flag)
     assert account.fate == LEFT_OUT, account

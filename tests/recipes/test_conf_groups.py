@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.places import SECTION_GROUPS, shipped
+from launcher.compose.search_path import SECTION_GROUPS, shipped
 from launcher.job import as_tree
 
 OPTIONS = [(group, path.stem) for group in SECTION_GROUPS for path in sorted((shipped("conf") / group).glob("*.yaml"))]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.families import config_from_model
 from launcher.job import Job, value_at
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.mapping.backend import get_backend
 from launcher.pipeline import judge
 from launcher.rehearse.plan import rehearsal_plan

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from launcher.compose import compose
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.job import fields, value_at
 from launcher.pipeline import judge
 from launcher.rehearse.shrink import fit, shrink

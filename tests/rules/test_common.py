@@ -6,7 +6,7 @@ import pytest
 
 from launcher.job import Origin, build, derive
 from launcher.rules.engine import load, run
-from launcher.rules.registry import RULES, Facts
+from launcher.rules.registry import RULES, RuleContext
 from tests.conftest import make_job
 
 load()
@@ -159,7 +159,7 @@ CASES.append(DENSE_WITH_EXPERT_RANKS)
 
 
 def broken_rules(tree, *, moe):
-    return {finding.rule for finding in run(Facts(job=make_job(tree, moe=moe)))}
+    return {finding.rule for finding in run(RuleContext(job=make_job(tree, moe=moe)))}
 
 
 @pytest.mark.parametrize(("id_", "moe", "broken", "passing"), CASES, ids=[case[0] for case in CASES])
@@ -169,8 +169,8 @@ def test_rule_finds_the_broken_job_and_passes_the_other(id_, moe, broken, passin
 
 
 def test_a_small_legal_job_has_no_findings():
-    assert not run(Facts(job=make_job()))
-    assert not run(Facts(job=make_job({"moe": {"aux_loss_coeff": 1e-3}}, moe=True)))
+    assert not run(RuleContext(job=make_job()))
+    assert not run(RuleContext(job=make_job({"moe": {"aux_loss_coeff": 1e-3}}, moe=True)))
 
 
 def test_every_common_rule_has_a_pair():
@@ -189,20 +189,20 @@ def test_a_given_data_parallel_size_must_agree():
     wrong, _ = build({}, {})
     wrong = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, dp=3))
     wrong = dataclasses.replace(wrong, origins={"parallel.dp": Origin(kind="override")})
-    assert "PAR-DP" in {finding.rule for finding in run(Facts(job=derive(wrong)))}
+    assert "PAR-DP" in {finding.rule for finding in run(RuleContext(job=derive(wrong)))}
 
 
 def test_a_backend_is_needed():
-    assert "REQ-BACKEND" in {finding.rule for finding in run(Facts(job=make_job(backend=None)))}
+    assert "REQ-BACKEND" in {finding.rule for finding in run(RuleContext(job=make_job(backend=None)))}
 
 
 def test_errors_come_first_and_the_order_is_stable():
     job = make_job({"parallel": {"tp": 3}, "cluster": {"nodes": 2}, "data": {"format": "text"}})
-    findings = run(Facts(job=job))
+    findings = run(RuleContext(job=job))
     assert [f.severity for f in findings] == sorted(
         (f.severity for f in findings), key=("error", "warning", "change").index
     )
-    assert findings == run(Facts(job=job))
+    assert findings == run(RuleContext(job=job))
 
 
 def test_a_disabled_rule_is_silent_but_named():

@@ -7,7 +7,7 @@ from launcher.job.finding import Finding
 from launcher.pipeline import judge as judge_for_backend
 from launcher.rules.engine import load, run
 from launcher.rules.fixes import changes_of, with_fixes
-from launcher.rules.registry import Facts
+from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 from tests.conftest import make_job
 
@@ -15,7 +15,7 @@ load()
 
 
 def judge(job: Job) -> list[Finding]:
-    return run(Facts(job=job))
+    return run(RuleContext(job=job))
 
 
 def fixed(tree, *, moe=False):

@@ -10,7 +10,7 @@ from pathlib import Path
 from launcher.job import FieldInfo, fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.engine import active_rows, fields_of_flags
-from launcher.mapping.native_only import Own
+from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.native_only_index import owns_of
 from tools.docs.written import escaped, write_or_check
 
@@ -53,7 +53,7 @@ def page() -> str:
 
 def _without_field(backends: list[Backend]) -> list[str]:
     """Return a line for each reason, with the arguments that have no field for it."""
-    found: dict[int, tuple[Own, dict[str, None], dict[str, None]]] = {}
+    found: dict[int, tuple[NativeOnlyArg, dict[str, None], dict[str, None]]] = {}
     for backend in backends:
         for version in backend.versions:
             ties = fields_of_flags(backend.name, version)

@@ -7,7 +7,7 @@ python -m tools.docs.models --check  exit 1 if the file is not what they say
 from pathlib import Path
 
 from launcher.compose import compose
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.families.ignored import IGNORABLE
 from launcher.families.table import FAMILIES, Family
 from launcher.job.model import Model

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from launcher import pipeline
 from launcher.compose import compose
-from launcher.compose.places import shipped
+from launcher.compose.search_path import shipped
 from launcher.job import Job
 from launcher.mapping.backend import backend_names, get_backend
 from tools.docs.written import write_or_check

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.engine import load
-from launcher.rules.mentions import fields_of
 from launcher.rules.registry import RULES, Rule
+from launcher.rules.rule_index import fields_of
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"

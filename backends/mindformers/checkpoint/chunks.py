@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from backends.mindformers.checkpoint.tensors import Parameter
-from launcher.convert.boxes import cut
-from launcher.convert.records import Box
+from launcher.convert.records import TensorSlice
+from launcher.convert.slices import cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Chunk:
     at: tuple[int, ...]
     shape: tuple[int, ...]
     declared: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
     rank: int | None = None
     pieces: tuple[int, ...] = ()

@@ -13,12 +13,12 @@ from typing import Final
 
 from backends.mindformers.checkpoint.options import truth
 from backends.mindformers.checkpoint.tensors import Parameter, interleaved
-from launcher.convert.boxes import Split, moved, rows, stacked, whole
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.core import CoreTensor, core_tensors
 from launcher.convert.logical import Logical
-from launcher.convert.records import Box
+from launcher.convert.records import TensorSlice
+from launcher.convert.slices import Split, moved, rows, stacked, whole
 
 EMBEDDING: Final = "model.tok_embeddings.embedding_weight"
 HEAD: Final = "lm_head.weight"
@@ -175,7 +175,7 @@ def _parts_of_heads(logical: Logical, tensor: CoreTensor) -> Iterator[Parameter]
     sizes = [int(getattr(model, field)) for _, field in named]
     starts = (0, sizes[0])
     for (name, field), size, start in zip(named, sizes, starts, strict=True):
-        boxes: list[Box] = []
+        boxes: list[TensorSlice] = []
         for head in range(heads):
             first, at = head * sum(sizes) + start, head * size
             boxes += _rotated(source, tensor.shape, first, size, at, turn=field == "qk_rope_head_dim")
@@ -183,7 +183,9 @@ def _parts_of_heads(logical: Logical, tensor: CoreTensor) -> Iterator[Parameter]
         yield _made(logical, tensor, name, shape, tuple(boxes), split=None if one else Split(axis=0))
 
 
-def _rotated(source: str, shape: tuple[int, ...], first: int, count: int, at: int, *, turn: bool) -> Iterator[Box]:
+def _rotated(
+    source: str, shape: tuple[int, ...], first: int, count: int, at: int, *, turn: bool
+) -> Iterator[TensorSlice]:
     """Rows of one head; `turn`: even rows, then odd ones (convert_weight.py, _mla_pt_to_ms)."""
     if not turn:
         yield rows(source, shape, first, count, stored_first=at)
@@ -222,7 +224,7 @@ def _experts(logical: Logical, experts: list[CoreTensor], older: Older) -> Itera
         )
 
 
-def _turned(logical: Logical, box: Box) -> Box:
+def _turned(logical: Logical, box: TensorSlice) -> TensorSlice:
     return whole(box.logical, logical.tensors[box.logical], transposed=True)
 
 
@@ -242,7 +244,7 @@ def _made(
     tensor: CoreTensor,
     name: str,
     shape: tuple[int, ...],
-    boxes: tuple[Box, ...],
+    boxes: tuple[TensorSlice, ...],
     *,
     fill: int = 0,
     split: Split | None = None,

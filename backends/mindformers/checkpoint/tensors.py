@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backends.mindformers.checkpoint.options import is_old, truth
-from launcher.convert.boxes import Split, moved, rows, whole
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.core import CoreTensor, core_tensors
 from launcher.convert.logical import Logical
-from launcher.convert.records import Box
+from launcher.convert.records import TensorSlice
+from launcher.convert.slices import Split, moved, rows, whole
 
 _MODEL = "model.model_config."
 # What only MindFormers names otherwise than megatron-core's local layers do.
@@ -98,7 +98,7 @@ class Parameter:
     name: str
     shape: tuple[int, ...]
     declared: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
     split: Split | None = None
     of_experts: bool = False
@@ -143,7 +143,7 @@ def _made(
     tensor: CoreTensor,
     name: str,
     shape: tuple[int, ...],
-    boxes: tuple[Box, ...],
+    boxes: tuple[TensorSlice, ...],
     *,
     declared: tuple[int, ...] | None = None,
     fill: int = 0,
@@ -163,7 +163,7 @@ def _made(
     )
 
 
-def interleaved(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
+def interleaved(boxes: tuple[TensorSlice, ...]) -> tuple[TensorSlice, ...]:
     """Gate's row, up's row, gate's row … (mlp.py, MLPInterleaved: reshape to [ffn, 2])."""
     found = []
     for part, box in enumerate(boxes):
@@ -172,7 +172,7 @@ def interleaved(boxes: tuple[Box, ...]) -> tuple[Box, ...]:
     return tuple(found)
 
 
-def _contiguous(logical: Logical, boxes: Iterable[Box]) -> Iterator[Box]:
+def _contiguous(logical: Logical, boxes: Iterable[TensorSlice]) -> Iterator[TensorSlice]:
     at = 0
     for name in dict.fromkeys(box.logical for box in boxes):
         shape = logical.tensors[name]
@@ -182,7 +182,7 @@ def _contiguous(logical: Logical, boxes: Iterable[Box]) -> Iterator[Box]:
 
 def _concatenated(down: list[CoreTensor]) -> Parameter:
     """Rows of the query's down projection (or the whole query), then the key's and value's with the rotated part."""
-    boxes: list[Box] = []
+    boxes: list[TensorSlice] = []
     at = 0
     for tensor in sorted(down, key=lambda tensor: _DOWN.index(tensor.name)):
         boxes.extend(moved(box, 0, at) for box in tensor.boxes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.convert.records import Box, Slot
+from launcher.convert.records import Slot, TensorSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Content:
     """
 
     slot: Slot
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
     scale: Slot | None = None
 
@@ -49,6 +49,6 @@ class Wanted:
 
     name: str
     shape: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
     scale: str | None = None

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from launcher.convert.boxes import Split, rows, whole
 from launcher.convert.families.rows import Kind
 from launcher.convert.logical import Instance, Logical
-from launcher.convert.records import Box
+from launcher.convert.records import TensorSlice
+from launcher.convert.slices import Split, rows, whole
 from launcher.job.model import Model
 
 Naming = Literal["transformer_engine", "local"]
@@ -55,7 +55,7 @@ class CoreTensor:
     expert: int | None
     shape: tuple[int, ...]
     split: Split | None
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
 
     @property
@@ -116,7 +116,7 @@ def _core_tensor(model: Model, instance: Instance, naming: Naming, vocabulary: i
     )
 
 
-def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
     if instance.row.kind == "qkv":
         return _by_query_group(model, instance)
     if instance.row.kind == "gate_up":
@@ -130,7 +130,7 @@ def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Bo
     return shape, (whole(name, shape),)
 
 
-def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Box, ...]]:
+def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
     """Megatron-core keeps a query group's heads together: its queries, its key, its value (attention.py, mixed_qkv)."""
     query, key, value = instance.logical
     head = model.head_size or 0

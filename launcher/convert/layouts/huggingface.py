@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.convert.boxes import rows, stacked, whole
 from launcher.convert.errors import ConvertError
 from launcher.convert.families.rows import Spelling
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, layer_prefix, without_mtp
-from launcher.convert.records import Box, Slot
+from launcher.convert.records import Slot, TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
+from launcher.convert.slices import rows, stacked, whole
 from launcher.nearest import nearest
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
@@ -22,7 +22,7 @@ _LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Meaning:
     shape: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
 
 
 def huggingface_wanted(logical: Logical) -> list[Wanted]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from launcher.convert.boxes import shard, stacked, volume
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.layouts.stages import Chunk
 from launcher.convert.logical import Logical
-from launcher.convert.records import Box
+from launcher.convert.records import TensorSlice
+from launcher.convert.slices import shard, stacked, volume
 
 # How the experts of a rank are stored:
 #   sequential  a module each: mlp.experts.local_experts.0.linear_fc1.weight
@@ -113,7 +113,7 @@ class RankTensor:
     name: str
     shape: tuple[int, ...]
     view: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
 
 
@@ -124,7 +124,7 @@ class _Part:
     name: str
     shape: tuple[int, ...]
     view: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int = 0
 
 
@@ -252,7 +252,7 @@ def _fused(name: str, parts: Sequence[_Part]) -> _Part:
     count = len(parts)
     boxes = tuple(
         stacked(
-            Box(
+            TensorSlice(
                 logical=box.logical,
                 logical_at=box.logical_at,
                 stored_at=(box.stored_at[1], box.stored_at[0]),

@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.convert.boxes import cut, stacked
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.logical import Logical, without_mtp
-from launcher.convert.records import Box, Slot
+from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.slices import cut, stacked
 
 # Tensors of these modules are not Transformer Engine's: they have no extra state.
 _PLAIN = ("embedding.word_embeddings", "output_layer", "mlp.router", "mlp.shared_experts")
@@ -41,7 +41,7 @@ class Chunk:
     whole: tuple[int, ...]
     at: tuple[int, ...]
     shape: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[TensorSlice, ...]
     fill: int
 
 
@@ -216,10 +216,10 @@ class _Global:
         return Content(slot=found.slot, boxes=tuple(boxes), fill=fill)
 
 
-def _at(box: Box, leading: tuple[int, ...]) -> Box:
+def _at(box: TensorSlice, leading: tuple[int, ...]) -> TensorSlice:
     if not any(leading):
         return box
-    bare = Box(
+    bare = TensorSlice(
         logical=box.logical,
         logical_at=box.logical_at,
         stored_at=box.stored_at[len(leading) :],

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.boxes import whole
 from launcher.convert.containers import safetensors
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.lora.adapter import CONFIG, pattern_value, read_config, weights_file
 from launcher.convert.lora.peft import FORMAT as PEFT
+from launcher.convert.slices import whole
 
 _ENDS: Final = (".lora_A.weight", ".lora_B.weight")
 # What else of adapter_config.json changes the product.

@@ -12,12 +12,14 @@ from typing import Final
 
 from launcher.convert.families.rows import Spelling
 from launcher.convert.logical import Logical, layer_prefix
-from launcher.convert.records import Box, Run
+from launcher.convert.records import StridedRange, TensorSlice
 
 _ENDS: Final = {".lora_A.weight": "A", ".lora_B.weight": "B"}
 
 
-def fused_boxes(base: Logical, name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, tuple[Box, ...]] | None:
+def fused_boxes(
+    base: Logical, name: str, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[str, tuple[TensorSlice, ...]] | None:
     """Return the fused parameter that a factor belongs to, and boxes of each expert's factors; None if it has none.
 
     Args:
@@ -48,7 +50,7 @@ def fused_boxes(base: Logical, name: str, shapes: Mapping[str, tuple[int, ...]])
 
 def fused_modules(
     base: Logical, modules: Collection[str], rank: int
-) -> Iterator[tuple[str, tuple[int, ...], tuple[Box, ...], tuple[str, ...]]]:
+) -> Iterator[tuple[str, tuple[int, ...], tuple[TensorSlice, ...], tuple[str, ...]]]:
     """Yield (name, shape, boxes, modules) of the factors of every fused parameter of which all modules have some."""
     held = set(modules)
     found: dict[str, list[tuple[Spelling, list[tuple[str, ...]]]]] = {}
@@ -86,14 +88,17 @@ def _parts(base: Logical, prefix: str, spelling: Spelling) -> list[tuple[str, ..
     ]
 
 
-def _boxes(parts: list[tuple[str, ...]], end: str, *, rank: int, rows: int, columns: int) -> Iterator[Box]:
+def _boxes(parts: list[tuple[str, ...]], end: str, *, rank: int, rows: int, columns: int) -> Iterator[TensorSlice]:
     experts = len(parts)
     for expert, names in enumerate(parts):
         for place, name in enumerate(names):
             logical = name.removesuffix(".weight") + end
             if _ENDS[end] == "A":
-                runs = (Run(start=expert * rank, count=rank), Run(start=0, count=columns))
-                yield Box(logical=logical, logical_at=((0, rank), (0, columns)), stored_at=runs)
+                runs = (StridedRange(start=expert * rank, count=rank), StridedRange(start=0, count=columns))
+                yield TensorSlice(logical=logical, logical_at=((0, rank), (0, columns)), stored_at=runs)
             else:
-                runs = (Run(start=place * rows, count=rows), Run(start=expert, count=rank, step=experts))
-                yield Box(logical=logical, logical_at=((0, rows), (0, rank)), stored_at=runs)
+                runs = (
+                    StridedRange(start=place * rows, count=rows),
+                    StridedRange(start=expert, count=rank, step=experts),
+                )
+                yield TensorSlice(logical=logical, logical_at=((0, rows), (0, rank)), stored_at=runs)

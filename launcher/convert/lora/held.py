@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.convert.boxes import whole
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.records import Box, Slot
+from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.slices import whole
 from launcher.convert.spans import array, block
 
 
@@ -16,7 +16,7 @@ class Held:
     """A block of a stored tensor that is one factor, or one weight."""
 
     slot: Slot
-    box: Box
+    box: TensorSlice
 
     @property
     def shape(self) -> tuple[int, ...]:

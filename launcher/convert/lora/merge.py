@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.boxes import whole
 from launcher.convert.casts import cast, decode, not_finite, word
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize, nbytes
 from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.staging import Staging
 from launcher.convert.containers.transfer import OpenFiles, copy, write
-from launcher.convert.containers.workplace import Workplace
 from launcher.convert.convert import refuse_overlap, why_kept
 from launcher.convert.errors import ConvertError
 from launcher.convert.fingerprint import merge_fingerprint, starting_anew
@@ -34,6 +33,7 @@ from launcher.convert.ownership import REPORT, checkpoint_contents, files_writte
 from launcher.convert.progress import Progress, duration, size
 from launcher.convert.records import Slot
 from launcher.convert.scales import unscaled
+from launcher.convert.slices import whole
 from launcher.convert.spans import span
 
 # Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.
@@ -132,7 +132,7 @@ def merge(
     threads, digest = workers or min(8, os.cpu_count() or 1), _fingerprint(planned)
     refuse_overlap(planned.out, planned.read)
     with (
-        Workplace(planned.out, digest=digest, overwrite=overwrite, judge=checkpoint_contents) as place,
+        Staging(planned.out, digest=digest, overwrite=overwrite, judge=checkpoint_contents) as place,
         OpenFiles() as files,
     ):
         if not place.resumed:
@@ -160,7 +160,7 @@ def merge(
 
 
 def _write(
-    planned: Merge, place: Workplace, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool
+    planned: Merge, place: Staging, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool
 ) -> tuple[float, dict[str, Losses]]:
     todo = [number for number in range(len(targets)) if str(number) not in place.finished]
     progress = Progress("merging", sum(nbytes(targets[number]) for number in todo), quiet=quiet)
@@ -184,7 +184,7 @@ def _write(
     return progress.finish(), named
 
 
-def _laid_out(place: Workplace, planned: Merge) -> list[Slot]:
+def _laid_out(place: Staging, planned: Merge) -> list[Slot]:
     root = place.directory
     if place.layout is not None:
         return [

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.boxes import whole
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.containers.transfer import OpenFiles
@@ -24,7 +23,8 @@ from launcher.convert.lora.adapter import CONFIG, WEIGHTS, pattern_value, read_c
 from launcher.convert.lora.fused import fused_boxes, fused_modules
 from launcher.convert.lora.held import Held, factor_words
 from launcher.convert.lora.logical import A, AdapterLogical, B, Shared, adaptable, adapter_logical, base_of
-from launcher.convert.records import Box, Slot
+from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.slices import whole
 
 _PREFIX: Final = "base_model.model."
 _ORDER: Final = ("F16", "BF16", "F32", "F64")
@@ -191,12 +191,14 @@ def _read(path: Path, logical: Logical, _layout: Layout, *, shared: Shared = ())
 
 def _contents(found: Survey, adapter: AdapterLogical) -> Iterator[Content]:
     """Every stored tensor; factors that repeat another one are held to be that one, which the proof compares."""
-    boxes: dict[Slot, dict[Any, Box]] = {}
+    boxes: dict[Slot, dict[Any, TensorSlice]] = {}
     for name, held in found.factors.items():
         copy = adapter.copies.get(name)
         box = held.box
         if copy is not None:
-            box = Box(logical=copy.of, logical_at=box.logical_at, stored_at=box.stored_at, transposed=box.transposed)
+            box = TensorSlice(
+                logical=copy.of, logical_at=box.logical_at, stored_at=box.stored_at, transposed=box.transposed
+            )
         boxes.setdefault(held.slot, {})[box.logical, box.stored_at] = box
     for slot, known in boxes.items():
         yield Content(slot=slot, boxes=tuple(known.values()))
@@ -237,9 +239,9 @@ def _wanted(logical: AdapterLogical, *, fused: bool) -> Iterator[Wanted]:
             yield Wanted(name=_PREFIX + name, shape=shape, boxes=(whole(of, shape),))
 
 
-def _resolved(box: Box, logical: AdapterLogical) -> Box:
+def _resolved(box: TensorSlice, logical: AdapterLogical) -> TensorSlice:
     copy = logical.copies.get(box.logical)
-    return box if copy is None else Box(logical=copy.of, logical_at=box.logical_at, stored_at=box.stored_at)
+    return box if copy is None else TensorSlice(logical=copy.of, logical_at=box.logical_at, stored_at=box.stored_at)
 
 
 def _config_text(logical: AdapterLogical) -> str:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.boxes import Split, moved, shard
 from launcher.convert.containers import torch_dist
 from launcher.convert.containers.dtypes import itemsize
 from launcher.convert.containers.records import Inert, TensorSpec
@@ -41,6 +40,7 @@ from launcher.convert.lora.stack import (
     told_alpha,
 )
 from launcher.convert.records import Slot
+from launcher.convert.slices import Split, moved, shard
 
 _ITERATION: Final = 1
 _FILE: Final = 5 * 10**9

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 
 from launcher.rehearse.core.arguments import Arguments, catalogue
-from launcher.rehearse.core.unhonoured import GROUPS, UNHONOURED, Unhonoured
+from launcher.rehearse.core.unsupported_args import GROUPS, UNSUPPORTED_ARGS, UnsupportedArg
 
 # Where an honoured argument goes. The names under "transformer", "optimizer" and "ddp" are fields of megatron-core's
 # TransformerConfig, OptimizerConfig and DistributedDataParallelConfig of the same name, unless `settings` renames them.
@@ -81,9 +81,9 @@ def honoured() -> Mapping[str, str]:
 
 
 @functools.cache
-def unhonoured() -> Mapping[str, Unhonoured]:
+def unhonoured() -> Mapping[str, UnsupportedArg]:
     """Map each argument (dest) that is not honoured to its row."""
-    rows = {dest: row for row in UNHONOURED for dest in row.dests.split()}
+    rows = {dest: row for row in UNSUPPORTED_ARGS for dest in row.dests.split()}
     for argument in catalogue():
         group_row = GROUPS.get(argument.group or "")
         if group_row is not None and argument.dest not in rows and argument.dest not in honoured():
@@ -126,27 +126,27 @@ def judge(arguments: Arguments) -> tuple[NotHonoured, ...]:
     return tuple(found)
 
 
-def _only(values: tuple[object, ...], why: str, works: str) -> Callable[[object], Unhonoured | None]:
+def _only(values: tuple[object, ...], why: str, works: str) -> Callable[[object], UnsupportedArg | None]:
     """Build a condition: an honoured argument whose value is outside `values` is refused."""
-    row = Unhonoured(dests="", why=why, changes_training=True, works=works)
+    row = UnsupportedArg(dests="", why=why, changes_training=True, works=works)
     return lambda value: None if value in values else row
 
 
-_FLEX = Unhonoured(
+_FLEX = UnsupportedArg(
     dests="",
     why="flex needs DeepEP's kernels; alltoall moves the same tokens",
     changes_training=False,
     works="alltoall",
 )
 
-_MOE_ACT = Unhonoured(
+_MOE_ACT = UnsupportedArg(
     dests="",
     why="moe_act is recomputed with grouped GEMM only; the other modules are recomputed",
     changes_training=False,
     works="without moe_act",
 )
 
-CONDITIONS: Mapping[str, Callable[[object], Unhonoured | None]] = {
+CONDITIONS: Mapping[str, Callable[[object], UnsupportedArg | None]] = {
     "optimizer": _only(("adam", "sgd"), "only adam and sgd are here", "--optimizer adam"),
     "position_embedding_type": _only(
         ("learned_absolute", "rope", "none"), "this position embedding is not here", "--position-embedding-type rope"

@@ -11,8 +11,8 @@ from pathlib import Path
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError
 from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.staging import Staging
 from launcher.convert.containers.transfer import OpenFiles, write
-from launcher.convert.containers.workplace import Workplace
 from launcher.convert.records import Slot
 from launcher.outputs.contents import Contents, Known, contents_of
 from tests.convert.containers.bytes_of import expected
@@ -26,7 +26,7 @@ def old(folder: Path) -> Contents:
     return contents_of(folder, "an old result", Known(patterns=("old", *shards)))
 
 
-def laid_out(place: Workplace) -> list[Slot]:
+def laid_out(place: Staging) -> list[Slot]:
     if place.layout is None:
         slots = safetensors.create(place.directory, TENSORS, shard_bytes=50_000)
         place.laid_out([[slot.path.name, slot.offset] for slot in slots])
@@ -37,7 +37,7 @@ def laid_out(place: Workplace) -> list[Slot]:
 
 
 def convert(target: Path, *, pause: float, overwrite: bool, space: bool) -> dict[str, int]:
-    with Workplace(target, digest="plan", overwrite=overwrite, judge=old) as place, OpenFiles() as files:
+    with Staging(target, digest="plan", overwrite=overwrite, judge=old) as place, OpenFiles() as files:
         if space:
             place.check_space(60 * 5000, 8)
         slots = laid_out(place)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.containers.workplace import Workplace
+from launcher.convert.containers.staging import Staging
 from launcher.outputs.contents import Contents, Known, contents_of
 
 # Audit events of everything that changes a folder (docs.python.org/3/library/audit_events.html).
@@ -37,7 +37,7 @@ def held(folder: Path) -> dict[str, str]:
 
 
 def replace(target: Path, *, proven: bool = True, meanwhile: Callable[[], None] = lambda: None) -> Path | None:
-    with Workplace(target, digest="plan", overwrite=True, judge=judge) as place:
+    with Staging(target, digest="plan", overwrite=True, judge=judge) as place:
         if place.layout is None:
             put(place.directory, NEW)
             place.laid_out([])
@@ -152,7 +152,7 @@ def test_links_are_unlinked_and_never_followed(tmp_path):
 def test_a_rename_that_fails_puts_the_old_folder_back(tmp_path):
     target = tmp_path / "out"
     put(target, OLD)
-    with Workplace(target, digest="plan", overwrite=True, judge=judge) as place:
+    with Staging(target, digest="plan", overwrite=True, judge=judge) as place:
         put(place.directory, NEW)
         place.laid_out([])
         place.sync = lambda paths=None: os.rename(place.directory, tmp_path / "elsewhere")  # type: ignore[method-assign]

@@ -14,7 +14,7 @@ import pytest
 
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.containers.workplace import Workplace
+from launcher.convert.containers.staging import Staging
 from tests.conftest import ROOT
 from tests.convert.containers import bytes_of
 from tests.convert.containers.converting import TENSORS
@@ -132,7 +132,7 @@ def test_what_is_in_the_way_is_named_and_stays(target, make, message):
     make(target)
     before = sorted(target.parent.iterdir())
     with pytest.raises(Unwritable, match=message):
-        Workplace(target, digest="plan")
+        Staging(target, digest="plan")
     assert sorted(target.parent.iterdir()) == before
 
 
@@ -143,7 +143,7 @@ def test_an_empty_target_is_used(target):
 
 
 def test_two_conversions_do_not_write_the_same_target(target):
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         place.laid_out([])
         code, _, err = finish(start(target))
         assert (code, "another conversion is writing" in err) == (1, True)
@@ -151,56 +151,56 @@ def test_two_conversions_do_not_write_the_same_target(target):
 
 
 def test_another_plan_starts_again(target):
-    with Workplace(target, digest="one") as place:
+    with Staging(target, digest="one") as place:
         place.laid_out({"files": 1})
         (place.directory / "file").touch()
         place.finish(["a"])
-    with Workplace(target, digest="two") as place:
+    with Staging(target, digest="two") as place:
         assert (place.resumed, place.finished, place.layout) == (False, frozenset(), None)
         assert list(place.directory.iterdir()) == []
 
 
 def test_a_refusal_before_anything_is_written_leaves_nothing(target):
-    with pytest.raises(Unwritable, match="not enough space"), Workplace(target, digest="plan") as place:
+    with pytest.raises(Unwritable, match="not enough space"), Staging(target, digest="plan") as place:
         place.check_space(10**18, 1)
     assert list(target.parent.iterdir()) == []
 
 
 def test_the_space_is_named_in_both_numbers(target):
     with pytest.raises(Unwritable, match=r"expected 1000000000\.00 GB .*, found \d+\.\d\d GB free"):
-        Workplace(target, digest="plan").check_space(10**18, 1)
+        Staging(target, digest="plan").check_space(10**18, 1)
 
 
 def test_after_a_restart_of_the_machine_only_what_was_flushed_counts(target):
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         place.laid_out([])
         place.finish(["flushed"])
         place.sync()
         place.finish(["only written"])
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         assert place.finished == {"flushed", "only written"}
     journal = target.with_name("out.partial.journal")
     text = journal.read_text()
     boot = json.loads(text.splitlines()[0])["boot"]
     journal.write_text(text.replace(boot, "x" * len(boot)))
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         assert place.finished == {"flushed"}
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         assert place.finished == {"flushed"}
 
 
 @pytest.mark.parametrize("cut", range(1, 30, 4))
 def test_a_torn_journal_is_continued_at_its_last_whole_line(target, cut):
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         place.laid_out([])
         place.finish(["a"])
         place.finish(["b"])
     journal = target.with_name("out.partial.journal")
     journal.write_bytes(journal.read_bytes()[:-cut])
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         assert place.finished in ({"a"}, frozenset())
         place.finish(["c"])
-    with Workplace(target, digest="plan") as place:
+    with Staging(target, digest="plan") as place:
         assert "c" in place.finished
 
 

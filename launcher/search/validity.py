@@ -1,4 +1,4 @@
-"""Which points every rule of the backend accepts: asked of the rule engine, and not asked twice.
+"""Which points all rules of a backend accept, cached by the values that the rules read.
 
 A refusal comes with the fields that decided it. Every other point with the same values there is refused for the same
 reason, so a few dozen answers settle hundreds of thousands of points.
@@ -17,7 +17,7 @@ from launcher.rules.variants import Variants
 _BEHIND = {"parallel.dp": ("parallel.tp", "parallel.pp", "parallel.cp")}
 
 
-class Law:
+class ValidityCache:
     """The verdicts on points around one job of every backend that is asked; all must accept.
 
     Attributes:

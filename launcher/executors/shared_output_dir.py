@@ -1,4 +1,4 @@
-"""Whose folder it is when a platform starts all nodes of a job at once: whichever node is first marks it for all."""
+"""One output folder for all nodes of a job that a platform starts at once."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Where a conversion writes: beside its target, locked, journalled, and renamed when it is complete.
+"""Staging folder of a conversion: checked for space, written as OUT.partial, renamed when complete.
 
 Under the target's own name there is at every moment what was there before, the whole result, or (an instant between two
 renames with `overwrite`) nothing; the next start on this target puts the old one back in that case. What is replaced is
@@ -34,7 +34,7 @@ def _nothing_known(folder: Path) -> Contents:
     return Contents(foreign=first_entries(folder))
 
 
-class Workplace:
+class Staging:
     """The partial directory of a target; leaving it by an exception keeps it for the next start with the same digest.
 
     `digest` identifies the plan and its sources. Unwritable where the target is not empty (unless `overwrite`, and
@@ -124,7 +124,7 @@ class Workplace:
         if aside.entries is None or not remove(folder, aside.entries):
             self.kept = folder
 
-    def __enter__(self) -> Workplace:
+    def __enter__(self) -> Staging:
         return self
 
     def __exit__(

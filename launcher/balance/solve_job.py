@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from launcher.balance.choices import Choice, Taken, choices_of
-from launcher.balance.express import Expressed, Inexpressible, express
+from launcher.balance.encode import Expressed, Inexpressible, express
 from launcher.balance.from_job import Posed, even_split, recompute_values, split_values
 from launcher.balance.problem import Problem, Split
 from launcher.balance.schedule import schedule

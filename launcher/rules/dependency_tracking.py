@@ -1,4 +1,4 @@
-"""What a function looks at: jobs and mappings that note every value read from them."""
+"""Records which values of a job and of native arguments a function reads."""
 
 import dataclasses
 import threading

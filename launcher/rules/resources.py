@@ -1,60 +1,60 @@
-"""Data, checkpoints and machines: what would only show after start-up."""
+"""Rules on data, checkpoints and machines: faults that would only show after start-up."""
 
 import re
 from collections.abc import Iterator, Mapping
 
 from launcher.job import value_at
 from launcher.job.secret import is_secret, redacted_fields, text_fields
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 
 @rule("DATA-MISSING", source="launch", severity="warning")
-def data_is_named(facts: Facts) -> Iterator[Fault]:
+def data_is_named(facts: RuleContext) -> Iterator[Violation]:
     """A job without data can be shown and checked, but not started."""
     data = facts.job.data
     if data.format not in ("sample", "mock") and data.paths in ((), ("${DATA_PATH}",)):
-        yield Fault(
+        yield Violation(
             message="data.paths is empty: the job cannot start without data; the script asks for it as DATA_PATH",
             fields=("data.paths",),
         )
 
 
 @rule("NET-MASTER", source="ms-swift#4897: nodes that each train alone", severity="warning")
-def master_address_is_known(facts: Facts) -> Iterator[Fault]:
+def master_address_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Several nodes meet at one address; without it they would wait, or each train alone."""
     cluster, rehearse = facts.job.cluster, facts.job.rehearse
     if facts.job.runtime == "rehearsal" and (rehearse.shrink or rehearse.fake_world):
         return  # all of it runs on this machine
     if cluster.nodes > 1 and cluster.master_addr is None and cluster.executor == "local":
-        yield Fault(
+        yield Violation(
             message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: "
             "MASTER_ADDR must be set where it starts",
             fields=("cluster.master_addr",),
         )
     if cluster.nodes > 1 and cluster.master_addr in ("localhost", "127.0.0.1", "127.0.1.1", "::1"):
-        yield Fault(
+        yield Violation(
             message=f"{cluster.nodes} nodes cannot meet at the loopback address {cluster.master_addr}",
             fields=("cluster.master_addr",),
         )
 
 
 @rule("ENV-SECRET", source="launch: secrets by reference only", severity="warning")
-def secrets_are_references(facts: Facts) -> Iterator[Fault]:
+def secrets_are_references(facts: RuleContext) -> Iterator[Violation]:
     """A secret is never written into a plan, a file or a log: it is taken from the environment when the job starts."""
     for path in text_fields():
         for place, text in _texts(path, value_at(facts.job, path)):
             for name in dict.fromkeys(_secret_references(place, text)):
-                yield Fault(
+                yield Violation(
                     message=f"{name} is taken from the environment when the job starts: export it there",
                     fields=(place,),
                 )
 
 
 @rule("SECRET-PLACE", source="launch: secrets by reference only")
-def secrets_stand_where_they_can_be_filled_in(facts: Facts) -> Iterator[Fault]:
+def secrets_stand_where_they_can_be_filled_in(facts: RuleContext) -> Iterator[Violation]:
     """Options of a queue, names and folders are read as they are written: a secret in them would be kept and shown."""
     for path in redacted_fields(facts.job):
-        yield Fault(
+        yield Violation(
             message=f"{path} holds a secret, and nothing fills in a reference there: it is left out; take it away, or "
             "hand it on as an environment variable (backend.env.NAME, or export NAME where the job starts)",
             fields=(path,),
@@ -91,31 +91,31 @@ def _texts(place: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 @rule("CKPT-INTERVAL", source="launch", severity="warning")
-def checkpoints_are_written(facts: Facts) -> Iterator[Fault]:
+def checkpoints_are_written(facts: RuleContext) -> Iterator[Violation]:
     """A checkpoint interval beyond the end of training writes only the last one, or none."""
     interval, end = facts.job.checkpoint.save_interval, facts.job.schedule.train_iters
     if interval is not None and end is not None and interval > end:
-        yield Fault(
+        yield Violation(
             message=f"checkpoint.save_interval {interval} is beyond the last iteration {end}",
             fields=("checkpoint.save_interval", "schedule.train_iters"),
         )
 
 
 @rule("CKPT-NONE", source="launch", severity="warning")
-def something_is_saved(facts: Facts) -> Iterator[Fault]:
+def something_is_saved(facts: RuleContext) -> Iterator[Violation]:
     """A job that saves nothing loses all it has trained."""
     checkpoint = facts.job.checkpoint
     if checkpoint.save is None and checkpoint.save_interval is None and facts.job.data.format not in ("sample", "mock"):
-        yield Fault(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
+        yield Violation(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
 
 
 @rule("CKPT-RESUME-OR-START", source="Megatron-LM: --load without --finetune resumes", severity="warning")
-def loading_says_what_it_is(facts: Facts) -> Iterator[Fault]:
+def loading_says_what_it_is(facts: RuleContext) -> Iterator[Violation]:
     """A checkpoint is resumed, with its iteration and optimizer, unless the job says that it is a new start."""
     checkpoint, model = facts.job.checkpoint, facts.job.model
     weights = model.pretrained or (model.pretrained is None and (model.path or model.hub_id))
     if checkpoint.load is not None and checkpoint.finetune is None and weights:
-        yield Fault(
+        yield Violation(
             message="checkpoint.load resumes the run that wrote it; converted weights start a new one: "
             "set checkpoint.finetune to true (new start) or false (resume)",
             fields=("checkpoint.finetune", "checkpoint.load"),
@@ -123,19 +123,19 @@ def loading_says_what_it_is(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("CKPT-NO-INTERVAL", source="Megatron-LM core_v0.12.1 arguments.py:704")
-def saving_has_interval(facts: Facts) -> Iterator[Fault]:
+def saving_has_interval(facts: RuleContext) -> Iterator[Violation]:
     """A directory for checkpoints needs an interval."""
     checkpoint = facts.job.checkpoint
     usual = facts.catalogue is not None and facts.catalogue.style != "argparse"  # its parser has a default
     if checkpoint.save is not None and checkpoint.save_interval is None and not usual:
-        yield Fault(message="checkpoint.save needs checkpoint.save_interval", fields=("checkpoint.save_interval",))
+        yield Violation(message="checkpoint.save needs checkpoint.save_interval", fields=("checkpoint.save_interval",))
 
 
 @rule("LORA-COMPLETE", source="launch", severity="warning")
-def lora_options_need_rank(facts: Facts) -> Iterator[Fault]:
+def lora_options_need_rank(facts: RuleContext) -> Iterator[Violation]:
     """LoRA options mean nothing without a rank."""
     lora = facts.job.lora
     if lora.rank is None and (lora.alpha is not None or lora.target_modules or lora.quantization is not None):
-        yield Fault(
+        yield Violation(
             message="lora options are set, but lora.rank is not: all parameters are trained", fields=("lora.rank",)
         )

@@ -1,4 +1,4 @@
-"""A split in a backend's own terms: every way to say it is tried on the backend's table and rules, none is assumed."""
+"""Encodes a split in a backend's own arguments: every encoding is tried against its table and rules."""
 
 from __future__ import annotations
 

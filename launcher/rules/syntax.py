@@ -1,11 +1,11 @@
-"""Text that nothing could take: names that lead out of their folder, empty paths, times and images that are none."""
+"""Syntax checks for names, paths, time limits, memory sizes and image references."""
 
 import re
 from collections.abc import Iterator
 
 from launcher.job import Job, value_at
 from launcher.job.pods import seconds_of
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_text
 
 # A name is a folder below ./launch_output, the beginning of a run's id, and the name of the queue's job.
@@ -26,14 +26,14 @@ _SLURM_NAMES = ("partition", "account", "qos", "reservation", "nodelist", "exclu
 
 
 @rule("WORD-NAME", source="launch: ./launch_output/NAME, run ids, Slurm --job-name")
-def name_is_a_file_s_name(facts: Facts) -> Iterator[Fault]:
+def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
     """A job's name is a folder's name and the beginning of its runs' ids: no path, nothing hidden, nothing endless."""
     name = facts.job.name
     if name is None or not name.isprintable() or (_NAME.fullmatch(name) and len(name.encode()) <= _LONGEST_NAME):
         return  # TEXT-CHARACTERS tells of what cannot be printed
     plain = re.sub(r"[^\w.+=@-]+", "-", name).strip("-.+=@ ").encode()[:_LONGEST_NAME].decode(errors="ignore")
     why = "is empty" if not name else "is too long" if len(name.encode()) > _LONGEST_NAME else "is no name of a folder"
-    yield Fault(
+    yield Violation(
         message=f"name {name[:_LONGEST_NAME]!r} {why}: up to {_LONGEST_NAME} bytes without / and \\, and none of "
         ". - ~ first",
         fields=("name",),
@@ -42,7 +42,7 @@ def name_is_a_file_s_name(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("WORD-EMPTY", source="launch: an empty path is the folder in which a program happens to be")
-def paths_say_something(facts: Facts) -> Iterator[Fault]:
+def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
     """A path or name that is given must not be empty: null leaves it to the launcher or the backend."""
     if facts.as_written:
         return
@@ -51,13 +51,13 @@ def paths_say_something(facts: Facts) -> Iterator[Fault]:
         if text is None:
             continue
         if not text.strip():
-            yield Fault(message=f"{path} is given and empty", fields=(path,), works=(f"{path}=null",))
+            yield Violation(message=f"{path} is given and empty", fields=(path,), works=(f"{path}=null",))
         elif path in _PATHS and path != "output_dir" and is_text(text) and not text.isprintable():
-            yield Fault(message=f"{path} {text!r} holds characters that cannot be printed", fields=(path,))
+            yield Violation(message=f"{path} {text!r} holds characters that cannot be printed", fields=(path,))
 
 
 @rule("WORD-SLURM", source="Slurm sbatch(1) --time, --mem, --partition …")
-def slurm_s_words_are_understood(facts: Facts) -> Iterator[Fault]:
+def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
     """What a job asks Slurm for must be times, sizes and names as sbatch reads them."""
     cluster = facts.job.cluster
     if cluster.executor != "slurm":
@@ -70,14 +70,14 @@ def slurm_s_words_are_understood(facts: Facts) -> Iterator[Fault]:
         and seconds_of(limit) is None
         and limit.upper() not in _UNLIMITED
     ):
-        yield Fault(
+        yield Violation(
             message=f"cluster.time_limit {limit!r} is no time: minutes, H:M:S, DAYS-HOURS or DAYS-H:M:S",
             fields=("cluster.time_limit",),
             works=tuple(f"cluster.time_limit={each}" for each in _times(limit)),
         )
     memory = cluster.memory
     if memory is not None and memory.strip() and memory.isprintable() and not _SLURM_MEMORY.fullmatch(memory):
-        yield Fault(
+        yield Violation(
             message=f"cluster.memory {memory!r} is no size of Slurm: a number with K, M, G or T, or 0 for all",
             fields=("cluster.memory",),
             works=(f"cluster.memory={_size(memory)}", "cluster.memory=0"),
@@ -85,7 +85,7 @@ def slurm_s_words_are_understood(facts: Facts) -> Iterator[Fault]:
     for name in _SLURM_NAMES:
         text = getattr(cluster, name)
         if text is not None and text.strip() and text.isprintable() and set(text) & set(" \"';`$\\"):
-            yield Fault(
+            yield Violation(
                 message=f"cluster.{name} {text!r}: a word of Slurm has no spaces, quotes or variables",
                 fields=(f"cluster.{name}",),
             )
@@ -109,13 +109,13 @@ def _size(text: str) -> str:
 
 
 @rule("WORD-IMAGE", source="OCI image references; Pyxis --container-image")
-def image_is_a_reference(facts: Facts) -> Iterator[Fault]:
+def image_is_a_reference(facts: RuleContext) -> Iterator[Violation]:
     """A container image is one word: REGISTRY/IMAGE:TAG, or for Slurm a .sqsh file."""
     image = facts.job.cluster.container
     if image is None or not image.strip() or not _is_read(facts.job):
         return
     if image.isprintable() and (" " in image or image.startswith("-")):
-        yield Fault(
+        yield Violation(
             message=f"cluster.container {image!r} is no image: REGISTRY/IMAGE:TAG without spaces"
             + (", or a .sqsh file" if facts.job.cluster.executor == "slurm" else ""),
             fields=("cluster.container",),

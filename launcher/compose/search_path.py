@@ -1,4 +1,4 @@
-"""Where configuration lies: the groups and recipes that ship with the program, and a user's own folders."""
+"""Search path of configuration: groups and recipes that ship with the program, and folders of a user."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,11 +1,11 @@
-"""What no backend checks although it is surely wrong: lengths, data, rates, vocabularies, values without effect."""
+"""Checks that no backend makes: lengths, data, rates, vocabularies, values without effect."""
 
 import math
 from collections.abc import Iterator
 
 from launcher.budgets import written_out
 from launcher.job import Job, value_at
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 
 _PREFERENCE = ("dpo", "simpo", "kto", "cpo", "orpo", "reward_model", "grpo", "gkd")
 # Above these, pretrained weights are overwritten rather than tuned: two orders above what papers and examples use.
@@ -70,34 +70,34 @@ def _prediction_fault(chunks: list[str], stages: int, wanted: int) -> str:
 
 
 @rule("SENSE-LAYOUT", source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:105; arithmetic everywhere")
-def layout_places_every_layer(facts: Facts) -> Iterator[Fault]:
+def layout_places_every_layer(facts: RuleContext) -> Iterator[Violation]:
     """An explicit layout places each layer of the model once."""
     layout, layers = facts.job.parallel.layout, facts.job.model.num_hidden_layers
     placed = "".join(layout_chunks(layout)).count("t") if layout is not None else None
     if placed is not None and layers is not None and placed != layers:
-        yield Fault(
+        yield Violation(
             message=f"parallel.layout {layout} places {placed} layers, the model has {layers}",
             fields=("parallel.layout", "model.num_hidden_layers"),
         )
 
 
 @rule("SENSE-SAMPLES", source="arithmetic: one optimizer step takes a global batch")
-def samples_fill_a_batch(facts: Facts) -> Iterator[Fault]:
+def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
     """Training on fewer samples than one global batch takes no step at all."""
     samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
     if samples is not None and batch is not None and samples < batch:
-        yield Fault(
+        yield Violation(
             message=f"train_samples {samples} is less than one global batch of {batch}: no step is taken",
             fields=("schedule.train_samples", "batch.global_batch_size"),
         )
 
 
 @rule("SENSE-SAMPLES-REST", source="Megatron-LM core_v0.12.1 training.py update_train_iters", severity="warning")
-def samples_are_whole_batches(facts: Facts) -> Iterator[Fault]:
+def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
     """Training takes whole global batches; the samples beyond the last one are left out."""
     samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
     if samples is not None and batch is not None and samples > batch and samples % batch:
-        yield Fault(
+        yield Violation(
             message=f"train_samples {samples} → {samples - samples % batch}: "
             f"{samples % batch} samples beyond the last global batch of {batch} are not trained",
             fields=("schedule.train_samples", "batch.global_batch_size"),
@@ -105,42 +105,42 @@ def samples_are_whole_batches(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("SENSE-LENGTH", source="backends differ: the first end, or the product", severity="warning")
-def length_is_said_once(facts: Facts) -> Iterator[Fault]:
+def length_is_said_once(facts: RuleContext) -> Iterator[Violation]:
     """Epochs beside iterations or samples mean another end on each backend."""
     schedule = facts.job.schedule
     others = [f"schedule.{name}" for name in ("train_iters", "train_samples") if getattr(schedule, name) is not None]
     if schedule.epochs is not None and others:
-        yield Fault(
+        yield Violation(
             message=f"schedule.epochs beside {others[0]}: which of them ends training depends on the backend",
             fields=("schedule.epochs", *others),
         )
 
 
 @rule("SENSE-VOCAB", source="arithmetic: every token needs a row of the embedding")
-def padded_vocabulary_holds_all_tokens(facts: Facts) -> Iterator[Fault]:
+def padded_vocabulary_holds_all_tokens(facts: RuleContext) -> Iterator[Violation]:
     """Padding can only enlarge the vocabulary: tokens beyond the last row would read outside of the embedding."""
     padded, size = facts.job.tokenizer.padded_vocab_size, facts.job.model.vocab_size
     if padded is not None and size is not None and padded < size:
-        yield Fault(
+        yield Violation(
             message=f"padded_vocab_size {padded} is less than vocab_size {size}",
             fields=("tokenizer.padded_vocab_size", "model.vocab_size"),
         )
 
 
 @rule("SENSE-HEADS", source="Ainslie et al. 2023, GQA: query heads share key and value heads in equal groups")
-def query_heads_share_evenly(facts: Facts) -> Iterator[Fault]:
+def query_heads_share_evenly(facts: RuleContext) -> Iterator[Violation]:
     """Query heads divide evenly over key and value heads."""
     model = facts.job.model
     heads, groups = model.num_attention_heads, model.num_key_value_heads
     if heads is not None and groups is not None and not model.is_mla and heads % groups:
-        yield Fault(
+        yield Violation(
             message=f"num_attention_heads {heads} is not a multiple of num_key_value_heads {groups}",
             fields=("model.num_attention_heads", "model.num_key_value_heads"),
         )
 
 
 @rule("SENSE-SHARES", source="arithmetic: shares and decay rates lie below 1")
-def shares_lie_below_one(facts: Facts) -> Iterator[Fault]:
+def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
     """Decay rates of Adam, dropout and the share of validation data lie below 1."""
     paths = (
         "optimizer.adam_beta1",
@@ -155,60 +155,60 @@ def shares_lie_below_one(facts: Facts) -> Iterator[Fault]:
         # Dropping everything is nonsense that runs.
         highest = 1 if path.endswith(("beta1", "beta2")) else math.nextafter(1, 2)
         if value is not None and value >= highest:
-            yield Fault(message=f"{path} {value:g} must be below 1", fields=(path,))
+            yield Violation(message=f"{path} {value:g} must be below 1", fields=(path,))
 
 
 @rule("SENSE-ROPE", source="Hugging Face rope_scaling: factor × original_max_position_embeddings", severity="warning")
-def stretched_positions_reach_the_sequence(facts: Facts) -> Iterator[Fault]:
+def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Violation]:
     """A stretched rotary embedding reaches factor times the original length; beyond that nothing was learned."""
     scaling, length = facts.job.model.rope_scaling, facts.job.batch.seq_length
     original, factor = scaling.original_max_position_embeddings, scaling.factor
     if scaling.type is None or original is None or factor is None or length is None:
         return
     if length > original * factor:
-        yield Fault(
+        yield Violation(
             message=f"seq_length {length} is beyond rope scaling: {original} × {factor:g} = {original * factor:g}",
             fields=("batch.seq_length", "model.rope_scaling.factor"),
         )
 
 
 @rule("SENSE-ROPE-TYPE", source="Hugging Face rope_scaling: read with a type only", severity="warning")
-def rope_scaling_has_type(facts: Facts) -> Iterator[Fault]:
+def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
     """Figures of rope scaling without a type are not used, and a type needs its factor."""
     scaling = facts.job.model.rope_scaling
     if scaling.type is None and scaling.factor is not None:
-        yield Fault(
+        yield Violation(
             message="model.rope_scaling.factor without a type: positions are not stretched",
             fields=("model.rope_scaling.type", "model.rope_scaling.factor"),
         )
     if scaling.type in ("linear", "dynamic", "yarn", "llama3") and scaling.factor is None:
-        yield Fault(
+        yield Violation(
             message=f"rope scaling {scaling.type} needs model.rope_scaling.factor",
             fields=("model.rope_scaling.factor",),
         )
 
 
 @rule("SENSE-WEIGHTS", source="config.json of the weights", severity="warning")
-def weights_fit_the_model(facts: Facts) -> Iterator[Fault]:
+def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
     """Weights have the sizes of their own config.json: with others they cannot be loaded."""
     job = facts.job
     changed = [f"model.{name}" for name in job.model.overridden if name in _SHAPES]
     if changed and _starts_from_weights(job) and job.checkpoint.load is None:
-        yield Fault(
+        yield Violation(
             message=f"{', '.join(changed)} differ from config.json: its weights do not fit; set model.pretrained=false",
             fields=("model.pretrained", *changed),
         )
 
 
 @rule("SENSE-LR-HIGH", source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4", severity="warning")
-def tuning_rate_is_small(facts: Facts) -> Iterator[Fault]:
+def tuning_rate_is_small(facts: RuleContext) -> Iterator[Violation]:
     """A learning rate of pre-training destroys pretrained weights instead of tuning them."""
     job = facts.job
     kind = "all weights" if job.lora.rank is None else "adapters"
     if job.task.type == "pretrain" or job.optimizer.lr is None or not _starts_from_weights(job):
         return
     if job.optimizer.lr > _HIGHEST_LR[kind] and job.optimizer.type == "adam":
-        yield Fault(
+        yield Violation(
             message=f"lr {job.optimizer.lr:g} is far above what tunes {kind} of a pretrained model "
             f"(at most {_HIGHEST_LR[kind]:g})",
             fields=("optimizer.lr",),
@@ -216,93 +216,95 @@ def tuning_rate_is_small(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("SENSE-LR-ZERO", source="arithmetic: weights move by lr", severity="warning")
-def learning_rate_is_not_zero(facts: Facts) -> Iterator[Fault]:
+def learning_rate_is_not_zero(facts: RuleContext) -> Iterator[Violation]:
     """With a learning rate of 0 nothing is learned."""
     if facts.job.optimizer.lr == 0:
-        yield Fault(message="optimizer.lr is 0: nothing is learned", fields=("optimizer.lr",))
+        yield Violation(message="optimizer.lr is 0: nothing is learned", fields=("optimizer.lr",))
 
 
 @rule("SENSE-WSD", source="Megatron-core optimizer_param_scheduler.py", severity="warning")
-def annealing_belongs_to_its_schedule(facts: Facts) -> Iterator[Fault]:
+def annealing_belongs_to_its_schedule(facts: RuleContext) -> Iterator[Violation]:
     """Annealing is a part of the WSD schedule and not longer than training."""
     schedule = facts.job.schedule
     wsd = ("lr_wsd_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples")
     names = [f"schedule.{name}" for name in wsd if getattr(schedule, name)]
     if schedule.lr_decay_style != "WSD" and names:
-        yield Fault(
+        yield Violation(
             message=f"{', '.join(names)} belong to lr_decay_style WSD, not {schedule.lr_decay_style}",
             fields=("schedule.lr_decay_style", *names),
         )
     end = schedule.lr_decay_iters or schedule.train_iters
     if schedule.lr_decay_style == "WSD" and schedule.lr_wsd_decay_iters and end and schedule.lr_wsd_decay_iters > end:
-        yield Fault(
+        yield Violation(
             message=f"annealing of {schedule.lr_wsd_decay_iters} iterations is longer than the {end} of the decay",
             fields=("schedule.lr_wsd_decay_iters",),
         )
 
 
 @rule("SENSE-STREAM-EPOCHS", source="a stream has no length", severity="warning")
-def streams_have_no_epochs(facts: Facts) -> Iterator[Fault]:
+def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
     """The end of a stream is not known beforehand: epochs give no number of steps, and the decay has no end."""
     job = facts.job
     if job.data.streaming and job.schedule.epochs is not None and job.schedule.train_iters is None:
-        yield Fault(
+        yield Violation(
             message="data.streaming with schedule.epochs: set schedule.train_iters, a stream has no length",
             fields=("schedule.train_iters", "schedule.epochs", "data.streaming"),
         )
 
 
 @rule("SENSE-EVAL-DATA", source="launch", severity="warning")
-def evaluation_has_data(facts: Facts) -> Iterator[Fault]:
+def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
     """Evaluation needs data that is kept apart."""
     job = facts.job
     wanted = job.evaluation.interval is not None and job.evaluation.iters != 0
     splits = job.data.format in (None, "megatron", "sample", "mock") or job.data.split or job.data.validation_ratio
     if wanted and not splits and not job.data.validation_paths:
-        yield Fault(
+        yield Violation(
             message="evaluation.interval without data for it: set data.validation_paths or data.validation_ratio",
             fields=("evaluation.interval", "data.validation_ratio"),
         )
 
 
 @rule("SENSE-EVAL-INTERVAL", source="arithmetic", severity="warning")
-def evaluation_happens(facts: Facts) -> Iterator[Fault]:
+def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
     """An interval beyond the end of training never evaluates on the way."""
     interval, end = facts.job.evaluation.interval, facts.job.schedule.train_iters
     if interval is not None and end is not None and interval > end and facts.job.evaluation.iters != 0:
-        yield Fault(
+        yield Violation(
             message=f"evaluation.interval {interval} is beyond the last iteration {end}",
             fields=("evaluation.interval", "schedule.train_iters"),
         )
 
 
 @rule("SENSE-LOSS-SCALE", source="Megatron-core OptimizerConfig: read with fp16 only", severity="warning")
-def loss_scale_belongs_to_fp16(facts: Facts) -> Iterator[Fault]:
+def loss_scale_belongs_to_fp16(facts: RuleContext) -> Iterator[Violation]:
     """Only fp16 gradients need a scaled loss."""
     precision = facts.job.precision
     given = [f"precision.{name}" for name in ("loss_scale", "initial_loss_scale") if getattr(precision, name)]
     if given and precision.dtype != "fp16":
-        yield Fault(
+        yield Violation(
             message=f"{', '.join(given)} without effect: the loss is scaled in fp16 only, not {precision.dtype}",
             fields=(*given, "precision.dtype"),
         )
 
 
 @rule("SENSE-TASK", source="TRL DPOConfig and its relatives", severity="warning")
-def preference_options_belong_to_preferences(facts: Facts) -> Iterator[Fault]:
+def preference_options_belong_to_preferences(facts: RuleContext) -> Iterator[Violation]:
     """Options of preference losses have no effect on other tasks."""
     task = facts.job.task
     names = ("beta", "loss_type", "simpo_gamma", "rpo_alpha", "desirable_weight", "undesirable_weight")
     given = [f"task.{name}" for name in names if getattr(task, name) is not None]
     if given and task.type not in _PREFERENCE:
-        yield Fault(message=f"{', '.join(given)} have no effect on task.type={task.type}", fields=("task.type", *given))
+        yield Violation(
+            message=f"{', '.join(given)} have no effect on task.type={task.type}", fields=("task.type", *given)
+        )
 
 
 @rule("SENSE-DENSE-MOE", source="Megatron-core TransformerConfig: read with experts only", severity="warning")
-def expert_options_need_experts(facts: Facts) -> Iterator[Fault]:
+def expert_options_need_experts(facts: RuleContext) -> Iterator[Violation]:
     """Options of experts have no effect on a dense model."""
     job = facts.job
     names = ("grouped_gemm", "permute_fusion", "shared_expert_overlap", "capacity_factor", "deepep", "z_loss_coeff")
     given = [f"moe.{name}" for name in names if getattr(job.moe, name)]
     if given and job.model.hidden_size is not None and not job.model.is_moe:
-        yield Fault(message=f"{', '.join(given)} have no effect: the model is dense", fields=tuple(given))
+        yield Violation(message=f"{', '.join(given)} have no effect: the model is dense", fields=tuple(given))

@@ -6,7 +6,7 @@ import pytest
 
 from launcher.pipeline import judge
 from launcher.rules.engine import load, run
-from launcher.rules.registry import Facts
+from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
 
 load()
@@ -45,13 +45,13 @@ WORDS = {
 @pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
 def test_words_that_nothing_could_take(case: tuple[dict[str, Any], str]) -> None:
     changes, field = case
-    found = [finding for finding in run(Facts(job=make_job(changes))) if finding.severity == "error"]
+    found = [finding for finding in run(RuleContext(job=make_job(changes))) if finding.severity == "error"]
     assert [path for finding in found for path in finding.fields] == ([field] if field else [])
 
 
 def test_a_script_s_own_words_are_left_to_its_backend() -> None:
     job = make_job({"checkpoint": {"load": ""}})
-    assert "WORD-EMPTY" not in {finding.rule for finding in run(Facts(job=job, as_written=True))}
+    assert "WORD-EMPTY" not in {finding.rule for finding in run(RuleContext(job=job, as_written=True))}
 
 
 # name: changes, overrides that are offered first.

@@ -7,8 +7,8 @@ import pytest
 
 from launcher.executors.environment import Here
 from launcher.executors.failure import CannotStart
-from launcher.executors.fellows import check_ours, join
 from launcher.executors.platforms import PLATFORMS
+from launcher.executors.shared_output_dir import check_ours, join
 
 
 def node(rank: int, master: str = "job-0", job: str = "") -> Here:

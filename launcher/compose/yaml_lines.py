@@ -1,4 +1,4 @@
-"""Line numbers of YAML keys, so that every value and every error names the place where it was written."""
+"""Line numbers of YAML keys, so that values and errors name the place where they were written."""
 
 import os
 from pathlib import Path

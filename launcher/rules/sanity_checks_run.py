@@ -1,8 +1,8 @@
-"""What no backend checks about a run: addresses, paths, adapters, resuming, profiling, sizes that help nobody."""
+"""Checks of a run that no backend makes: addresses, paths, adapters, resuming, profiling, sizes."""
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import Facts, Fault, rule
+from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_host
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
@@ -21,20 +21,20 @@ _LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "lin
 
 
 @rule("SENSE-PORT", source="RFC 6335: ports are 16 bits")
-def port_exists(facts: Facts) -> Iterator[Fault]:
+def port_exists(facts: RuleContext) -> Iterator[Violation]:
     """A port is a number of 16 bits."""
     port = facts.job.cluster.master_port
     if port is not None and port > _LAST_PORT:
-        yield Fault(message=f"cluster.master_port {port} is above {_LAST_PORT}", fields=("cluster.master_port",))
+        yield Violation(message=f"cluster.master_port {port} is above {_LAST_PORT}", fields=("cluster.master_port",))
 
 
 @rule("SENSE-ADDRESS", source="torchrun --master-addr: a host, without scheme and port")
-def address_is_a_host(facts: Facts) -> Iterator[Fault]:
+def address_is_a_host(facts: RuleContext) -> Iterator[Violation]:
     """The address of node 0 is a name or a number, without scheme and port."""
     address = facts.job.cluster.master_addr
     if address is None or is_host(address):
         return
-    yield Fault(
+    yield Violation(
         message=f"cluster.master_addr {address!r} is not a host: the port goes into cluster.master_port",
         fields=("cluster.master_addr",),
     )
@@ -45,7 +45,7 @@ def _is_local(path: str) -> bool:
 
 
 @rule("SENSE-LOCAL-PATH", source="several nodes read and write one checkpoint together", severity="warning")
-def paths_are_shared(facts: Facts) -> Iterator[Fault]:
+def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
     """With several nodes, checkpoints and data must lie where all of them see the same files."""
     job = facts.job
     if job.cluster.nodes < 2:
@@ -58,21 +58,21 @@ def paths_are_shared(facts: Facts) -> Iterator[Fault]:
     }
     for path, place in places.items():
         if place is not None and _is_local(place):
-            yield Fault(
+            yield Violation(
                 message=f"{path} {place} lies on each node's own disk: {job.cluster.nodes} nodes would not share it",
                 fields=(path, "cluster.nodes"),
             )
 
 
 @rule("SENSE-LORA-TARGETS", source="Megatron-core module names (lora.target_modules)", severity="warning")
-def adapters_have_layers(facts: Facts) -> Iterator[Fault]:
+def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
     """Adapters are put on layers by their names in Megatron-core; other names match nothing."""
     lora, model = facts.job.lora, facts.job.model
     if lora.rank is None:
         return
     for name in lora.target_modules:
         if name in _HUGGING_FACE:
-            yield Fault(
+            yield Violation(
                 message=f"lora.target_modules {name} is Hugging Face's name: Megatron-core calls it "
                 f"{_HUGGING_FACE[name]}",
                 fields=("lora.target_modules",),
@@ -82,65 +82,65 @@ def adapters_have_layers(facts: Facts) -> Iterator[Fault]:
         wrong.append("linear_qkv")
     if wrong and model.hidden_size is not None:
         has = "has" if model.is_mla else "has no"
-        yield Fault(
+        yield Violation(
             message=f"lora.target_modules {', '.join(wrong)} do not exist: the model {has} multi-head latent attention",
             fields=("lora.target_modules",),
         )
 
 
 @rule("SENSE-RESUME", source="Megatron-LM checkpointing.py: finetune loads weights only", severity="warning")
-def resuming_is_meant(facts: Facts) -> Iterator[Fault]:
+def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
     """Fine-tuning starts anew from weights, resuming goes on: options of the one contradict the other."""
     checkpoint = facts.job.checkpoint
     if checkpoint.finetune and checkpoint.load is not None and checkpoint.no_load_optim is False:
-        yield Fault(
+        yield Violation(
             message="checkpoint.finetune=true loads weights only, checkpoint.no_load_optim=false has no effect",
             fields=("checkpoint.finetune", "checkpoint.no_load_optim"),
         )
     if checkpoint.finetune is False and checkpoint.load is None:
-        yield Fault(
+        yield Violation(
             message="checkpoint.finetune=false resumes, but checkpoint.load names no checkpoint",
             fields=("checkpoint.load", "checkpoint.finetune"),
         )
 
 
 @rule("SENSE-SAVE-OPTIM", source="Megatron-LM checkpointing.py", severity="warning")
-def restarts_find_a_checkpoint(facts: Facts) -> Iterator[Fault]:
+def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
     """A restart goes on from the last checkpoint; without one, or without its optimizer, training begins anew."""
     job = facts.job
     if job.fault_tolerance.max_restarts and (job.checkpoint.save is None or job.checkpoint.no_save_optim):
-        yield Fault(
+        yield Violation(
             message="fault_tolerance.max_restarts needs checkpoints with optimizer to go on from",
             fields=("fault_tolerance.max_restarts", "checkpoint.save", "checkpoint.no_save_optim"),
         )
 
 
 @rule("SENSE-SHARD-ALONE", source="Rajbhandari et al. 2020, ZeRO: states are shared over dp ranks", severity="warning")
-def optimizer_has_ranks(facts: Facts) -> Iterator[Fault]:
+def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
     """With one data-parallel rank there is nobody to share optimizer states with."""
     parallel = facts.job.parallel
     # A recipe's switch is meant for the cluster that it was written for, not for every smaller one.
     typed = facts.job.origin("parallel.distributed_optimizer").kind == "override"
     if typed and parallel.distributed_optimizer and parallel.dp == 1 and parallel.cp == 1:
-        yield Fault(
+        yield Violation(
             message="distributed_optimizer with dp 1: there is nothing to share",
             fields=("parallel.distributed_optimizer",),
         )
 
 
 @rule("SENSE-TP-NODES", source="Narayanan et al. 2021: tensor parallelism within a node", severity="warning")
-def tensor_parallelism_stays_in_a_node(facts: Facts) -> Iterator[Fault]:
+def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation]:
     """Tensor parallelism communicates in every layer; over the network between nodes it waits most of the time."""
     tp, devices = facts.job.parallel.tp, facts.job.cluster.devices_per_node
     if tp > devices and facts.job.cluster.nodes > 1:
-        yield Fault(
+        yield Violation(
             message=f"tp {tp} spans nodes of {devices} devices: every layer waits for the network",
             fields=("parallel.tp", "cluster.devices_per_node"),
         )
 
 
 @rule("SENSE-RC-BLOCK", source="Megatron-core transformer_block.py: block counts layers of a chunk", severity="warning")
-def block_recompute_leaves_something(facts: Facts) -> Iterator[Fault]:
+def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
     """Block recompute counts layers of each chunk: from the size of a chunk on, everything is recomputed."""
     job = facts.job
     recompute, layers = job.recompute, job.model.num_hidden_layers
@@ -151,7 +151,7 @@ def block_recompute_leaves_something(facts: Facts) -> Iterator[Fault]:
         return
     chunk = layers // (job.parallel.pp * vpp)
     if recompute.num_layers > chunk >= 1:
-        yield Fault(
+        yield Violation(
             message=f"recompute.num_layers {recompute.num_layers} counts layers of a chunk, and chunks have {chunk} "
             f"(vpp {vpp}): all layers are recomputed",
             fields=("recompute.num_layers", "parallel.vpp"),
@@ -159,7 +159,7 @@ def block_recompute_leaves_something(facts: Facts) -> Iterator[Fault]:
 
 
 @rule("SENSE-PROFILER", source="arithmetic", severity="warning")
-def profile_is_written(facts: Facts) -> Iterator[Fault]:
+def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
     """A profile has steps, within training, on ranks that exist."""
     job = facts.job
     profiler, end = job.profiler, job.schedule.train_iters
@@ -167,23 +167,23 @@ def profile_is_written(facts: Facts) -> Iterator[Fault]:
         return
     start, stop = profiler.start_step, profiler.end_step
     if start is not None and stop is not None and start >= stop:
-        yield Fault(
+        yield Violation(
             message=f"profiler steps {start} to {stop} are none", fields=("profiler.start_step", "profiler.end_step")
         )
     if start is not None and end is not None and start >= end:
-        yield Fault(
+        yield Violation(
             message=f"profiler.start_step {start} is beyond the last iteration {end}", fields=("profiler.start_step",)
         )
     away = [rank for rank in profiler.ranks if rank >= job.cluster.world_size]
     if away:
-        yield Fault(
+        yield Violation(
             message=f"profiler.ranks {', '.join(map(str, away))} do not exist: there are {job.cluster.world_size}",
             fields=("profiler.ranks",),
         )
 
 
 @rule("SENSE-DEVICE", source="what the backend runs on", severity="warning")
-def backend_runs_on_the_device(facts: Facts) -> Iterator[Fault]:
+def backend_runs_on_the_device(facts: RuleContext) -> Iterator[Violation]:
     """A backend runs on the devices that it is written for; elsewhere only rehearsals do."""
     job = facts.job
     if facts.backend is None or job.hardware.name is None or job.runtime == "rehearsal":
@@ -192,7 +192,7 @@ def backend_runs_on_the_device(facts: Facts) -> Iterator[Fault]:
 
     backend = get_backend(facts.backend)
     if job.hardware.device not in backend.devices and job.hardware.device != "cpu":
-        yield Fault(
+        yield Violation(
             message=f"{backend.title} runs on {', '.join(backend.devices)}, {job.hardware.name} is "
             f"{job.hardware.device}",
             fields=("hardware.device", "backend.name"),

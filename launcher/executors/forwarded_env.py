@@ -1,4 +1,4 @@
-"""Which variables go along to nodes that do not inherit the submitter's environment: names, never values."""
+"""Environment variables forwarded to nodes that do not inherit the submitter's: names, never values."""
 
 from launcher.plan import LaunchPlan
 from launcher.plan.pods import is_secret

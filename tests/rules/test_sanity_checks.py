@@ -6,7 +6,7 @@ import pytest
 
 from launcher.job import Origin
 from launcher.rules.engine import load, run
-from launcher.rules.registry import RULES, Facts
+from launcher.rules.registry import RULES, RuleContext
 from tests.conftest import MOE_MODEL, make_job
 
 load()
@@ -135,7 +135,7 @@ MORE = {
 def broken_rules(tree):
     origins = {f"{section}.{name}": Origin(kind="override") for section in tree for name in tree[section]}
     job = dataclasses.replace(make_job(tree), origins=origins) if "parallel" in tree else make_job(tree)
-    return {finding.rule for finding in run(Facts(job=job, backend="megatron_lm"))}
+    return {finding.rule for finding in run(RuleContext(job=job, backend="megatron_lm"))}
 
 
 @pytest.mark.parametrize("id_", PAIRS)

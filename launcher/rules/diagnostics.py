@@ -1,10 +1,10 @@
-"""Findings that come from no rule: from the mapping, the catalogues, reading, rehearsing. What each means, as data."""
+"""Diagnostics that no rule gives: of the mapping, the catalogues, import and rehearsal, each with its meaning."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Diagnostic:
     """What a finding's id means.
 
     Attributes:
@@ -21,12 +21,12 @@ class Told:
     source: str = "launch"
 
 
-TOLD: dict[str, Told] = {}
+TOLD: dict[str, Diagnostic] = {}
 
 
 def tell(id: str, severity: str, doc: str, works: str, source: str = "launch") -> None:
     """Declare what the findings of an id mean; rooms and backends with ids of their own call it when imported."""
-    TOLD[id] = Told(id=id, severity=severity, doc=doc, works=works, source=source)
+    TOLD[id] = Diagnostic(id=id, severity=severity, doc=doc, works=works, source=source)
 
 
 for _id, _severity, _doc, _works in (

@@ -1,4 +1,4 @@
-"""The arguments of Megatron-LM that the trainer does not honour: facts only, read by `honoured`."""
+"""Arguments of Megatron-LM that the embedded trainer does not support, as data; read by `honoured`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Unhonoured:
+class UnsupportedArg:
     """Arguments (dests, separated by blanks) that are not honoured, for one reason."""
 
     dests: str
@@ -22,8 +22,8 @@ _SPEED = "overlap or speed on a device only"
 _LOG = "logging and diagnosis of Megatron-LM's own loop"
 _DATA = "how Megatron-LM's loader works; this trainer has its own"
 
-UNHONOURED: tuple[Unhonoured, ...] = (
-    Unhonoured(
+UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
+    UnsupportedArg(
         dests="""
         attention_backend use_flash_attn transformer_impl masked_softmax_fusion bias_gelu_fusion
         bias_swiglu_fusion bias_dropout_fusion apply_rope_fusion no_persist_layer_norm
@@ -40,7 +40,7 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         use_mamba_mem_eff_path""",
         why=_KERNEL,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         async_tensor_model_parallel_allreduce tp_comm_overlap tp_comm_overlap_cfg tp_comm_bulk_wgrad
         tp_comm_bulk_dgrad tp_comm_overlap_ag tp_comm_overlap_rs tp_comm_overlap_rs_dgrad tp_comm_split_ag
@@ -56,7 +56,7 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         manual_gc_eval train_sync_interval empty_unused_memory_level""",
         why=_SPEED,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         cpu_offloading_num_layers fine_grained_activation_offloading offload_modules
         min_offloaded_tensor_size optimizer_cpu_offload optimizer_offload_fraction
@@ -65,28 +65,28 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         keep_fp8_transpose_cache""",
         why=_MEMORY,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         use_megatron_fsdp use_torch_fsdp2 torch_fsdp2_reshard_after_forward data_parallel_sharding_strategy
         outer_dp_sharding_strategy enable_full_sharding_in_hsdp""",
         why="FSDP shards the same data parallel training; DDP with or without the distributed optimizer runs here",
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="perform_initialization", why="weights are always initialised here, the same at every layout, or loaded"
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="moe_per_layer_logging log_max_attention_logit config_logger_dir test_mode barrier_with_L1_time "
         "exit_signal exit_signal_handler exit_signal_handler_for_dataloader "
         "check_weight_hash_across_dp_replicas_interval dump_param_to_param_group_map",
         why=_LOG,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype",
         why="optimizer states in another precision need Transformer Engine's FusedAdam",
         changes_training=True,
         works="fp32",
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         fp8 fp8_recipe fp8_quantizer_factory fp8_margin fp8_interval fp8_amax_history_len
         fp8_amax_compute_algo fp8_wgrad fp8_param_gather first_last_layers_bf16 num_layers_at_start_in_bf16
@@ -95,13 +95,15 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         changes_training=True,
         works="--bf16 without fp8 and fp4",
     ),
-    Unhonoured(dests="moe_latent_size", why="latent experts need Transformer Engine on a GPU", changes_training=True),
-    Unhonoured(
+    UnsupportedArg(
+        dests="moe_latent_size", why="latent experts need Transformer Engine on a GPU", changes_training=True
+    ),
+    UnsupportedArg(
         dests="qk_clip qk_clip_alpha qk_clip_threshold",
         why="clipping of query-key products needs Transformer Engine 2.9",
         changes_training=True,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         experimental_attention_variant dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk
         dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss linear_conv_kernel_dim linear_key_head_dim
@@ -110,7 +112,7 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         changes_training=True,
         works="standard or multi-latent attention",
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         is_hybrid_model mamba_state_dim mamba_head_dim mamba_num_groups mamba_num_heads
         hybrid_attention_ratio hybrid_mlp_ratio hybrid_override_pattern spec
@@ -122,29 +124,29 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         changes_training=True,
         works="a GPT model (dense, MoE, MLA, MTP)",
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="muon_momentum muon_split_qkv muon_use_nesterov muon_scale_mode muon_fp32_matmul_prec muon_num_ns_steps "
         "muon_tp_mode muon_extra_scale_factor",
         why="the Muon optimizer is not here; it has no effect with adam and sgd",
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="rampup_batch_size decrease_batch_size_if_needed phase_transition_iterations",
         why="the batch size is constant here",
         changes_training=True,
         works="--global-batch-size alone",
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="iterations_to_skip result_rejected_tracker_filename moe_enable_routing_replay data_parallel_random_init "
         "moe_extended_tp skip_train perform_rl_step",
         why="this changes what is trained, and is not here",
         changes_training=True,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="fim_data fim_rate fim_spm_rate fim_split_sample fim_fragment_rate fim_no_prefix",
         why="fill-in-the-middle is not here",
         changes_training=True,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="""
         mock_data data_args_path per_split_data_args_path per_dataset_sequences_path dataloader_type
         dataloader_fast_cache_load dataloader_defer_npy_index_mmap num_workers
@@ -154,38 +156,38 @@ UNHONOURED: tuple[Unhonoured, ...] = (
         fim_pad_token fim_eod_token sft_tokenizer_prompt_format""",
         why=_DATA,
     ),
-    Unhonoured(
+    UnsupportedArg(
         dests="load_main_params_from_ckpt use_checkpoint_args use_mp_args_from_checkpoint_args auto_detect_ckpt_format "
         "use_tokenizer_model_from_checkpoint_args",
         why="the checkpoint's arguments are not read; those of the command line count",
     ),
-    Unhonoured(dests="async_save use_persistent_ckpt_worker", why="checkpoints are written before the next step"),
-    Unhonoured(
+    UnsupportedArg(dests="async_save use_persistent_ckpt_worker", why="checkpoints are written before the next step"),
+    UnsupportedArg(
         dests="batch_size checkpoint_activations model_parallel_size warmup",
         why="Megatron-LM removed this argument",
         changes_training=True,
         works="--micro-batch-size, --recompute-granularity, --tensor-model-parallel-size, --lr-warmup-fraction",
     ),
-    Unhonoured(dests="fake_process_group", why="the option fake_world decides this"),
+    UnsupportedArg(dests="fake_process_group", why="the option fake_world decides this"),
 )
 
-GROUPS: Mapping[str, Unhonoured] = {
-    "tokenizer": Unhonoured(dests="", why="the tokenizer of the rehearsal's data is used"),
-    "checkpointing": Unhonoured(dests="", why="checkpoints are always torch_dist, complete and fully reshardable"),
-    "logging": Unhonoured(dests="", why=_LOG),
-    "profiling": Unhonoured(dests="", why=_LOG),
-    "rl": Unhonoured(dests="", why="reinforcement learning is not here; no effect without --perform-rl-step"),
-    "autoresume": Unhonoured(dests="", why="a service of one cluster"),
-    "biencoder": Unhonoured(dests="", why="for retrieval models; no effect on GPT"),
-    "vision": Unhonoured(dests="", why="for vision models; no effect on GPT"),
-    "straggler": Unhonoured(dests="", why=_LOG),
-    "workload inspector": Unhonoured(dests="", why=_LOG),
-    "inference": Unhonoured(dests="", why="inference only"),
-    "one logger": Unhonoured(dests="", why=_LOG),
-    "In-process restart": Unhonoured(dests="", why="fault tolerance of a cluster"),
-    "ft_package": Unhonoured(dests="", why="fault tolerance of a cluster"),
-    "rerun engine": Unhonoured(dests="", why="fault tolerance of a cluster"),
-    "msc": Unhonoured(dests="", why="storage client only"),
-    "network size": Unhonoured(dests="", why="for other models than GPT"),
-    "transformer configuration": Unhonoured(dests="", why="inference only"),
+GROUPS: Mapping[str, UnsupportedArg] = {
+    "tokenizer": UnsupportedArg(dests="", why="the tokenizer of the rehearsal's data is used"),
+    "checkpointing": UnsupportedArg(dests="", why="checkpoints are always torch_dist, complete and fully reshardable"),
+    "logging": UnsupportedArg(dests="", why=_LOG),
+    "profiling": UnsupportedArg(dests="", why=_LOG),
+    "rl": UnsupportedArg(dests="", why="reinforcement learning is not here; no effect without --perform-rl-step"),
+    "autoresume": UnsupportedArg(dests="", why="a service of one cluster"),
+    "biencoder": UnsupportedArg(dests="", why="for retrieval models; no effect on GPT"),
+    "vision": UnsupportedArg(dests="", why="for vision models; no effect on GPT"),
+    "straggler": UnsupportedArg(dests="", why=_LOG),
+    "workload inspector": UnsupportedArg(dests="", why=_LOG),
+    "inference": UnsupportedArg(dests="", why="inference only"),
+    "one logger": UnsupportedArg(dests="", why=_LOG),
+    "In-process restart": UnsupportedArg(dests="", why="fault tolerance of a cluster"),
+    "ft_package": UnsupportedArg(dests="", why="fault tolerance of a cluster"),
+    "rerun engine": UnsupportedArg(dests="", why="fault tolerance of a cluster"),
+    "msc": UnsupportedArg(dests="", why="storage client only"),
+    "network size": UnsupportedArg(dests="", why="for other models than GPT"),
+    "transformer configuration": UnsupportedArg(dests="", why="inference only"),
 }

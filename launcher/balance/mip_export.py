@@ -1,4 +1,4 @@
-"""The whole problem as one mixed-integer program, schedule included, for other solvers to read (`--mps`)."""
+"""The whole problem, schedule included, as one mixed-integer program for other solvers (`--mps`)."""
 
 from __future__ import annotations
 

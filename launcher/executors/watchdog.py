@@ -1,4 +1,4 @@
-"""Ends what a run started here when the program that started it is killed and can do nothing itself any more."""
+"""Ends the processes of a run on this machine when the program that started it is killed."""
 
 import contextlib
 import subprocess
@@ -7,19 +7,19 @@ from types import TracebackType
 from launcher.executors.render import GRACE_SECONDS, shell_body
 
 
-class Guard:
+class Watchdog:
     """A process beside the run that waits for the end of this one; it looks for the run's mark, never for names."""
 
     def __init__(self, run_id: str, *, enabled: bool = True) -> None:
         self._run_id, self._enabled = run_id, enabled
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Guard":
+    def __enter__(self) -> "Watchdog":
         if self._enabled:
-            # Without bash or /proc there is no guard; the run itself is none the worse.
+            # Without bash or /proc there is no watchdog; the run itself does not depend on it.
             with contextlib.suppress(OSError):
                 self._process = subprocess.Popen(
-                    ["bash", "-c", shell_body("guard"), "guard", self._run_id, str(GRACE_SECONDS)],
+                    ["bash", "-c", shell_body("watchdog"), "watchdog", self._run_id, str(GRACE_SECONDS)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,

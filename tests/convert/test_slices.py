@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.convert.boxes import Split, cut, moved, rows, shard, stacked, whole
 from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content
 from launcher.convert.plan import Plan, all_shared, make_plan
-from launcher.convert.records import Box, Slot
+from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.slices import Split, cut, moved, rows, shard, stacked, whole
 from launcher.convert.spans import block, chunks, pieces, span, within
 
 
-def _content(name: str, shape: tuple[int, ...], *boxes: Box, fill: int = 0) -> Content:
+def _content(name: str, shape: tuple[int, ...], *boxes: TensorSlice, fill: int = 0) -> Content:
     slot = Slot(name=name, shape=shape, dtype="F32", path=Path(name), offset=0)
     return Content(slot=slot, boxes=boxes, fill=fill)
 
@@ -35,7 +35,7 @@ def _run(plan: Plan, source: list[Any], target: list[Content], limit: int = 7) -
                 found = within(move, at, shape)
                 if found is not None:
                     box, part = found
-                    from launcher.convert.boxes import narrowed
+                    from launcher.convert.slices import narrowed
 
                     values = block(source[move.source], move.source_box, narrowed(move.source_box, part.region))
                     block(buffer, box, box.stored_at)[...] = values
@@ -59,7 +59,7 @@ def layouts(draw: st.DrawFn) -> list[Content]:
     transposed, deep = draw(st.booleans()), draw(st.booleans())
     found = []
     for rank in range(size):
-        boxes: tuple[Box, ...] = (whole("t", (8, 12)),)
+        boxes: tuple[TensorSlice, ...] = (whole("t", (8, 12)),)
         shape: tuple[int, ...] = (8, 12)
         if split is not None:
             boxes, shape = shard(boxes, shape, split, rank, size)
@@ -67,7 +67,7 @@ def layouts(draw: st.DrawFn) -> list[Content]:
             turned = []
             for box in boxes:
                 runs = (box.stored_at[1], box.stored_at[0])
-                turned.append(Box(logical="t", logical_at=box.logical_at, stored_at=runs, transposed=True))
+                turned.append(TensorSlice(logical="t", logical_at=box.logical_at, stored_at=runs, transposed=True))
             boxes, shape = tuple(turned), shape[::-1]
         if deep:
             boxes, shape = tuple(stacked(box, 0) for box in boxes), (1, *shape)
@@ -93,7 +93,7 @@ def test_everything_shared_is_compared(left: list[Content], right: list[Content]
         counts = numpy.zeros(content.slot.shape)
         for move in moves:
             for piece in pieces(move, limit):
-                from launcher.convert.boxes import narrowed
+                from launcher.convert.slices import narrowed
 
                 block(counts, piece.source_box, narrowed(piece.source_box, piece.region))[...] += 1
         assert (counts == replicas).all()
@@ -149,9 +149,9 @@ SPANS = {
 def test_contiguous_blocks_are_known(
     shape: tuple[int, ...], runs: list[tuple[int, int]], expected: tuple[int, int] | None
 ) -> None:
-    from launcher.convert.records import Run
+    from launcher.convert.records import StridedRange
 
-    assert span(shape, [Run(start=start, count=count) for start, count in runs]) == expected
+    assert span(shape, [StridedRange(start=start, count=count) for start, count in runs]) == expected
 
 
 PROBLEMS = {

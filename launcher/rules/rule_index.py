@@ -1,4 +1,4 @@
-"""Which canonical fields and native arguments a rule is about, read off the rule itself, so that nobody repeats it."""
+"""Index of rules by the canonical fields and native arguments that they name."""
 
 from collections.abc import Iterable, Iterator
 from functools import cache

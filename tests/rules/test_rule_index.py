@@ -6,9 +6,9 @@ import pytest
 
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.engine import load
-from launcher.rules.mentions import fields_of, rules_of
 from launcher.rules.registry import loaded_rules
-from launcher.rules.table import Says
+from launcher.rules.rule_index import fields_of, rules_of
+from launcher.rules.table import FlagConstraint
 
 load(module for name in backend_names() for module in get_backend(name).rules)
 
@@ -45,7 +45,9 @@ def test_every_argument_in_a_table_of_rules_exists(name):
 
 
 def _rows(rule):
-    return [cell.cell_contents for cell in rule.check.__closure__ or () if isinstance(cell.cell_contents, Says)]
+    return [
+        cell.cell_contents for cell in rule.check.__closure__ or () if isinstance(cell.cell_contents, FlagConstraint)
+    ]
 
 
 def _flags(conditions):

@@ -1,4 +1,4 @@
-"""The columns of `launch diff`: each whole job among its words (file, +job=, +recipe=), on the backend it is for."""
+"""Columns of `launch diff`: each job, file or recipe named on the command line, on its backend."""
 
 import argparse
 import dataclasses
@@ -21,7 +21,7 @@ from launcher.job import Job, derive
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.mapping.effects import meaning
 from launcher.pipeline import chosen_backend, with_local_model
-from launcher.port.port import arrive, sent
+from launcher.port.port import port_job, sent
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
 Target = tuple[Backend, str]
@@ -135,7 +135,7 @@ def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
     if own_name is not None and (backend.name, version) != (own_name, get_backend(own_name).version(own_version)):
         job = sent(job, backend, version).job
     else:
-        job = arrive(job, backend, version).job
+        job = port_job(job, backend, version).job
     return Side(
         label=label,
         about=_about(label, read, backend, version, job),

@@ -1,4 +1,4 @@
-"""Arithmetic of boxes: whole tensors, parts of them, and what two boxes of one logical tensor have in common."""
+"""Slices of tensors: where a part of a logical tensor lies in a stored one."""
 
 from __future__ import annotations
 
@@ -6,37 +6,42 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launcher.convert.records import Box, Run
+from launcher.convert.records import StridedRange, TensorSlice
 
 Region = tuple[tuple[int, int], ...]
 """One (start, count) per dimension."""
 
 
-def whole(logical: str, shape: Sequence[int], *, transposed: bool = False) -> Box:
+def whole(logical: str, shape: Sequence[int], *, transposed: bool = False) -> TensorSlice:
     """Return the box of a stored tensor that is a logical tensor, nothing more or less."""
     stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
-    return Box(
+    return TensorSlice(
         logical=logical,
         logical_at=tuple((0, count) for count in shape),
-        stored_at=tuple(Run(start=0, count=count) for count in stored),
+        stored_at=tuple(StridedRange(start=0, count=count) for count in stored),
         transposed=transposed,
     )
 
 
-def rows(logical: str, shape: Sequence[int], first: int, count: int, *, stored_first: int, step: int = 1) -> Box:
+def rows(
+    logical: str, shape: Sequence[int], first: int, count: int, *, stored_first: int, step: int = 1
+) -> TensorSlice:
     """Return the box of `count` first indices from `first` on, which lie at `stored_first`, `step` apart."""
     rest = shape[1:]
-    return Box(
+    return TensorSlice(
         logical=logical,
         logical_at=((first, count), *((0, size) for size in rest)),
-        stored_at=(Run(start=stored_first, count=count, step=step), *(Run(start=0, count=size) for size in rest)),
+        stored_at=(
+            StridedRange(start=stored_first, count=count, step=step),
+            *(StridedRange(start=0, count=size) for size in rest),
+        ),
     )
 
 
-def stacked(box: Box, *leading: int) -> Box:
+def stacked(box: TensorSlice, *leading: int) -> TensorSlice:
     """Return the box inside a larger tensor in which the stored one is the element `leading`."""
-    runs = tuple(Run(start=index, count=1) for index in leading)
-    return Box(
+    runs = tuple(StridedRange(start=index, count=1) for index in leading)
+    return TensorSlice(
         logical=box.logical, logical_at=box.logical_at, stored_at=(*runs, *box.stored_at), transposed=box.transposed
     )
 
@@ -46,7 +51,7 @@ def volume(region: Region) -> int:
     return math.prod(count for _, count in region)
 
 
-def stored_dim(box: Box, dim: int) -> int:
+def stored_dim(box: TensorSlice, dim: int) -> int:
     """Return the stored dimension in which the logical dimension `dim` lies."""
     extra = len(box.stored_at) - len(box.logical_at)
     if box.transposed and dim >= len(box.logical_at) - 2:
@@ -54,7 +59,7 @@ def stored_dim(box: Box, dim: int) -> int:
     return extra + dim
 
 
-def logical_dim(box: Box, dim: int) -> int:
+def logical_dim(box: TensorSlice, dim: int) -> int:
     """Return the logical dimension of the stored dimension `dim`; negative for an extra leading one."""
     inside = dim - (len(box.stored_at) - len(box.logical_at))
     if inside >= 0 and box.transposed and inside >= len(box.logical_at) - 2:
@@ -62,13 +67,13 @@ def logical_dim(box: Box, dim: int) -> int:
     return inside
 
 
-def narrowed(box: Box, region: Region) -> tuple[Run, ...]:
+def narrowed(box: TensorSlice, region: Region) -> tuple[StridedRange, ...]:
     """Return where a part of the box's logical region lies in the stored tensor."""
     runs = list(box.stored_at)
     for dim, ((start, count), (first, _)) in enumerate(zip(region, box.logical_at, strict=True)):
         at = stored_dim(box, dim)
         run = runs[at]
-        runs[at] = Run(start=run.start + (start - first) * run.step, count=count, step=run.step)
+        runs[at] = StridedRange(start=run.start + (start - first) * run.step, count=count, step=run.step)
     return tuple(runs)
 
 
@@ -83,7 +88,7 @@ def common(left: Region, right: Region) -> Region | None:
     return tuple(shared)
 
 
-def cut(box: Box, at: Sequence[int], shape: Sequence[int]) -> Box | None:
+def cut(box: TensorSlice, at: Sequence[int], shape: Sequence[int]) -> TensorSlice | None:
     """Return what of a box lies in the stored region `at` + `shape`, as a box of a tensor that is only that region."""
     logical = list(box.logical_at)
     stored = []
@@ -92,11 +97,13 @@ def cut(box: Box, at: Sequence[int], shape: Sequence[int]) -> Box | None:
         high = min(run.count, -(-(first + size - run.start) // run.step))
         if low >= high:
             return None
-        stored.append(Run(start=run.start + low * run.step - first, count=high - low, step=run.step))
+        stored.append(StridedRange(start=run.start + low * run.step - first, count=high - low, step=run.step))
         inside = logical_dim(box, dim)
         if inside >= 0:
             logical[inside] = (logical[inside][0] + low, high - low)
-    return Box(logical=box.logical, logical_at=tuple(logical), stored_at=tuple(stored), transposed=box.transposed)
+    return TensorSlice(
+        logical=box.logical, logical_at=tuple(logical), stored_at=tuple(stored), transposed=box.transposed
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +115,8 @@ class Split:
 
 
 def shard(
-    boxes: Sequence[Box], shape: Sequence[int], split: Split, rank: int, size: int
-) -> tuple[tuple[Box, ...], tuple[int, ...]]:
+    boxes: Sequence[TensorSlice], shape: Sequence[int], split: Split, rank: int, size: int
+) -> tuple[tuple[TensorSlice, ...], tuple[int, ...]]:
     """Return the boxes and the shape of one rank's part of a tensor.
 
     Raises:
@@ -132,11 +139,11 @@ def shard(
     return tuple(found), own
 
 
-def moved(box: Box, axis: int, by: int) -> Box:
+def moved(box: TensorSlice, axis: int, by: int) -> TensorSlice:
     """Return the box with its stored block `by` further along a stored dimension."""
     if by == 0:
         return box
     runs = list(box.stored_at)
     run = runs[axis]
-    runs[axis] = Run(start=run.start + by, count=run.count, step=run.step)
-    return Box(logical=box.logical, logical_at=box.logical_at, stored_at=tuple(runs), transposed=box.transposed)
+    runs[axis] = StridedRange(start=run.start + by, count=run.count, step=run.step)
+    return TensorSlice(logical=box.logical, logical_at=box.logical_at, stored_at=tuple(runs), transposed=box.transposed)

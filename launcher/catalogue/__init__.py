@@ -1,0 +1,1 @@
+"""Catalogue: what each version of a backend accepts, as data, and how versions are ordered."""
