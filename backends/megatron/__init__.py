@@ -6,9 +6,9 @@ from pathlib import Path
 from backends.megatron.effective import computed, effective
 from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch import argv, launch
-from backends.megatron.mapping import table
-from backends.megatron.mapping_merge import prepare
-from backends.megatron.mapping_model import converted_folder
+from backends.megatron.mapping.merge import prepare
+from backends.megatron.mapping.model import converted_folder
+from backends.megatron.mapping.table import table
 from backends.megatron.support import SUPPORT
 from launcher.catalogue.catalogue import Catalogue, load
 from launcher.mapping.backend import Backend, Entry, late
@@ -50,7 +50,7 @@ ENTRY = Entry(
     config=("config",),
     positional_config=True,
     environment_cluster=True,
-    own=late("backends.megatron.own:rows"),
+    own=late("backends.megatron.native_only.table:rows"),
     effective=effective,
     computed=computed,
     signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
@@ -73,7 +73,9 @@ BACKEND = Backend(
     converted_folder=converted_folder,
     argv=argv,
     prepare=prepare,
-    rules=tuple(f"backends.megatron.rules{name}" for name in ("", "_core", "_rlhf", "_seed", "_changes")),
+    rules=tuple(
+        f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
+    ),
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),
     install_hint="pip install 'launch-llm[swift]' (ms-swift 4.6.0, mcore-bridge 1.6.5); with GPUs transformer-engine",

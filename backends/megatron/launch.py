@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch_model import model_files, prepare_model
-from backends.megatron.mapping_model import (
+from backends.megatron.mapping.model import (
     BRIDGED,
     from_pretrained,
     is_described,

@@ -2,7 +2,7 @@
 
 import json
 
-from backends.megatron.mapping_model import BRIDGED, config_json, is_described, model_dir, source
+from backends.megatron.mapping.model import BRIDGED, config_json, is_described, model_dir, source
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, output_dir
 from launcher.mapping.rows import Unsupported

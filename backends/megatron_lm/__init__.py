@@ -36,7 +36,7 @@ ENTRY = Entry(
     scripts={"pretrain_gpt.py": "", "pretrain_mamba.py": ""},
     others=dict.fromkeys(_OTHERS, "it trains another kind of model than this launcher describes"),
     kin={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
-    own=late("backends.megatron_lm.own:rows"),
+    own=late("backends.megatron_lm.native_only.table:rows"),
     effective=late("backends.megatron_lm.effective:effective"),
     computed=late("backends.megatron_lm.effective:computed"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
@@ -47,13 +47,13 @@ ENTRY = Entry(
 )
 
 RULES = tuple(
-    f"backends.megatron_lm.rules_{part}"
+    f"backends.megatron_lm.rules.{part}"
     for part in ("arguments", "state", "plain", "config", "config_16", "sizes", "rampup", "defaults")
 )
 
 
 def _converted_folder(job: Job, version: str) -> str | None:
-    from backends.megatron_lm.mapping_surroundings import starts_from_weights
+    from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
 
     return "" if starts_from_weights(job) else None
 
@@ -63,7 +63,7 @@ BACKEND = Backend(
     title="Megatron-LM",
     versions=("0.16.1", "0.12.1"),
     devices=("cuda",),
-    table=late("backends.megatron_lm.mapping:table"),
+    table=late("backends.megatron_lm.mapping.table:table"),
     catalogue=_catalogue,
     launch=late("backends.megatron_lm.launch:launch"),
     native_cpu="backends.megatron_lm.rehearse",

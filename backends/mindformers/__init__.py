@@ -7,7 +7,7 @@ from pathlib import Path
 from backends.mindformers.effective import effective
 from backends.mindformers.environment import ENVIRONMENT
 from backends.mindformers.launch import argv, launch
-from backends.mindformers.mapping import table
+from backends.mindformers.mapping.table import table
 from backends.mindformers.support import SUPPORT
 from backends.mindformers.yaml_file import flatten
 from launcher.catalogue.catalogue import Catalogue, load
@@ -56,7 +56,7 @@ ENTRY = Entry(
     },
     pairs=("options",),
     flatten=flatten,
-    own=late("backends.mindformers.own:rows"),
+    own=late("backends.mindformers.native_only.table:rows"),
     effective=effective,
     only={"run_mode": ("train", "finetune")},
     signs=("MS_", "MINDFORMERS_", "ASCEND_", "HCCL_"),
@@ -74,7 +74,7 @@ BACKEND = Backend(
     checkpoint_format="backends.mindformers.checkpoint",
     prepare=prepare,
     argv=argv,
-    rules=tuple(f"backends.mindformers.{name}" for name in ("rules", "rules_layers", "rules_model", "rules_pynative")),
+    rules=tuple(f"backends.mindformers.rules.{name}" for name in ("general", "layers", "model", "pynative")),
     requires=("module:mindspore", "env:MINDFORMERS_PATH"),
     install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
     "MINDFORMERS_PATH to it",

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.mindformers.class_defaults import LLAMA_WIDTH, legacy_defaults, missing_defaults
-from backends.mindformers.mapping_dims import steps_of
-from backends.mindformers.mapping_loader import HUB, MEGATRON, columns_of_file, strategy
-from backends.mindformers.mapping_silent import unsaid
-from backends.mindformers.mapping_support import KIND, MODEL, frozen
+from backends.mindformers.mapping.batch_arithmetic import steps_of
+from backends.mindformers.mapping.config_defaults import unsaid
+from backends.mindformers.mapping.loader import HUB, MEGATRON, columns_of_file, strategy
+from backends.mindformers.mapping.support import KIND, MODEL, frozen
 from launcher.mapping.rows import NativeView
 
 # Sections that a training run drops with the warning "Some configs in yaml are useless"

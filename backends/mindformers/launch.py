@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 
 from backends.mindformers.environment import ENVIRONMENT
-from backends.mindformers.mapping_graph import options_path
+from backends.mindformers.mapping.graph import options_path
 from backends.mindformers.yaml_file import render
 from launcher.job import Job, output_dir
 from launcher.mapping.environment import environment

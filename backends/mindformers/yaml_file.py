@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backends.mindformers.mapping_support import frozen
+from backends.mindformers.mapping.support import frozen
 from backends.mindformers.pynative import is_pynative, static_of
 from launcher.job import Value
 from launcher.mapping.native import NativeArgs

@@ -38,7 +38,7 @@ ENTRY = Entry(
     effective=late("backends.mindspeed.effective:effective"),
     computed=late("backends.megatron_lm.effective:computed"),
     renames=_HERE.parent / "megatron_lm" / "renames.json",
-    own=late("backends.mindspeed.own:rows"),
+    own=late("backends.mindspeed.native_only.table:rows"),
     signs=(
         "ASCEND_",
         "HCCL_",
@@ -53,8 +53,8 @@ ENTRY = Entry(
 # Its own rules, and those of the Megatron-LM that it extends.
 RULES = (
     *(
-        f"backends.mindspeed.rules_{part}"
-        for part in ("context", "recompute", "parallel", "moe", "features", "sizes", "changes", "old")
+        f"backends.mindspeed.rules.{part}"
+        for part in ("context_parallel", "recompute", "parallel", "moe", "features", "sizes", "changes", "version_2_1")
     ),
     *MEGATRON_RULES,
 )
@@ -62,7 +62,7 @@ RULES = (
 
 def _converted_folder(job: Job, version: str) -> str | None:
     """Hugging Face weights are converted at start since 26.1.0; 2.1.0 has no such switch."""
-    from backends.megatron_lm.mapping_surroundings import starts_from_weights
+    from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
 
     return "" if version == "2.1.0" and starts_from_weights(job) else None
 
@@ -72,7 +72,7 @@ BACKEND = Backend(
     title="MindSpeed-LLM",
     versions=("26.1.0", "2.1.0", "master"),
     devices=("npu",),
-    table=late("backends.mindspeed.mapping:table"),
+    table=late("backends.mindspeed.mapping.table:table"),
     catalogue=_catalogue,
     launch=late("backends.mindspeed.launch:launch"),
     native_cpu="backends.mindspeed.rehearse",

@@ -50,7 +50,7 @@ def _tree(rows: Sequence[Row], columns: Sequence[Side]) -> dict[str, object]:
         "differences": [
             {
                 "field": row.path,
-                "changes_training": row.trains,
+                "changes_training": row.affects_training,
                 "does": row.does or None,
                 "values": {
                     side.label: {"value": effect.value, "how": effect.how}
@@ -71,7 +71,7 @@ def _show(rows: Sequence[Row], columns: Sequence[Side]) -> None:
         return
     table = [["field", *(side.label for side in columns)]]
     for row in rows:
-        mark = {True: " *", None: " ?", False: ""}[row.trains]
+        mark = {True: " *", None: " ?", False: ""}[row.affects_training]
         table.append([row.path + mark, *(_cell(effect.value, effect.how) for effect in row.effects)])
     widths = [max(len(line[index]) for line in table) for index in range(len(table[0]))]
     for line in table:
@@ -79,7 +79,7 @@ def _show(rows: Sequence[Row], columns: Sequence[Side]) -> None:
     for row in rows:
         if row.does:
             print(f"{row.path}: {row.does}")
-    unknown = " · ? may: no table says what it does" if any(row.trains is None for row in rows) else ""
+    unknown = " · ? may: no table says what it does" if any(row.affects_training is None for row in rows) else ""
     print(f"* changes training{unknown}")
 
 

@@ -80,7 +80,7 @@ def _field(name: str, backends: Sequence[Backend]) -> Tree | None:
         "default": info.default,
         "minimum": info.meta.minimum,
         "choices": list(info.meta.choices),
-        "changes training": info.meta.trains,
+        "changes training": info.meta.affects_training,
         "source": info.meta.source,
         "backends": [
             _mapping(name, backend, version, backend.catalogue(version))

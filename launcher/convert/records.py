@@ -1,8 +1,8 @@
 """The vocabulary of a conversion: where bytes lie (slots) and what they mean (boxes).
 
 Every format says the same two things about itself: which tensors it stores and at which byte of which file (`Slot`),
-and which block of which logical tensor each block of them is (`TensorSlice`). Logical tensors are the model's Hugging Face
-tensors, one per expert. A conversion from any format to any other is then the intersection of two lists of boxes:
+and which block of which logical tensor each block of them is (`TensorSlice`). Logical tensors are the model's Hugging
+Face tensors, one per expert. A conversion from any format to any other is then the intersection of two lists of slices:
 nothing is computed, bytes move, and the inverse of a conversion is the same intersection read the other way.
 """
 

@@ -173,16 +173,16 @@ class _Ledger:
         return [(arg.flag, arg.value) for arg in write_row(job, row, self.way.target, self.way.version)[0]]
 
     def _refused(self, each: Became, paths: tuple[str, ...], finding: Finding) -> Account:
-        trains = any(fields()[path].meta.trains for path in finding.fields if path in fields())
+        affects_training = any(fields()[path].meta.affects_training for path in finding.fields if path in fields())
         why = finding.message.partition(": ")[2] or finding.message
         return _left_out(
             each,
             paths,
             does=_doc(paths, finding.fields),
-            effect=TRAINING if trains else SPEED,
+            effect=TRAINING if affects_training else SPEED,
             why=why,
             works=tuple(str(fix) for fix in finding.fixes),
-            without="training goes on without it" if trains else "training is the same without it",
+            without="training goes on without it" if affects_training else "training is the same without it",
             told=True,
         )
 
@@ -206,14 +206,14 @@ class _Ledger:
     def _unread(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
         """Return the account of an argument that the target's table passes over for this job."""
         why = idle(self.outcome.job, path)
-        trains = not why and fields()[path].meta.trains
+        affects_training = not why and fields()[path].meta.affects_training
         return _left_out(
             each,
             paths,
             does=_doc(paths, (path,)),
-            effect=TRAINING if trains else NOTHING,
+            effect=TRAINING if affects_training else NOTHING,
             why=why or f"nothing reads it in {self.way.there} beside the other values of this job",
-            without=f"{self.way.there} does what is usual there" if trains else "nothing is needed",
+            without=f"{self.way.there} does what is usual there" if affects_training else "nothing is needed",
         )
 
     def _in_model_files(self, each: Became, paths: tuple[str, ...]) -> Account:

@@ -84,13 +84,13 @@ class Row:
 
     Attributes:
         path: canonical field; `backend.args.NAME` and `backend.env.NAME` for what has none.
-        trains: whether it changes training; None: not known.
+        affects_training: whether it changes training; None: not known.
         effects: value by side, in the order of the sides.
         does: what an argument without a canonical field does, where a backend's table says so.
     """
 
     path: str
-    trains: bool | None
+    affects_training: bool | None
     effects: tuple[Effect, ...]
     does: str = ""
 
@@ -98,7 +98,7 @@ class Row:
 def side_by_side(sides: Sequence[Side]) -> list[Row]:
     """Return what differs between any two sides: what changes training first, then what nobody knows, then the rest."""
     rows = [*_fields(sides), *_natives(sides), *_variables(sides)]
-    return sorted(rows, key=lambda row: (True, None, False).index(row.trains))
+    return sorted(rows, key=lambda row: (True, None, False).index(row.affects_training))
 
 
 def _fields(sides: Sequence[Side]) -> Iterator[Row]:
@@ -107,7 +107,9 @@ def _fields(sides: Sequence[Side]) -> Iterator[Row]:
             continue
         if any(_differ(path, one, other) for one, other in combinations(sides, 2)):
             yield Row(
-                path=path, trains=field_at(path).meta.trains, effects=tuple(_shown_effect(path, side) for side in sides)
+                path=path,
+                affects_training=field_at(path).meta.affects_training,
+                effects=tuple(_shown_effect(path, side) for side in sides),
             )
 
 
@@ -158,8 +160,13 @@ def _natives(sides: Sequence[Side]) -> Iterator[Row]:
         if any(_native_differs(dest, one, other) for one, other in combinations(sides, 2)):
             effects = tuple(_native_effect(dest, side) for side in sides)
             name = _name(dest, sides)
-            own, trains = _own(name, dest, sides, effects)
-            yield Row(path=f"backend.args.{name}", trains=trains, effects=effects, does=own.does if own else "")
+            own, affects_training = _own(name, dest, sides, effects)
+            yield Row(
+                path=f"backend.args.{name}",
+                affects_training=affects_training,
+                effects=effects,
+                does=own.does if own else "",
+            )
 
 
 def _own(
@@ -175,13 +182,13 @@ def _own(
     if len(told) < len(having) or not told:
         return (told[0] if told else None), None
     defaults = {repr(canonical(default_of(dest, side.catalogue))) for side, _ in having}
-    trains = any(
+    affects_training = any(
         row.effect in (MODEL, TRAINING)
         and (row.read is None or row.read(side.meaning.job))
         and not _is_usual(effect.value, row, defaults)
         for row, (side, effect) in zip(told, having, strict=True)
     )
-    return told[0], trains
+    return told[0], affects_training
 
 
 def _argument(dest: str, side: Side) -> Argument | None:
@@ -244,7 +251,7 @@ def _variables(sides: Sequence[Side]) -> Iterator[Row]:
         pairs = combinations(zip(sides, found, strict=True), 2)
         if any(one.kind[0] == other.kind[0] and left != right for (one, left), (other, right) in pairs):
             effects = tuple(Effect(value=value, how=WRITTEN if value is not None else NOT_SET) for value in found)
-            yield Row(path=f"backend.env.{name}", trains=None, effects=effects)
+            yield Row(path=f"backend.env.{name}", affects_training=None, effects=effects)
 
 
 def is_empty(value: Value) -> bool:

@@ -81,7 +81,7 @@ class Checkpoint:
         None,
         "Checkpoint in the backend's own format to start or resume from.",
         source=f"{_MEGATRON} --load",
-        trains=True,
+        affects_training=True,
     )
     load_step: int | None = option(
         None,
@@ -89,16 +89,16 @@ class Checkpoint:
         unit="iterations",
         source=f"{_MEGATRON} --ckpt-step",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     fallback: str | None = option(
         None,
         "Checkpoint whose weights are taken where `load` holds none.",
         source=f"{_MEGATRON} --pretrained-checkpoint",
-        trains=True,
+        affects_training=True,
     )
     load_arguments: bool | None = option(
-        None, "Sizes of the model come from `load`.", source=f"{_MEGATRON} --use-checkpoint-args", trains=True
+        None, "Sizes of the model come from `load`.", source=f"{_MEGATRON} --use-checkpoint-args", affects_training=True
     )
     load_parallel_arguments: bool | None = option(
         None,
@@ -114,7 +114,7 @@ class Checkpoint:
         None,
         "The schedule comes from `load` (true) or from the job (false); none: they must agree.",
         source=f"{_MEGATRON} --use-checkpoint-opt_param-scheduler, --override-opt_param-scheduler",
-        trains=True,
+        affects_training=True,
     )
     detect_format: bool | None = option(
         None, "Recognise the format of `load`.", source=f"{_MEGATRON} --auto-detect-ckpt-format"
@@ -123,7 +123,7 @@ class Checkpoint:
         None,
         "Load weights only: iteration, optimizer and random state start anew.",
         source=f"{_MEGATRON} --finetune",
-        trains=True,
+        affects_training=True,
     )
     format: str | None = option(
         None,
@@ -178,10 +178,10 @@ class Checkpoint:
     no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{_MEGATRON} --no-save-optim")
     no_save_rng: bool | None = option(None, "Do not save random states.", source=f"{_MEGATRON} --no-save-rng")
     no_load_optim: bool | None = option(
-        None, "Do not load the optimizer.", source=f"{_MEGATRON} --no-load-optim", trains=True
+        None, "Do not load the optimizer.", source=f"{_MEGATRON} --no-load-optim", affects_training=True
     )
     no_load_rng: bool | None = option(
-        None, "Do not load random states.", source=f"{_MEGATRON} --no-load-rng", trains=True
+        None, "Do not load random states.", source=f"{_MEGATRON} --no-load-rng", affects_training=True
     )
     optimizer_fully_reshardable: bool | None = option(
         None,

@@ -63,7 +63,11 @@ class Parallel:
         None, "Ring attention: size of the inner window (double ring).", unit="devices", source=_ASCEND, minimum=1
     )
     cp_mask_type: str | None = option(
-        None, "Attention mask under context parallelism.", source=_ASCEND, choices=("causal", "general"), trains=True
+        None,
+        "Attention mask under context parallelism.",
+        source=_ASCEND,
+        choices=("causal", "general"),
+        affects_training=True,
     )
     first_stage_layers: int | None = option(
         None,
@@ -266,17 +270,20 @@ class Moe:
         None,
         "Router weights scale what experts receive instead of what they return (Llama 4).",
         source=f"{_TRANSFORMER}.moe_apply_probs_on_input",
-        trains=True,
+        affects_training=True,
     )
     use_upcycling: bool | None = option(
-        None, "Make experts of a dense checkpoint, once.", source=f"{_MEGATRON} --moe-use-upcycling", trains=True
+        None,
+        "Make experts of a dense checkpoint, once.",
+        source=f"{_MEGATRON} --moe-use-upcycling",
+        affects_training=True,
     )
     token_dispatcher_type: str = option(
         "alltoall",
         "How tokens reach their experts.",
         source=f"{_TRANSFORMER}.moe_token_dispatcher_type",
         choices=("alltoall", "allgather", "flex", "alltoall_seq"),
-        trains=True,
+        affects_training=True,
     )
     grouped_gemm: bool | None = option(
         None, "One kernel for all local experts.", source=f"{_TRANSFORMER}.moe_grouped_gemm"
@@ -303,34 +310,42 @@ class Moe:
         "How the load of experts is balanced.",
         source=f"{_TRANSFORMER}.moe_router_load_balancing_type",
         choices=("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none"),
-        trains=True,
+        affects_training=True,
     )
     aux_loss_coeff: float = option(
-        0.0, "Weight of the balancing loss.", source=f"{_TRANSFORMER}.moe_aux_loss_coeff", minimum=0, trains=True
+        0.0,
+        "Weight of the balancing loss.",
+        source=f"{_TRANSFORMER}.moe_aux_loss_coeff",
+        minimum=0,
+        affects_training=True,
     )
     z_loss_coeff: float | None = option(
-        None, "Weight of the router's z-loss.", source=f"{_TRANSFORMER}.moe_z_loss_coeff", minimum=0, trains=True
+        None,
+        "Weight of the router's z-loss.",
+        source=f"{_TRANSFORMER}.moe_z_loss_coeff",
+        minimum=0,
+        affects_training=True,
     )
     bias_update_rate: float | None = option(
         None,
         "Step of the learned expert bias.",
         source=f"{_TRANSFORMER}.moe_router_bias_update_rate",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     router_dtype: str = option(
         "fp32",
         "Precision of routing.",
         source=f"{_TRANSFORMER}.moe_router_dtype",
         choices=("fp32", "fp64", "model"),
-        trains=True,
+        affects_training=True,
     )
     capacity_factor: float | None = option(
         None,
         "Tokens an expert takes, relative to an even share; none: no token is dropped.",
         source=f"{_TRANSFORMER}.moe_expert_capacity_factor",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     pad_to_capacity: bool | None = option(
         None,
@@ -342,10 +357,10 @@ class Moe:
         "Which tokens beyond capacity are dropped.",
         source=f"{_TRANSFORMER}.moe_token_drop_policy",
         choices=("probs", "position"),
-        trains=True,
+        affects_training=True,
     )
     input_jitter_eps: float | None = option(
-        None, "Noise on router inputs.", source=f"{_TRANSFORMER}.moe_input_jitter_eps", minimum=0, trains=True
+        None, "Noise on router inputs.", source=f"{_TRANSFORMER}.moe_input_jitter_eps", minimum=0, affects_training=True
     )
     deepep: bool | None = option(None, "DeepEP kernels for dispatch.", source=f"{_TRANSFORMER}.moe_enable_deepep")
     router_fusion: bool | None = option(None, "Fused choice of experts.", source=f"{_TRANSFORMER}.moe_router_fusion")
@@ -353,7 +368,7 @@ class Moe:
         None,
         "Spread tokens evenly, whatever the router says: to measure speed, not to train.",
         source=f"{_TRANSFORMER}.moe_router_force_load_balancing",
-        trains=True,
+        affects_training=True,
     )
     tp_extend_ep: bool | None = option(
         None,
@@ -377,7 +392,7 @@ class Kernels:
         "Causal mask: inside the kernel, by the loader, or from the tokens, which hides padding; none: plain.",
         source="MindFormers use_attn_mask_compression",
         choices=("compressed", "full", "tokens"),
-        trains=True,
+        affects_training=True,
     )
     transformer_impl: str | None = option(
         None, "Layer library.", source=f"{_MEGATRON} --transformer-impl", choices=("transformer_engine", "local")
@@ -420,7 +435,7 @@ class Kernels:
         None,
         "No random states of their own for parallel regions: ranks draw the same weights and dropout for their parts.",
         source=f"{_TRANSFORMER}.inference_rng_tracker",
-        trains=True,
+        affects_training=True,
     )
     use_fused_mhc: bool | None = option(
         None, "Hyper-connections in fused kernels.", source=f"{_TRANSFORMER}.use_fused_mhc"
@@ -452,7 +467,7 @@ class Kernels:
         "Scores that CANN's fused attention computes: 0 the mask's, 2 those of a compressed causal mask, 4 a band.",
         source="CANN npu_fusion_attention sparse_mode",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     manual_gc_eval: bool | None = option(
         None, "Collect garbage around evaluations too.", source=f"{_MEGATRON} --no-manual-gc-eval"

@@ -36,7 +36,7 @@ class Graph:
         None, "Reuse of memory: O0 some, O1 all of it.", source=_CONTEXT, choices=("O0", "O1")
     )
     precision_mode: str | None = option(
-        None, "How operators without the given type compute.", source=f"{_CONTEXT} ascend_config", trains=True
+        None, "How operators without the given type compute.", source=f"{_CONTEXT} ascend_config", affects_training=True
     )
     options_file: str | None = option(
         None, "File of options of parallel compilation.", source=f"{_CONTEXT} parallel_speed_up_json_path"
@@ -56,7 +56,7 @@ class Graph:
         None, "parallel_mode auto: how a strategy is searched.", source=f"{_PARALLEL} search_mode"
     )
     gradients_mean: bool | None = option(
-        None, "Average gradients after their reduction instead of in the loss.", source=_PARALLEL, trains=True
+        None, "Average gradients after their reduction instead of in the loss.", source=_PARALLEL, affects_training=True
     )
     full_batch: bool | None = option(
         None, "Every device reads the whole batch instead of its own share.", source=_PARALLEL

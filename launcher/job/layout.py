@@ -66,7 +66,7 @@ class Fsdp:
         None,
         "Refuse a checkpoint of sharded weights that lacks some of the model's.",
         source=f"{_MEGATRON} --no-strict-fsdp-dtensor-load",
-        trains=True,
+        affects_training=True,
     )
 
 

@@ -44,7 +44,7 @@ class Model(Transformer):
         "DeepSeek-V4's compressed one.",
         source=f"{_CORE}.experimental_attention_variant",
         choices=("gated_delta_net", "dsa", "dsv4_hybrid"),
-        trains=True,
+        affects_training=True,
     )
     full_attention_interval: int | None = option(
         None,
@@ -52,34 +52,38 @@ class Model(Transformer):
         unit="layers",
         source=_NEXT,
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     linear_num_key_heads: int | None = option(
-        None, "Linear attention: query and key heads; none: 16.", source=_NEXT, minimum=1, trains=True
+        None, "Linear attention: query and key heads; none: 16.", source=_NEXT, minimum=1, affects_training=True
     )
     linear_num_value_heads: int | None = option(
-        None, "Linear attention: value and gate heads; none: 32.", source=_NEXT, minimum=1, trains=True
+        None, "Linear attention: value and gate heads; none: 32.", source=_NEXT, minimum=1, affects_training=True
     )
     linear_key_head_dim: int | None = option(
-        None, "Linear attention: size of a query or key head; none: 128.", source=_NEXT, minimum=1, trains=True
+        None,
+        "Linear attention: size of a query or key head; none: 128.",
+        source=_NEXT,
+        minimum=1,
+        affects_training=True,
     )
     linear_value_head_dim: int | None = option(
-        None, "Linear attention: size of a value head; none: 128.", source=_NEXT, minimum=1, trains=True
+        None, "Linear attention: size of a value head; none: 128.", source=_NEXT, minimum=1, affects_training=True
     )
     linear_conv_kernel_dim: int | None = option(
-        None, "Linear attention: width of the convolution; none: 4.", source=_NEXT, minimum=1, trains=True
+        None, "Linear attention: width of the convolution; none: 4.", source=_NEXT, minimum=1, affects_training=True
     )
     attention_output_gate: bool | None = option(
         None,
         "What softmax attention returns is gated; none: beside linear attention it is (Qwen3-Next).",
         source=f"{_CORE}.attention_output_gate",
-        trains=True,
+        affects_training=True,
     )
     index_n_heads: int | None = option(
-        None, "Sparse attention: heads of the indexer; none: 64.", source=_V32, minimum=1, trains=True
+        None, "Sparse attention: heads of the indexer; none: 64.", source=_V32, minimum=1, affects_training=True
     )
     index_head_dim: int | None = option(
-        None, "Sparse attention: size of the indexer's heads; none: 128.", source=_V32, minimum=1, trains=True
+        None, "Sparse attention: size of the indexer's heads; none: 128.", source=_V32, minimum=1, affects_training=True
     )
     index_topk: int | None = option(
         None,
@@ -87,7 +91,7 @@ class Model(Transformer):
         unit="tokens",
         source=_V32,
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     index_topk_freq: int | None = option(
         None,
@@ -95,7 +99,7 @@ class Model(Transformer):
         unit="layers",
         source=_V32,
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     index_skip_topk_offset: int | None = option(
         None,
@@ -103,27 +107,27 @@ class Model(Transformer):
         unit="layers",
         source=_V32,
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     indexer_types: tuple[str, ...] = option(
         (),
         "Sparse attention: full (chooses keys) or shared (takes those of the last full one), of every layer.",
         source="Hugging Face GlmMoeDsaConfig",
         choices=("full", "shared"),
-        trains=True,
+        affects_training=True,
     )
     dsa_indexer_loss_coeff: float | None = option(
         None,
         "Sparse attention: weight of the indexer's loss; none: 1.",
         source=f"{_CORE}.dsa_indexer_loss_coeff",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     dsa_indexer_use_sparse_loss: bool | None = option(
         None,
         "Sparse attention: the indexer learns from the chosen keys only, not from all; none: it does.",
         source=f"{_CORE}.dsa_indexer_use_sparse_loss",
-        trains=True,
+        affects_training=True,
     )
     csa_window_size: int | None = option(
         None,
@@ -131,26 +135,29 @@ class Model(Transformer):
         unit="tokens",
         source="Megatron-core MLATransformerConfig.csa_window_size",
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     compress_ratios: tuple[int, ...] = option(
-        (), "Compressed attention: tokens per key, of every layer; 0: not compressed.", source=_V4, trains=True
+        (),
+        "Compressed attention: tokens per key, of every layer; 0: not compressed.",
+        source=_V4,
+        affects_training=True,
     )
     compress_rope_theta: float | None = option(
-        None, "Compressed attention: base of the rotary frequencies.", source=_V4, minimum=1, trains=True
+        None, "Compressed attention: base of the rotary frequencies.", source=_V4, minimum=1, affects_training=True
     )
     o_groups: int | None = option(
-        None, "Compressed attention: groups of the output projection.", source=_V4, minimum=1, trains=True
+        None, "Compressed attention: groups of the output projection.", source=_V4, minimum=1, affects_training=True
     )
     o_lora_rank: int | None = option(
-        None, "Compressed attention: rank of the output projection.", source=_V4, minimum=1, trains=True
+        None, "Compressed attention: rank of the output projection.", source=_V4, minimum=1, affects_training=True
     )
     softmax_type: str | None = option(
         None,
         "Softmax of attention; learnable: with a sink that is learned (GPT-OSS).",
         source=f"{_CORE}.softmax_type",
         choices=("vanilla", "off-by-one", "learnable"),
-        trains=True,
+        affects_training=True,
     )
     window_attn_skip_freq: int | None = option(
         None,
@@ -158,7 +165,7 @@ class Model(Transformer):
         unit="layers",
         source=f"{_CORE}.window_attn_skip_freq",
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     no_rope_freq: int | None = option(
         None,
@@ -166,129 +173,143 @@ class Model(Transformer):
         unit="layers",
         source=f"{_CORE}.no_rope_freq",
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     qk_l2_norm: bool | None = option(
         None,
         "Query and key heads are divided by their length (Llama 4).",
         source=f"{_CORE}.qk_l2_norm",
-        trains=True,
+        affects_training=True,
     )
     mrope_section: tuple[int, ...] = option(
         (),
         "Rotated dimensions for time, height and width (position_embedding=mrope).",
         source="Hugging Face rope_scaling.mrope_section",
-        trains=True,
+        affects_training=True,
     )
     # -- residual streams and activations
     enable_hyper_connections: bool | None = option(
         None,
         "Layers read and write several residual streams (DeepSeek-V4).",
         source=f"{_CORE}.enable_hyper_connections",
-        trains=True,
+        affects_training=True,
     )
-    hc_mult: int | None = option(None, "Hyper-connections: residual streams.", source=_V4, minimum=1, trains=True)
+    hc_mult: int | None = option(
+        None, "Hyper-connections: residual streams.", source=_V4, minimum=1, affects_training=True
+    )
     hc_sinkhorn_iters: int | None = option(
-        None, "Hyper-connections: Sinkhorn iterations of the mixing matrix.", source=_V4, minimum=0, trains=True
+        None,
+        "Hyper-connections: Sinkhorn iterations of the mixing matrix.",
+        source=_V4,
+        minimum=0,
+        affects_training=True,
     )
-    hc_eps: float | None = option(None, "Hyper-connections: epsilon.", source=_V4, minimum=0, trains=True)
+    hc_eps: float | None = option(None, "Hyper-connections: epsilon.", source=_V4, minimum=0, affects_training=True)
     num_hash_layers: int | None = option(
         None,
         "First MoE layers that choose experts by a hash of the token.",
         unit="layers",
         source=_V4,
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     swiglu_limit: float | None = option(
-        None, "Gate and input of SwiGLU are clamped to this value.", source=_OSS, minimum=0, trains=True
+        None, "Gate and input of SwiGLU are clamped to this value.", source=_OSS, minimum=0, affects_training=True
     )
     glu_linear_offset: float | None = option(
         None,
         "Added to the ungated half of a gated activation.",
         source=f"{_CORE}.glu_linear_offset",
-        trains=True,
+        affects_training=True,
     )
     # -- state spaces
     mamba: bool | None = option(
         None,
         "Layers are Mamba-2 state spaces, or a mix with attention: another program of a backend trains them.",
         source="Megatron-LM pretrain_mamba.py",
-        trains=True,
+        affects_training=True,
     )
     mamba_state_dim: int | None = option(
-        None, "Mamba: size of the state; none: 128.", source=f"{_CORE}.mamba_state_dim", minimum=1, trains=True
+        None,
+        "Mamba: size of the state; none: 128.",
+        source=f"{_CORE}.mamba_state_dim",
+        minimum=1,
+        affects_training=True,
     )
     mamba_head_dim: int | None = option(
-        None, "Mamba: size of a head; none: 64.", source=f"{_CORE}.mamba_head_dim", minimum=1, trains=True
+        None, "Mamba: size of a head; none: 64.", source=f"{_CORE}.mamba_head_dim", minimum=1, affects_training=True
     )
     mamba_num_heads: int | None = option(
         None,
         "Mamba: heads; none: hidden_size * mamba_expand / mamba_head_dim.",
         source=f"{_CORE}.mamba_num_heads",
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     mamba_num_groups: int | None = option(
-        None, "Mamba: groups of heads; none: 8.", source=f"{_CORE}.mamba_num_groups", minimum=1, trains=True
+        None, "Mamba: groups of heads; none: 8.", source=f"{_CORE}.mamba_num_groups", minimum=1, affects_training=True
     )
     mamba_d_conv: int | None = option(
-        None, "Mamba: width of the convolution; none: 4.", source=_BAMBA, minimum=1, trains=True
+        None, "Mamba: width of the convolution; none: 4.", source=_BAMBA, minimum=1, affects_training=True
     )
     mamba_expand: int | None = option(
-        None, "Mamba: inner width in units of hidden_size; none: 2.", source=_BAMBA, minimum=1, trains=True
+        None, "Mamba: inner width in units of hidden_size; none: 2.", source=_BAMBA, minimum=1, affects_training=True
     )
     mamba_chunk_size: int | None = option(
         None, "Mamba: tokens that one kernel takes at once.", unit="tokens", source=_BAMBA, minimum=1
     )
     hybrid_attention_ratio: float | None = option(
-        None, "Share of layers with attention.", source="Megatron-LM --hybrid-attention-ratio", minimum=0, trains=True
+        None,
+        "Share of layers with attention.",
+        source="Megatron-LM --hybrid-attention-ratio",
+        minimum=0,
+        affects_training=True,
     )
     hybrid_mlp_ratio: float | None = option(
-        None, "Share of feed-forward layers.", source="Megatron-LM --hybrid-mlp-ratio", minimum=0, trains=True
+        None, "Share of feed-forward layers.", source="Megatron-LM --hybrid-mlp-ratio", minimum=0, affects_training=True
     )
     hybrid_override_pattern: str | None = option(
         None,
         "Kind of every layer: M Mamba, * attention, - feed-forward, E experts.",
         source="Megatron-LM --hybrid-override-pattern; Hugging Face NemotronHConfig",
-        trains=True,
+        affects_training=True,
     )
     is_hybrid_model: bool | None = option(
         None,
         "The first weights of output layers are drawn for one residual addition a layer.",
         source=f"{_CORE}.is_hybrid_model",
-        trains=True,
+        affects_training=True,
     )
     # -- older classes, layers of different shapes, and first weights
     use_legacy_models: bool | None = option(
         None,
         "Megatron-LM's own classes from before Megatron-core.",
         source="Megatron-LM --use-legacy-models",
-        trains=True,
+        affects_training=True,
     )
     heterogeneous_layers_config_path: str | None = option(
         None,
         "JSON file with the shape of every layer (block_configs of Llama-Nemotron's config.json).",
         source="Megatron-LM --heterogeneous-layers-config-path",
-        trains=True,
+        affects_training=True,
     )
     heterogeneous_layers_config_encoded_json: str | None = option(
         None,
         "The same as text.",
         source="Megatron-LM --heterogeneous-layers-config-encoded-json",
-        trains=True,
+        affects_training=True,
     )
     init_method_xavier_uniform: bool | None = option(
         None,
         "First weights are drawn uniformly (Xavier) instead of normally.",
         source="Megatron-LM --init-method-xavier-uniform",
-        trains=True,
+        affects_training=True,
     )
     perform_initialization: bool | None = option(
         None,
         "First weights are drawn at all; false: for weights that are loaded.",
         source="Megatron-core ModelParallelConfig.perform_initialization",
-        trains=True,
+        affects_training=True,
     )
 
 

@@ -17,7 +17,7 @@ class Meta:
         source: where the meaning comes from (upstream class and attribute, paper, or "launch" for our own).
         choices: the values that make sense on at least one backend; empty: anything of the type.
         minimum: smallest allowed number, inclusive; None: no bound.
-        trains: the value changes what is learned, so its canonical default is written out to every backend.
+        affects_training: the value changes what is learned, so its canonical default is written out to every backend.
     """
 
     doc: str
@@ -25,7 +25,7 @@ class Meta:
     source: str = "launch"
     choices: tuple[str, ...] = ()
     minimum: float | None = None
-    trains: bool = False
+    affects_training: bool = False
 
 
 def option(
@@ -36,10 +36,10 @@ def option(
     source: str = "launch",
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
-    trains: bool = False,
+    affects_training: bool = False,
 ) -> Any:
     """Declare a canonical field (a `dataclasses.field` that carries its `Meta`)."""
-    meta = Meta(doc=doc, unit=unit, source=source, choices=choices, minimum=minimum, trains=trains)
+    meta = Meta(doc=doc, unit=unit, source=source, choices=choices, minimum=minimum, affects_training=affects_training)
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata={_KEY: meta})
     return dataclasses.field(default=default, metadata={_KEY: meta})

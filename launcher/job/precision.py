@@ -17,20 +17,24 @@ class Precision:
     """Number formats of weights, activations and reductions."""
 
     dtype: str = option(
-        "bf16", "Precision of weights and activations.", source=_MEGATRON, choices=("bf16", "fp16", "fp32"), trains=True
+        "bf16",
+        "Precision of weights and activations.",
+        source=_MEGATRON,
+        choices=("bf16", "fp16", "fp32"),
+        affects_training=True,
     )
     fp8_format: str | None = option(
-        None, "FP8 format of matrix products.", source=f"{_CORE}.fp8", choices=("e4m3", "hybrid"), trains=True
+        None, "FP8 format of matrix products.", source=f"{_CORE}.fp8", choices=("e4m3", "hybrid"), affects_training=True
     )
     fp8_recipe: str | None = option(
         None,
         "FP8 scaling recipe.",
         source=f"{_CORE}.fp8_recipe",
         choices=("delayed", "tensorwise", "mxfp8", "blockwise"),
-        trains=True,
+        affects_training=True,
     )
     fp8_param_gather: bool | None = option(
-        None, "Keep and gather weights in FP8.", source=f"{_MEGATRON} --fp8-param-gather", trains=True
+        None, "Keep and gather weights in FP8.", source=f"{_MEGATRON} --fp8-param-gather", affects_training=True
     )
     fp8_amax_history_len: int | None = option(
         None,
@@ -38,38 +42,44 @@ class Precision:
         unit="iterations",
         source=f"{_MEGATRON} --fp8-amax-history-len",
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     fp8_amax_compute_algo: str | None = option(
         None,
         "FP8, delayed scaling: which of these values counts; none: max.",
         source=f"{_MEGATRON} --fp8-amax-compute-algo",
         choices=("most_recent", "max"),
-        trains=True,
+        affects_training=True,
     )
     fp8_margin: int | None = option(
-        None, "FP8, delayed scaling: powers of two kept free.", source=f"{_MEGATRON} --fp8-margin", trains=True
+        None,
+        "FP8, delayed scaling: powers of two kept free.",
+        source=f"{_MEGATRON} --fp8-margin",
+        affects_training=True,
     )
     fp8_wgrad: bool | None = option(
-        None, "FP8 for the gradients of weights too.", source=f"{_MEGATRON} --no-fp8-wgrad", trains=True
+        None, "FP8 for the gradients of weights too.", source=f"{_MEGATRON} --no-fp8-wgrad", affects_training=True
     )
     fp4_format: str | None = option(
-        None, "FP4 format of matrix products.", source=f"{_CORE}.fp4", choices=("e2m1",), trains=True
+        None, "FP4 format of matrix products.", source=f"{_CORE}.fp4", choices=("e2m1",), affects_training=True
     )
     fp4_recipe: str | None = option(
-        None, "FP4 scaling recipe.", source=f"{_CORE}.fp4_recipe", choices=("nvfp4", "custom"), trains=True
+        None, "FP4 scaling recipe.", source=f"{_CORE}.fp4_recipe", choices=("nvfp4", "custom"), affects_training=True
     )
     fp4_param_gather: bool | None = option(
-        None, "Keep and gather weights in FP4.", source=f"{_MEGATRON} --fp4-param-gather", trains=True
+        None, "Keep and gather weights in FP4.", source=f"{_MEGATRON} --fp4-param-gather", affects_training=True
     )
     disable_bf16_reduced_precision_matmul: bool | None = option(
         None,
         "Products in bf16 never add up partial sums in bf16.",
         source=f"{_CORE}.disable_bf16_reduced_precision_matmul",
-        trains=True,
+        affects_training=True,
     )
     first_last_layers_bf16: bool | None = option(
-        None, "FP8: the first and last layers stay in bf16.", source=f"{_CORE}.first_last_layers_bf16", trains=True
+        None,
+        "FP8: the first and last layers stay in bf16.",
+        source=f"{_CORE}.first_last_layers_bf16",
+        affects_training=True,
     )
     num_layers_at_start_in_bf16: int | None = option(
         None,
@@ -77,7 +87,7 @@ class Precision:
         unit="layers",
         source=f"{_CORE}.num_layers_at_start_in_bf16",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     num_layers_at_end_in_bf16: int | None = option(
         None,
@@ -85,31 +95,31 @@ class Precision:
         unit="layers",
         source=f"{_CORE}.num_layers_at_end_in_bf16",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     fp16_lm_cross_entropy: bool | None = option(
-        None, "The loss is computed in fp16.", source=f"{_MEGATRON} --fp16-lm-cross-entropy", trains=True
+        None, "The loss is computed in fp16.", source=f"{_MEGATRON} --fp16-lm-cross-entropy", affects_training=True
     )
     grad_reduce_in_fp32: bool | None = option(
         None,
         "Accumulate and reduce gradients in fp32.",
         source=f"{_MEGATRON} --accumulate-allreduce-grads-in-fp32",
-        trains=True,
+        affects_training=True,
     )
     attention_softmax_in_fp32: bool = option(
-        True, "Softmax of attention in fp32.", source=f"{_CORE}.attention_softmax_in_fp32", trains=True
+        True, "Softmax of attention in fp32.", source=f"{_CORE}.attention_softmax_in_fp32", affects_training=True
     )
     residual_in_fp32: bool | None = option(
-        None, "Residual connections in fp32.", source=f"{_CORE}.fp32_residual_connection", trains=True
+        None, "Residual connections in fp32.", source=f"{_CORE}.fp32_residual_connection", affects_training=True
     )
     norm_in_fp32: bool | None = option(
-        None, "Normalisations in fp32.", source="MindFormers layernorm_compute_dtype", trains=True
+        None, "Normalisations in fp32.", source="MindFormers layernorm_compute_dtype", affects_training=True
     )
     rope_in_fp32: bool | None = option(
-        None, "Rotary positions in fp32.", source="MindFormers rotary_dtype", trains=True
+        None, "Rotary positions in fp32.", source="MindFormers rotary_dtype", affects_training=True
     )
     apply_query_key_layer_scaling: bool | None = option(
-        None, "Scale Q·K by 1/layer (fp16).", source=f"{_CORE}.apply_query_key_layer_scaling", trains=True
+        None, "Scale Q·K by 1/layer (fp16).", source=f"{_CORE}.apply_query_key_layer_scaling", affects_training=True
     )
     initial_loss_scale: float | None = option(
         None, "fp16: first dynamic loss scale.", source=f"{_OPT}.initial_loss_scale", minimum=1
@@ -137,5 +147,5 @@ class Precision:
         False,
         "Divide the loss by the tokens of the global batch instead of by micro-batches.",
         source=f"{_CORE}.calculate_per_token_loss",
-        trains=True,
+        affects_training=True,
     )

@@ -53,7 +53,7 @@ class Job:
     """One training job. Fields that are None: the user has no opinion, the backend's default stands."""
 
     name: str | None = option(None, "Name of the job, used for its files.")
-    seed: int = option(42, "Seed of weights, data order and dropout.", minimum=0, trains=True)
+    seed: int = option(42, "Seed of weights, data order and dropout.", minimum=0, affects_training=True)
     output_dir: str | None = option(None, "Where the launcher writes its own files; none: ./launch_output/<name>.")
     runtime: str | None = option(
         None,

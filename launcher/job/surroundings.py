@@ -16,29 +16,31 @@ class Data:
     """Where samples come from."""
 
     paths: tuple[str, ...] = option(
-        (), "Files, prefixes of .bin/.idx pairs (with weights before them if mixed), or dataset names.", trains=True
+        (),
+        "Files, prefixes of .bin/.idx pairs (with weights before them if mixed), or dataset names.",
+        affects_training=True,
     )
     format: str | None = option(
         None,
         "Megatron's token files, JSONL of text or chat messages, a hub name, the shipped sample text, mock tokens, or "
         "MindSpore's record files.",
         choices=("megatron", "text", "messages", "hub", "sample", "mock", "mindrecord"),
-        trains=True,
+        affects_training=True,
     )
     validation_paths: tuple[str, ...] = option((), "Data of the evaluation; none: a share of paths.")
     split: str | None = option(
-        None, "Shares of training, validation and test.", source=f"{_MEGATRON} --split", trains=True
+        None, "Shares of training, validation and test.", source=f"{_MEGATRON} --split", affects_training=True
     )
-    validation_ratio: float | None = option(None, "Share kept for evaluation.", minimum=0, trains=True)
+    validation_ratio: float | None = option(None, "Share kept for evaluation.", minimum=0, affects_training=True)
     test_paths: tuple[str, ...] = option((), "Data of the test after training.", source=f"{_MEGATRON} --test-data-path")
     paths_file: str | None = option(
-        None, "File that holds what paths would.", source=f"{_MEGATRON} --data-args-path", trains=True
+        None, "File that holds what paths would.", source=f"{_MEGATRON} --data-args-path", affects_training=True
     )
     split_paths_file: str | None = option(
         None,
         "JSON file that holds what paths, validation_paths and test_paths would.",
         source=f"{_MEGATRON} --per-split-data-args-path",
-        trains=True,
+        affects_training=True,
     )
     object_storage_cache: str | None = option(
         None,
@@ -50,7 +52,7 @@ class Data:
         "How samples are drawn: one after the other, shuffled in each epoch, or by code of the user's.",
         source=f"{_MEGATRON} --dataloader-type",
         choices=("single", "cyclic", "external"),
-        trains=True,
+        affects_training=True,
     )
     mmap: bool | None = option(
         None, "Token files are mapped into memory instead of read.", source=f"{_MEGATRON} --no-mmap-bin-files"
@@ -68,97 +70,121 @@ class Data:
     prefetch: int | None = option(None, "Batches prepared ahead.", source="MindSpore prefetch_size", minimum=1)
     numa: bool | None = option(None, "Bind loaders to the device's NUMA node.", source="MindSpore numa_enable")
     num_preprocess: int | None = option(None, "Processes that tokenize before training.", minimum=1)
-    shuffle: bool | None = option(None, "Shuffle the samples.", trains=True)
+    shuffle: bool | None = option(None, "Shuffle the samples.", affects_training=True)
     shuffle_buffer_size: int | None = option(
         None,
         "Samples among which streamed data is shuffled.",
         unit="samples",
         source="Hugging Face IterableDataset.shuffle",
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
-    seed: int | None = option(None, "Seed of the order of samples; none: the job's.", minimum=0, trains=True)
-    drop_last: bool | None = option(None, "Leave out the last, incomplete batch.", trains=True)
-    repeat: int | None = option(None, "Times that the data are repeated within one epoch.", minimum=1, trains=True)
-    columns: tuple[str, ...] = option((), "Columns that samples have; none: those of the loader.", trains=True)
+    seed: int | None = option(None, "Seed of the order of samples; none: the job's.", minimum=0, affects_training=True)
+    drop_last: bool | None = option(None, "Leave out the last, incomplete batch.", affects_training=True)
+    repeat: int | None = option(
+        None, "Times that the data are repeated within one epoch.", minimum=1, affects_training=True
+    )
+    columns: tuple[str, ...] = option(
+        (), "Columns that samples have; none: those of the loader.", affects_training=True
+    )
     eod_token_id: int | None = option(
-        None, "Token that ends a document; none: the loader knows it.", source="MindFormers GPTDataset eod", trains=True
+        None,
+        "Token that ends a document; none: the loader knows it.",
+        source="MindFormers GPTDataset eod",
+        affects_training=True,
     )
     pad_token_id: int | None = option(None, "Token that fills a sequence.", source="MindFormers GPTDataset pad")
     ignore_token_id: int | None = option(
-        None, "Label that the loss leaves out; none: -100.", source="MindFormers LlamaConfig", trains=True
+        None, "Label that the loss leaves out; none: -100.", source="MindFormers LlamaConfig", affects_training=True
     )
     max_documents: int | None = option(
-        None, "Most documents in one sequence.", source="MindFormers eod_pad_length", minimum=1, trains=True
+        None, "Most documents in one sequence.", source="MindFormers eod_pad_length", minimum=1, affects_training=True
     )
     sharding: bool | None = option(
         None,
         "Random order: each data-parallel rank draws from its own share of the samples instead of from all.",
         source=f"{_MEGATRON} --no-data-sharding",
-        trains=True,
+        affects_training=True,
     )
-    streaming: bool | None = option(None, "Read samples while training instead of before.", trains=True)
+    streaming: bool | None = option(None, "Read samples while training instead of before.", affects_training=True)
     lazy_tokenize: bool | None = option(None, "Tokenize while training.")
     reset_position_ids: bool | None = option(
-        None, "Positions start anew after each document.", source=f"{_MEGATRON} --reset-position-ids", trains=True
+        None,
+        "Positions start anew after each document.",
+        source=f"{_MEGATRON} --reset-position-ids",
+        affects_training=True,
     )
     reset_attention_mask: bool | None = option(
-        None, "No attention across documents.", source=f"{_MEGATRON} --reset-attention-mask", trains=True
+        None, "No attention across documents.", source=f"{_MEGATRON} --reset-attention-mask", affects_training=True
     )
     eod_mask_loss: bool | None = option(
-        None, "No loss on end-of-document tokens.", source=f"{_MEGATRON} --eod-mask-loss", trains=True
+        None, "No loss on end-of-document tokens.", source=f"{_MEGATRON} --eod-mask-loss", affects_training=True
     )
-    template: str | None = option(None, "Chat template by name; none: the tokenizer's.", trains=True)
-    system: str | None = option(None, "System prompt put before every chat.", trains=True)
+    template: str | None = option(None, "Chat template by name; none: the tokenizer's.", affects_training=True)
+    system: str | None = option(None, "System prompt put before every chat.", affects_training=True)
     enable_thinking: bool | None = option(
         None,
         "Chats of hybrid models are written with thinking or without; none: as the template has it.",
         source="Qwen3 chat template enable_thinking",
-        trains=True,
+        affects_training=True,
     )
-    self_cognition_author: str | None = option(None, "Author put into self-cognition data.", trains=True)
-    self_cognition_name: str | None = option(None, "Model name put into self-cognition data.", trains=True)
+    self_cognition_author: str | None = option(None, "Author put into self-cognition data.", affects_training=True)
+    self_cognition_name: str | None = option(None, "Model name put into self-cognition data.", affects_training=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
     """How text becomes tokens."""
 
-    path: str | None = option(None, "Tokenizer directory; none: the model's.", trains=True)
+    path: str | None = option(None, "Tokenizer directory; none: the model's.", affects_training=True)
     type: str | None = option(
         None,
         "Tokenizer class; none: Hugging Face.",
         source=f"{_MEGATRON} --tokenizer-type",
         choices=("HuggingFaceTokenizer", "NullTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer"),
-        trains=True,
+        affects_training=True,
     )
     padded_vocab_size: int | None = option(
-        None, "Vocabulary after padding; none: the next multiple.", unit="tokens", minimum=1, trains=True
+        None, "Vocabulary after padding; none: the next multiple.", unit="tokens", minimum=1, affects_training=True
     )
     make_vocab_size_divisible_by: int | None = option(
-        None, "Pad the vocabulary to a multiple of this times tp.", source=f"{_MEGATRON}", minimum=1, trains=True
+        None,
+        "Pad the vocabulary to a multiple of this times tp.",
+        source=f"{_MEGATRON}",
+        minimum=1,
+        affects_training=True,
     )
     vocab_file: str | None = option(
-        None, "Vocabulary of a tokenizer that is made of files.", source=f"{_MEGATRON} --vocab-file", trains=True
+        None,
+        "Vocabulary of a tokenizer that is made of files.",
+        source=f"{_MEGATRON} --vocab-file",
+        affects_training=True,
     )
     merge_file: str | None = option(
-        None, "Merges of a byte-pair tokenizer that is made of files.", source=f"{_MEGATRON} --merge-file", trains=True
+        None,
+        "Merges of a byte-pair tokenizer that is made of files.",
+        source=f"{_MEGATRON} --merge-file",
+        affects_training=True,
     )
     extra_ids: int | None = option(
-        None, "Further tokens of the vocabulary.", source=f"{_MEGATRON} --vocab-extra-ids", minimum=0, trains=True
+        None,
+        "Further tokens of the vocabulary.",
+        source=f"{_MEGATRON} --vocab-extra-ids",
+        minimum=0,
+        affects_training=True,
     )
     tiktoken_pattern: str | None = option(
-        None, "TikTokenizer: how text is split first.", source=f"{_MEGATRON} --tiktoken-pattern", trains=True
+        None, "TikTokenizer: how text is split first.", source=f"{_MEGATRON} --tiktoken-pattern", affects_training=True
     )
     tiktoken_special_tokens: tuple[str, ...] = option(
-        (), "TikTokenizer: special tokens.", source=f"{_MEGATRON} --tiktoken-special-tokens", trains=True
+        (), "TikTokenizer: special tokens.", source=f"{_MEGATRON} --tiktoken-special-tokens", affects_training=True
     )
     tiktoken_num_special_tokens: int | None = option(
         None,
         "TikTokenizer: places of special tokens.",
         source=f"{_MEGATRON} --tiktoken-num-special-tokens",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     trust_remote_code: bool | None = option(None, "Run tokenizer code from the model directory.")
     bos_token: str | None = option(
@@ -292,20 +318,20 @@ class Generation:
 
     do_sample: bool | None = option(None, "Draw tokens instead of the likeliest.", source=_HF_GENERATION)
     temperature: float | None = option(
-        None, "Divisor of the logits before a token is drawn.", source=_HF_GENERATION, minimum=0, trains=True
+        None, "Divisor of the logits before a token is drawn.", source=_HF_GENERATION, minimum=0, affects_training=True
     )
     top_k: int | None = option(
-        None, "Tokens drawn from; 0 (vLLM: -1): all.", source=_HF_GENERATION, minimum=-1, trains=True
+        None, "Tokens drawn from; 0 (vLLM: -1): all.", source=_HF_GENERATION, minimum=-1, affects_training=True
     )
     top_p: float | None = option(
-        None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0, trains=True
+        None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0, affects_training=True
     )
     repetition_penalty: float | None = option(
         None,
         "Divisor of the logits of tokens that are there; 1: none.",
         source=_HF_GENERATION,
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     max_new_tokens: int | None = option(
         None, "Longest answer, without the prompt.", unit="tokens", source=_HF_GENERATION, minimum=1

@@ -18,18 +18,20 @@ class RopeScaling:
         "Scaling method; none: plain RoPE.",
         source=_HF,
         choices=("linear", "dynamic", "yarn", "llama3", "longrope"),
-        trains=True,
+        affects_training=True,
     )
-    factor: float | None = option(None, "Stretch factor.", source=_HF, minimum=1, trains=True)
+    factor: float | None = option(None, "Stretch factor.", source=_HF, minimum=1, affects_training=True)
     original_max_position_embeddings: int | None = option(
-        None, "Length before stretching.", unit="tokens", source=_HF, minimum=1, trains=True
+        None, "Length before stretching.", unit="tokens", source=_HF, minimum=1, affects_training=True
     )
-    low_freq_factor: float | None = option(None, "Llama 3: low-frequency bound.", source=_HF, trains=True)
-    high_freq_factor: float | None = option(None, "Llama 3: high-frequency bound.", source=_HF, trains=True)
-    beta_fast: float | None = option(None, "YaRN: fast rotation bound.", source=_HF, trains=True)
-    beta_slow: float | None = option(None, "YaRN: slow rotation bound.", source=_HF, trains=True)
-    mscale: float | None = option(None, "YaRN: attention temperature.", source=_HF, trains=True)
-    mscale_all_dim: float | None = option(None, "YaRN: attention temperature, all dimensions.", source=_HF, trains=True)
+    low_freq_factor: float | None = option(None, "Llama 3: low-frequency bound.", source=_HF, affects_training=True)
+    high_freq_factor: float | None = option(None, "Llama 3: high-frequency bound.", source=_HF, affects_training=True)
+    beta_fast: float | None = option(None, "YaRN: fast rotation bound.", source=_HF, affects_training=True)
+    beta_slow: float | None = option(None, "YaRN: slow rotation bound.", source=_HF, affects_training=True)
+    mscale: float | None = option(None, "YaRN: attention temperature.", source=_HF, affects_training=True)
+    mscale_all_dim: float | None = option(
+        None, "YaRN: attention temperature, all dimensions.", source=_HF, affects_training=True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,9 @@ class Transformer:
     path: str | None = option(None, "Local Hugging Face directory; its config.json fills this section.", source=_HF)
     hub_id: str | None = option(None, "Name on a model hub, such as Qwen/Qwen3-8B.", source=_HF)
     pretrained: bool | None = option(
-        None, "Start from the weights of model.path / model.hub_id (true) or from random weights (false).", trains=True
+        None,
+        "Start from the weights of model.path / model.hub_id (true) or from random weights (false).",
+        affects_training=True,
     )
     overridden: tuple[str, ...] = option(
         (), "Derived: fields here that differ from the config.json of model.path / model.hub_id."
@@ -53,7 +57,7 @@ class Transformer:
             *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "mixtral", "gpt_oss"),
             *("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
         ),
-        trains=True,
+        affects_training=True,
     )
     label: str | None = option(None, "Name in logs and file names; none: the family.", source="MindFormers model_name")
     legacy: bool | None = option(
@@ -61,24 +65,37 @@ class Transformer:
     )
     # -- sizes
     num_hidden_layers: int | None = option(
-        None, "Transformer layers, without MTP layers.", unit="layers", source=_HF, minimum=1, trains=True
+        None, "Transformer layers, without MTP layers.", unit="layers", source=_HF, minimum=1, affects_training=True
     )
-    hidden_size: int | None = option(None, "Width of the residual stream.", source=_HF, minimum=1, trains=True)
+    hidden_size: int | None = option(
+        None, "Width of the residual stream.", source=_HF, minimum=1, affects_training=True
+    )
     intermediate_size: int | None = option(
-        None, "Width of the dense feed-forward network.", source=_HF, minimum=1, trains=True
+        None, "Width of the dense feed-forward network.", source=_HF, minimum=1, affects_training=True
     )
-    num_attention_heads: int | None = option(None, "Attention (query) heads.", source=_HF, minimum=1, trains=True)
+    num_attention_heads: int | None = option(
+        None, "Attention (query) heads.", source=_HF, minimum=1, affects_training=True
+    )
     num_key_value_heads: int | None = option(
-        None, "Key/value heads (query groups); equal to the query heads: no GQA.", source=_HF, minimum=1, trains=True
+        None,
+        "Key/value heads (query groups); equal to the query heads: no GQA.",
+        source=_HF,
+        minimum=1,
+        affects_training=True,
     )
     head_dim: int | None = option(
-        None, "Size of one head; none: hidden_size / num_attention_heads.", source=_HF, minimum=1, trains=True
+        None, "Size of one head; none: hidden_size / num_attention_heads.", source=_HF, minimum=1, affects_training=True
     )
     vocab_size: int | None = option(
-        None, "Vocabulary before padding.", unit="tokens", source=_HF, minimum=1, trains=True
+        None, "Vocabulary before padding.", unit="tokens", source=_HF, minimum=1, affects_training=True
     )
     max_position_embeddings: int | None = option(
-        None, "Longest sequence the positions are made for.", unit="tokens", source=_HF, minimum=1, trains=True
+        None,
+        "Longest sequence the positions are made for.",
+        unit="tokens",
+        source=_HF,
+        minimum=1,
+        affects_training=True,
     )
     # -- layers
     hidden_act: str = option(
@@ -86,66 +103,73 @@ class Transformer:
         "Activation; silu means SwiGLU, quick_geglu a gated x * sigmoid(1.702 x), relu2 the square of ReLU.",
         source=_HF,
         choices=("silu", "gelu", "quick_geglu", "relu", "relu2"),
-        trains=True,
+        affects_training=True,
     )
     normalization: str = option(
         "RMSNorm",
         "Kind of normalisation.",
         source="Megatron-core TransformerConfig.normalization",
         choices=("RMSNorm", "LayerNorm"),
-        trains=True,
+        affects_training=True,
     )
-    rms_norm_eps: float = option(1e-6, "Epsilon of the normalisation.", source=_HF, minimum=0, trains=True)
+    rms_norm_eps: float = option(1e-6, "Epsilon of the normalisation.", source=_HF, minimum=0, affects_training=True)
     norm_zero_centered: bool | None = option(
         None,
         "Weights of normalisations are stored around zero (1 + weight).",
         source="Megatron-core TransformerConfig.layernorm_zero_centered_gamma",
-        trains=True,
+        affects_training=True,
     )
     post_norm_residual: bool | None = option(
         None,
         "The residual stream goes on from the normalised values.",
         source="Megatron-core TransformerConfig.apply_residual_connection_post_layernorm",
-        trains=True,
+        affects_training=True,
     )
-    tie_word_embeddings: bool = option(False, "Input and output embeddings are one matrix.", source=_HF, trains=True)
+    tie_word_embeddings: bool = option(
+        False, "Input and output embeddings are one matrix.", source=_HF, affects_training=True
+    )
     attention_bias: bool = option(
-        False, "Bias on the query, key and value projections.", source=f"{_HF}.attention_bias", trains=True
+        False, "Bias on the query, key and value projections.", source=f"{_HF}.attention_bias", affects_training=True
     )
     linear_bias: bool = option(
-        False, "Bias on all other linear layers.", source="Megatron-core TransformerConfig.add_bias_linear", trains=True
+        False,
+        "Bias on all other linear layers.",
+        source="Megatron-core TransformerConfig.add_bias_linear",
+        affects_training=True,
     )
     qk_layernorm: bool = option(
         False,
         "Normalise query and key heads (Qwen3), or the compressed query and key/value (MLA).",
         source="Megatron-core TransformerConfig.qk_layernorm",
-        trains=True,
+        affects_training=True,
     )
     initializer_range: float = option(
-        0.02, "Standard deviation of the initial weights.", source=_HF, minimum=0, trains=True
+        0.02, "Standard deviation of the initial weights.", source=_HF, minimum=0, affects_training=True
     )
     cpu_initialization: bool | None = option(
         None,
         "Draw the initial weights on the CPU: the same at any tensor parallelism.",
         source="Megatron-core ModelParallelConfig.use_cpu_initialization",
-        trains=True,
+        affects_training=True,
     )
     init_per_replica: bool | None = option(
         None,
         "Every data-parallel replica draws its own initial weights.",
         source="Megatron-LM --data-parallel-random-init",
-        trains=True,
+        affects_training=True,
     )
-    attention_dropout: float = option(0.0, "Dropout on attention weights.", source=_HF, minimum=0, trains=True)
+    attention_dropout: float = option(
+        0.0, "Dropout on attention weights.", source=_HF, minimum=0, affects_training=True
+    )
     hidden_dropout: float = option(
         0.0,
         "Dropout on hidden states.",
         source="Megatron-core TransformerConfig.hidden_dropout",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
     sliding_window: int | None = option(
-        None, "Attention window; none: full attention.", unit="tokens", source=_HF, minimum=1, trains=True
+        None, "Attention window; none: full attention.", unit="tokens", source=_HF, minimum=1, affects_training=True
     )
     # -- positions
     position_embedding: str = option(
@@ -153,33 +177,49 @@ class Transformer:
         "Kind of position embedding.",
         source="Megatron-LM --position-embedding-type",
         choices=("rope", "mrope", "learned_absolute", "none"),
-        trains=True,
+        affects_training=True,
     )
-    rope_theta: float = option(10000.0, "Base of the rotary frequencies.", source=_HF, minimum=1, trains=True)
-    partial_rotary_factor: float = option(1.0, "Share of the head that is rotated.", source=_HF, minimum=0, trains=True)
+    rope_theta: float = option(10000.0, "Base of the rotary frequencies.", source=_HF, minimum=1, affects_training=True)
+    partial_rotary_factor: float = option(
+        1.0, "Share of the head that is rotated.", source=_HF, minimum=0, affects_training=True
+    )
     rotary_interleaved: bool | None = option(
         None,
         "Neighbouring dimensions are rotated together instead of the two halves of a head.",
         source="Megatron-core TransformerConfig.rotary_interleaved",
-        trains=True,
+        affects_training=True,
     )
     rope_scaling: RopeScaling = RopeScaling()
     # -- mixture of experts
     num_experts: int | None = option(
-        None, "Routed experts per MoE layer; none: dense.", source=_MOE, minimum=1, trains=True
+        None, "Routed experts per MoE layer; none: dense.", source=_MOE, minimum=1, affects_training=True
     )
     num_experts_per_tok: int | None = option(
-        None, "Experts that each token visits (top-k).", source=_MOE, minimum=1, trains=True
+        None, "Experts that each token visits (top-k).", source=_MOE, minimum=1, affects_training=True
     )
-    moe_intermediate_size: int | None = option(None, "Width of one routed expert.", source=_MOE, minimum=1, trains=True)
+    moe_intermediate_size: int | None = option(
+        None, "Width of one routed expert.", source=_MOE, minimum=1, affects_training=True
+    )
     shared_expert_intermediate_size: int | None = option(
-        None, "Width of all shared experts together; none: no shared expert.", source=_MOE, minimum=1, trains=True
+        None,
+        "Width of all shared experts together; none: no shared expert.",
+        source=_MOE,
+        minimum=1,
+        affects_training=True,
     )
     shared_expert_gate: bool = option(
-        False, "The shared expert's output is gated (Qwen1.5-MoE).", source="Hugging Face Qwen2MoeConfig", trains=True
+        False,
+        "The shared expert's output is gated (Qwen1.5-MoE).",
+        source="Hugging Face Qwen2MoeConfig",
+        affects_training=True,
     )
     first_k_dense_replace: int = option(
-        0, "Number of dense layers before the first MoE layer.", unit="layers", source=_MLA, minimum=0, trains=True
+        0,
+        "Number of dense layers before the first MoE layer.",
+        unit="layers",
+        source=_MLA,
+        minimum=0,
+        affects_training=True,
     )
     moe_layer_freq: int = option(
         1,
@@ -187,47 +227,62 @@ class Transformer:
         unit="layers",
         source=_MLA,
         minimum=1,
-        trains=True,
+        affects_training=True,
     )
     norm_topk_prob: bool = option(
-        True, "Gate weights of the chosen experts are normalised to one.", source=_MOE, trains=True
+        True, "Gate weights of the chosen experts are normalised to one.", source=_MOE, affects_training=True
     )
     scoring_func: str = option(
-        "softmax", "Function from router logits to scores.", source=_MLA, choices=("softmax", "sigmoid"), trains=True
+        "softmax",
+        "Function from router logits to scores.",
+        source=_MLA,
+        choices=("softmax", "sigmoid"),
+        affects_training=True,
     )
     router_expert_bias: bool = option(
         False,
         "A bias learned from the load is added to the scores for choosing (DeepSeek-V3, noaux_tc).",
         source="Megatron-core TransformerConfig.moe_router_enable_expert_bias",
-        trains=True,
+        affects_training=True,
     )
     n_group: int | None = option(
-        None, "Groups of experts for group-limited routing.", source=_MLA, minimum=1, trains=True
+        None, "Groups of experts for group-limited routing.", source=_MLA, minimum=1, affects_training=True
     )
-    topk_group: int | None = option(None, "Groups that each token may visit.", source=_MLA, minimum=1, trains=True)
+    topk_group: int | None = option(
+        None, "Groups that each token may visit.", source=_MLA, minimum=1, affects_training=True
+    )
     routed_scaling_factor: float | None = option(
-        None, "Factor on the routed experts' output.", source=_MLA, minimum=0, trains=True
+        None, "Factor on the routed experts' output.", source=_MLA, minimum=0, affects_training=True
     )
     # -- multi-head latent attention
     q_lora_rank: int | None = option(
-        None, "MLA: rank of the query projection; none: not compressed.", source=_MLA, minimum=1, trains=True
+        None, "MLA: rank of the query projection; none: not compressed.", source=_MLA, minimum=1, affects_training=True
     )
     kv_lora_rank: int | None = option(
-        None, "MLA: rank of the key/value projection; none: no MLA.", source=_MLA, minimum=1, trains=True
+        None, "MLA: rank of the key/value projection; none: no MLA.", source=_MLA, minimum=1, affects_training=True
     )
-    qk_nope_head_dim: int | None = option(None, "MLA: head size without rotation.", source=_MLA, minimum=1, trains=True)
-    qk_rope_head_dim: int | None = option(None, "MLA: rotated head size.", source=_MLA, minimum=1, trains=True)
-    v_head_dim: int | None = option(None, "MLA: head size of values.", source=_MLA, minimum=1, trains=True)
+    qk_nope_head_dim: int | None = option(
+        None, "MLA: head size without rotation.", source=_MLA, minimum=1, affects_training=True
+    )
+    qk_rope_head_dim: int | None = option(
+        None, "MLA: rotated head size.", source=_MLA, minimum=1, affects_training=True
+    )
+    v_head_dim: int | None = option(None, "MLA: head size of values.", source=_MLA, minimum=1, affects_training=True)
     # -- multi-token prediction
     num_nextn_predict_layers: int = option(
-        0, "Multi-token-prediction layers after the last layer.", unit="layers", source=_MLA, minimum=0, trains=True
+        0,
+        "Multi-token-prediction layers after the last layer.",
+        unit="layers",
+        source=_MLA,
+        minimum=0,
+        affects_training=True,
     )
     mtp_loss_scaling_factor: float | None = option(
         None,
         "Weight of the multi-token-prediction loss.",
         source="Megatron-core TransformerConfig.mtp_loss_scaling_factor",
         minimum=0,
-        trains=True,
+        affects_training=True,
     )
 
     @property

@@ -102,7 +102,7 @@ def unread(job: Job, backend: Backend, version: str, native: NativeArgs, told: s
             continue
         if not said.says(path) and not idle(job, path) and not _matters(job, path, backend, version):
             message = f"nothing reads it in {backend.title} {version} beside the other values of this job"
-            yield _finding(backend, message, (path,), severity="warning" if info.meta.trains else "change")
+            yield _finding(backend, message, (path,), severity="warning" if info.meta.affects_training else "change")
     if backend.reads_hub and job.imported.backend is not None and not (job.model.path or job.model.hub_id):
         yield from _described(said, backend, version, told)
 

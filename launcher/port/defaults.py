@@ -71,7 +71,7 @@ def _is_read(path: str, job: Job) -> bool:
     """Tell whether a field changes what this job learns, and is the job's to say on every backend."""
     if path in _NEEDED:
         return True
-    if not fields()[path].meta.trains or path.startswith(_ASIDE) or path in _ALL_THE_SAME or idle(job, path):
+    if not fields()[path].meta.affects_training or path.startswith(_ASIDE) or path in _ALL_THE_SAME or idle(job, path):
         return False
     return all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start))
 

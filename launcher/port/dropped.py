@@ -233,16 +233,16 @@ def _untold(way: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
     if is_default(way, flag, value):
         return harmless(way, flag, value, DEFAULT)
     paths = _ties(way, flag)
-    trains = not paths or any(fields()[path].meta.trains for path in paths)
+    affects_training = not paths or any(fields()[path].meta.affects_training for path in paths)
     works = list(_near_values(way, paths[0], value) if paths else _namesakes(way, flag, value))
     return DroppedArg(
         flag=flag,
         value=value,
         does=_doc(paths),
-        effect=TRAINING if trains else SPEED,
+        effect=TRAINING if affects_training else SPEED,
         why=reason,
         works=tuple(works[:2]),
-        without="training goes on without it" if trains else "steps may take longer",
+        without="training goes on without it" if affects_training else "steps may take longer",
         fields=paths,
     )
 

@@ -158,7 +158,8 @@ def _told(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) ->
 
 def _trains(finding: Finding) -> bool:
     return any(
-        path not in fields() or fields()[path].meta.trains or path.startswith("parallel.") for path in finding.fields
+        path not in fields() or fields()[path].meta.affects_training or path.startswith("parallel.")
+        for path in finding.fields
     )
 
 

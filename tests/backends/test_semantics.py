@@ -95,7 +95,7 @@ _ONLY_IN: dict[str, tuple[str, ...]] = {"lora": ("adapters",), "task": ("prefere
 
 def _open_fields(kind: str) -> list[str]:
     fields = [(path, field_at(path)) for path in field_paths() if kind in _ONLY_IN.get(path.split(".")[0], JOBS)]
-    return [path for path, info in fields if info.meta.trains and info.default in (None, ())]
+    return [path for path, info in fields if info.meta.affects_training and info.default in (None, ())]
 
 
 @cache

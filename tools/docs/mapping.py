@@ -74,7 +74,7 @@ def _code(names: Iterable[str]) -> str:
 
 def _row(info: FieldInfo, backends: list[Backend]) -> str:
     leaf = info.path.rpartition(".")[2]
-    name = f"**{leaf}**" if info.meta.trains else leaf
+    name = f"**{leaf}**" if info.meta.affects_training else leaf
     default = "" if info.default in (None, (), {}) else f" Default {_plain(info.default)}."
     unit = f" [{info.meta.unit}]" if info.meta.unit else ""
     cells = [_cell(info.path, backend) for backend in backends]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from backends.mindformers.checkpoint.options import is_old, truth
-from backends.mindformers.mapping_support import TRAINABLE
+from backends.mindformers.mapping.support import TRAINABLE
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical

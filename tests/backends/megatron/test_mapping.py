@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from backends.megatron import BACKEND, catalogue
-from backends.megatron.mapping_extra import ARGUMENTS, KEYS
-from backends.megatron.mapping_shape import SHAPES
+from backends.megatron.mapping.architecture import SHAPES
+from backends.megatron.mapping.extra_args import ARGUMENTS, KEYS
 from backends.megatron_lm import BACKEND as MEGATRON_LM
 from launcher.catalogue.versions import in_range
 from launcher.job import Job

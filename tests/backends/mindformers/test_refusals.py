@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from backends.mindformers.mapping_gaps import UNSUPPORTED
+from backends.mindformers.mapping.unsupported import UNSUPPORTED
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3_MOE, refusals, tree
 
 # name: (job, version, field refused, what would work, or "" where nothing is offered)

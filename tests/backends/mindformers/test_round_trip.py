@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from backends.mindformers import BACKEND
 from backends.mindformers.launch import launch
-from backends.mindformers.mapping_stages import expand_layout
+from backends.mindformers.mapping.stages import expand_layout
 from backends.mindformers.yaml_file import parse
 from launcher.job import Job, Value
 from launcher.mapping.engine import flatten, read_back, translate

@@ -3,7 +3,7 @@
 import pytest
 
 from backends.mindformers import BACKEND
-from backends.mindformers.mapping_stages import canonical_split, expand_layout, matrix_of, offset_of
+from backends.mindformers.mapping.stages import canonical_split, expand_layout, matrix_of, offset_of
 from launcher.mapping.engine import read_back
 from tests.backends.mindformers.jobs import NEWEST, refusals, tree, written
 

@@ -1,0 +1,1 @@
+"""Mapping table: which canonical field is which native argument, and what cannot be expressed."""

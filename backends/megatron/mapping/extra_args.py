@@ -1,0 +1,260 @@
+"""The option that holds what has no option: Megatron-LM arguments up to 3.12, ModelConfig fields since 4.3."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from backends.megatron.mapping.architecture import SHAPES, as_keys, as_megatron, expert_places, layer_pattern, take_keys
+from backends.megatron.mapping.attention_variants import KEYS as VARIANTS
+from backends.megatron.mapping.attention_variants import LIST_KEYS, PROBS, TEXT_KEYS, in_config
+from backends.megatron.mapping.attention_variants import as_keys as variant_keys
+from backends.megatron.mapping.attention_variants import take_keys as take_variants
+from backends.megatron.mapping.factories import THREE, mapping_of, may_be_moe
+from backends.megatron.mapping.model import is_random, overridden
+from launcher.catalogue.versions import in_range
+from launcher.job import Job, Value, value_at
+from launcher.mapping.rows import NativeView, Row, Unsupported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extra:
+    """One canonical field that is a key of the mapping.
+
+    Attributes:
+        path: canonical field.
+        key: argument of Megatron-LM (underscores) or field of ModelConfig.
+        names: canonical to native value where they differ; a canonical value that maps to None is not written.
+        when: the field matters to this job.
+        moe: it matters to mixtures of experts only.
+        since, until: versions that have no option of their own for it.
+    """
+
+    path: str
+    key: str
+    names: Mapping[Value, Value] = field(default_factory=dict)
+    when: Callable[[Job], bool] = lambda job: True
+    moe: bool = False
+    since: str | None = None
+    until: str | None = None
+
+
+def _trained_fp8(job: Job) -> bool:
+    return job.precision.fp8_format is not None
+
+
+_CP = {"megatron": "p2p", "ulysses": "a2a", "allgather": "all_gather"}
+_ROUTER = {"fp32": "fp32", "fp64": "fp64", "model": None}
+
+# Keys of Megatron-LM core_r0.12 (3.5-3.6) and 0.15 (3.12): swift appends them to the argv that it gives Megatron-LM
+# (swift/megatron/argument/megatron_args.py, _args_to_argv).
+ARGUMENTS = (
+    Extra(path="model.initializer_range", key="init_method_std", when=is_random, until="3.9"),
+    Extra(
+        path="model.v_head_dim",
+        key="v_head_dim",
+        when=lambda job: job.model.is_mla and "v_head_dim" in job.model.overridden,
+    ),
+    Extra(path="parallel.vpp", key="num_virtual_stages_per_pipeline_rank", until="3.6.99"),
+    Extra(path="parallel.etp", key="expert_tensor_parallel_size", until="3.6.99"),
+    Extra(path="parallel.cp_algorithm", key="cp_comm_type", names=_CP),
+    Extra(path="parallel.account_for_embedding", key="account_for_embedding_in_pipeline_split", until="3.6.99"),
+    Extra(path="parallel.account_for_loss", key="account_for_loss_in_pipeline_split", until="3.6.99"),
+    Extra(
+        path="parallel.microbatch_group_size", key="microbatch_group_size_per_virtual_pipeline_stage", until="3.6.99"
+    ),
+    Extra(path="recompute.distribute_saved_activations", key="distribute_saved_activations"),
+    Extra(path="offload.optimizer", key="optimizer_cpu_offload", until="3.5-dev"),
+    Extra(path="offload.optimizer_fraction", key="optimizer_offload_fraction", until="3.5-dev"),
+    Extra(path="moe.permute_fusion", key="moe_permute_fusion", moe=True, until="3.5-dev"),
+    Extra(path="moe.deepep", key="moe_enable_deepep", moe=True, until="3.5-dev"),
+    Extra(path="moe.router_dtype", key="moe_router_dtype", names=_ROUTER, moe=True, until="3.5-dev"),
+    Extra(path="moe.bias_update_rate", key="moe_router_bias_update_rate", moe=True, until="3.5.99"),
+    Extra(path="moe.token_drop_policy", key="moe_token_drop_policy", moe=True, until="3.5.99"),
+    Extra(path="moe.pad_to_capacity", key="moe_pad_expert_input_to_capacity", moe=True, until="3.6.99"),
+    Extra(path="moe.input_jitter_eps", key="moe_input_jitter_eps", moe=True),
+    Extra(path="schedule.lr_warmup_fraction", key="lr_warmup_fraction", until="3.5-dev"),
+    Extra(path="schedule.lr_warmup_init", key="lr_warmup_init"),
+    Extra(path="optimizer.precision_aware", key="use_precision_aware_optimizer", until="3.5-dev"),
+    Extra(path="optimizer.main_grads_dtype", key="main_grads_dtype", until="3.5.99"),
+    Extra(path="optimizer.main_params_dtype", key="main_params_dtype", until="3.5.99"),
+    Extra(path="optimizer.exp_avg_dtype", key="exp_avg_dtype", until="3.5.99"),
+    Extra(path="optimizer.exp_avg_sq_dtype", key="exp_avg_sq_dtype", until="3.5.99"),
+    Extra(path="precision.fp8_format", key="fp8_format", until="3.5.99"),
+    Extra(path="precision.fp8_recipe", key="fp8_recipe", when=_trained_fp8, until="3.5.99"),
+    Extra(path="precision.fp8_param_gather", key="fp8_param_gather", when=_trained_fp8, until="3.5.99"),
+    Extra(path="precision.initial_loss_scale", key="initial_loss_scale"),
+    Extra(path="precision.loss_scale_window", key="loss_scale_window"),
+    Extra(path="precision.loss_scale", key="loss_scale"),
+    Extra(path="kernels.cross_entropy_fusion_impl", key="cross_entropy_fusion_impl", until="3.5-dev"),
+    Extra(path="checkpoint.async_save", key="async_save", until="3.6.99"),
+)
+
+# Fields of ModelConfig (mcore-bridge 1.6.5), which is Megatron-core's TransformerConfig and more.
+KEYS = (
+    Extra(path="model.v_head_dim", key="v_head_dim", when=lambda job: "v_head_dim" in job.model.overridden),
+    Extra(path="moe.bias_update_rate", key="moe_router_bias_update_rate", moe=True),
+    Extra(path="moe.input_jitter_eps", key="moe_input_jitter_eps", moe=True),
+    Extra(path="recompute.distribute_saved_activations", key="distribute_saved_activations"),
+    Extra(path="kernels.deterministic", key="deterministic_mode"),
+)
+
+
+def argument_row(version: str) -> Row:
+    """Return the row of 3.x: extra arguments of Megatron-LM."""
+    flag = "megatron_extra_kwargs" if in_range(version, "3.10", None) else "extra_megatron_kwargs"
+    entries = tuple(entry for entry in ARGUMENTS if in_range(version, entry.since, entry.until))
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        values = {**as_megatron(job, version), **_entries(entries, job), **_layers(job, version)}
+        values = {key: value for key, value in values.items() if value is not False}  # swift drops false ones, too
+        if "use_shared_expert_gate" in values:
+            raise Unsupported("model.shared_expert_gate", "in this version the model's family decides it")
+        if values:
+            yield flag, _with_passed(values, job, flag)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return _read(view, flag, lambda given: _take(entries, given))
+
+    fields = (*_paths(entries), *_shape_paths(version), "model.first_k_dense_replace", "model.moe_layer_freq")
+    note = "a mapping in JSON; its keys become arguments of Megatron-LM"
+    return Row(fields=fields, flags=(flag,), emit=emit, read=read, until=THREE, derived=True, note=note)
+
+
+def key_row(version: str) -> Row:
+    """Return the row of 4.3 and later: fields of ModelConfig."""
+    flag = "megatron_extra_kwargs"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        values = {**as_keys(job, version), **_entries(KEYS, job), **_layers(job, version), **_vocabulary(job, version)}
+        values |= {**variant_keys(job), **_window(job)}
+        if job.offload.activation_layers:
+            values |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.offload.activation_layers}
+        if values:
+            yield flag, _with_passed(values, job, flag)
+
+    def take(given: dict[str, Value]) -> dict[str, Value]:
+        found = take_keys(given) | take_variants(given) | _take(KEYS, given)
+        places = expert_places(given.get("moe_layer_freq"), found.get("model.num_hidden_layers"))
+        if places is not None and {"model.num_experts", "model.num_hidden_layers"} <= set(found):
+            del given["moe_layer_freq"]
+            found["model.first_k_dense_replace"], found["model.moe_layer_freq"] = places
+            found["model.overridden"] = (*found.get("model.overridden", ()), "first_k_dense_replace")
+        if given.get("cpu_offloading") is True and "cpu_offloading_num_layers" in given:
+            del given["cpu_offloading"]
+            found["offload.activation_layers"] = given.pop("cpu_offloading_num_layers")
+        if "padded_vocab_size" in given:
+            found["tokenizer.padded_vocab_size"] = given.pop("padded_vocab_size")
+        if str(given.get("window_size", "")).endswith(",0"):
+            found["model.sliding_window"] = int(str(given.pop("window_size"))[:-2]) + 1
+        return found
+
+    others = (
+        "model.first_k_dense_replace",
+        "model.moe_layer_freq",
+        "model.vocab_size",
+        "model.sliding_window",
+        "tokenizer.padded_vocab_size",
+        "tokenizer.make_vocab_size_divisible_by",
+        "offload.activation_layers",
+        *(f"model.{name}" for name in (*VARIANTS, *TEXT_KEYS, *LIST_KEYS)),
+        PROBS,
+    )
+    return Row(
+        fields=("model.overridden", *_paths(KEYS), *(f"model.{shape.field}" for shape in SHAPES), *others),
+        flags=(flag,),
+        emit=emit,
+        read=lambda view: _read(view, flag, take),
+        since="4.3",
+        derived=True,
+        note="a mapping in JSON that goes to mcore-bridge's ModelConfig; an unknown key is a TypeError there",
+    )
+
+
+def _with_passed(values: dict[str, Value], job: Job, flag: str) -> dict[str, Value]:
+    """Return the user's own mapping where it holds all of the launcher's (see `merge`), else the launcher's."""
+    passed = mapping_of(job.backend.args.get(flag)) or {}
+    return passed if values.items() <= passed.items() else values
+
+
+def _entries(entries: Iterable[Extra], job: Job) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    for entry in entries:
+        value = value_at(job, entry.path)
+        if value is None or not (may_be_moe(entry.path) if entry.moe else entry.when)(job):
+            continue
+        if entry.names and value not in entry.names:
+            works = tuple(f"{entry.path}={name}" for name in entry.names)
+            raise Unsupported(entry.path, f"{value} has no counterpart here (it knows {', '.join(entry.names)})", works)
+        native = entry.names.get(value, value)
+        if native is not None:
+            values[entry.key] = native
+    return values
+
+
+def _take(entries: Iterable[Extra], given: dict[str, Value]) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    for entry in entries:
+        back = {native: canonical for canonical, native in entry.names.items() if native is not None}
+        if entry.key not in given or (back and given[entry.key] not in back):
+            continue
+        value = given.pop(entry.key)
+        found[entry.path] = back.get(value, value)
+    return found
+
+
+def _read(view: NativeView, flag: str, take: Callable[[dict[str, Value]], dict[str, Value]]) -> Mapping[str, Value]:
+    given = mapping_of(view.peek(flag))
+    if given is None:
+        return {}
+    found = take(given)
+    if given:  # something in it has no canonical field: all of it is passed through
+        return {}
+    view.take(flag)
+    return found
+
+
+def _layers(job: Job, version: str) -> dict[str, Value]:
+    """Return the pattern of expert layers where config.json does not say it (swift computes it from its own values)."""
+    if in_range(version, "3.6", THREE):
+        return {}  # an option of its own
+    changed = overridden(job, version) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
+    if not changed and job.model.moe_layer_freq == 1:
+        return {}
+    pattern = layer_pattern(job)
+    if pattern is None:
+        return {"moe_layer_freq": "1"} if changed - {"num_hidden_layers"} else {}
+    # decoder_sparse_step is not read from config.json at all (mcore_bridge/config/parser.py @1.6.5).
+    return {"moe_layer_freq": pattern} if changed or job.model.moe_layer_freq > 1 else {}
+
+
+def padded_vocabulary(job: Job, version: str) -> int | None:
+    """Return the vocabulary that must be written; None where the one of config.json stands.
+
+    mcore-bridge and swift pad to a multiple of tp only (mcore_bridge/model/gpt_model.py:72 @1.6.5).
+    """
+    tokenizer, vocabulary = job.tokenizer, job.model.vocab_size
+    padded = tokenizer.padded_vocab_size
+    if padded is None and tokenizer.make_vocab_size_divisible_by is not None and vocabulary is not None:
+        multiple = tokenizer.make_vocab_size_divisible_by * job.parallel.tp
+        padded = -(-vocabulary // multiple) * multiple
+    if "vocab_size" in overridden(job, version):
+        return padded or vocabulary
+    return None if padded == vocabulary else padded
+
+
+def _vocabulary(job: Job, version: str) -> dict[str, Value]:
+    padded = padded_vocabulary(job, version)
+    return {} if padded is None else {"padded_vocab_size": padded}
+
+
+def _window(job: Job) -> dict[str, Value]:
+    """Return the attention window; mcore-bridge reads `sliding_window` for gemma4 and gpt-oss only (parser.py:205)."""
+    window = job.model.sliding_window
+    return {} if window is None or in_config(job, "window_attn_skip_freq") else {"window_size": f"{window - 1},0"}
+
+
+def _paths(entries: Iterable[Extra]) -> tuple[str, ...]:
+    return tuple(entry.path for entry in entries)
+
+
+def _shape_paths(version: str) -> tuple[str, ...]:
+    return tuple(f"model.{shape.field}" for shape in SHAPES if not in_range(version, shape.since, THREE))

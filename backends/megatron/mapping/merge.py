@@ -1,0 +1,40 @@
+"""A user's own keys for the option that holds extra arguments join the launcher's."""
+
+import dataclasses
+
+from backends.megatron.mapping.extra_args import argument_row, key_row
+from backends.megatron.mapping.factories import FOUR, mapping_of
+from launcher.catalogue.versions import in_range
+from launcher.job import Job
+from launcher.mapping.rows import Unsupported
+
+# The first version that has expert_tensor_parallel_size, whose default is 1; before, experts were split like the rest.
+_EXPERT_TENSOR_PARALLEL = "3.7"
+
+
+def prepare(job: Job, version: str) -> Job:
+    """Return the job with what this backend takes for granted written out, and a user's own extra arguments joined."""
+    wanted = job.model.is_moe and job.parallel.tp > 1 and job.parallel.etp is None
+    if wanted and in_range(version, _EXPERT_TENSOR_PARALLEL, None):
+        job = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, etp=1))
+    return _with_own_keys(job, version)
+
+
+def _with_own_keys(job: Job, version: str) -> Job:
+    """Return the job with `backend.args.megatron_extra_kwargs` completed by what the launcher writes into it.
+
+    A key that both set differently is left alone: the translation then reports the contradiction.
+    """
+    row = key_row(version) if in_range(version, FOUR, None) else argument_row(version)
+    flag = row.flags[0]
+    passed = mapping_of(job.backend.args.get(flag))
+    if passed is None or not in_range(version, row.since, row.until):
+        return job
+    try:
+        ours = next((dict(value) for _, value in row.emit(job)), {})
+    except Unsupported:
+        return job  # reported by the translation
+    if any(key in ours and ours[key] != value for key, value in passed.items()):
+        return job
+    args = {**job.backend.args, flag: {**ours, **passed}}
+    return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args))

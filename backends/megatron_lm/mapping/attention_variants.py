@@ -1,0 +1,261 @@
+"""Rows for attention that is not softmax over all keys, for streams, activations, odd layers and first weights."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from backends.megatron_lm.mapping.factories import listed, when_given
+from launcher.job import Job, Value, value_at
+from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
+
+VARIANT, INTERVAL = "model.experimental_attention_variant", "model.full_attention_interval"
+_NEW = "0.16"
+
+
+def variant_of(job: Job) -> str | None:
+    """Return the kind of attention; an interval of full attention means that the layers between are linear."""
+    return job.model.experimental_attention_variant or (
+        "gated_delta_net" if job.model.full_attention_interval else None
+    )
+
+
+def is_linear(job: Job) -> bool:
+    """Tell whether some layers attend linearly."""
+    return variant_of(job) == "gated_delta_net"
+
+
+def is_sparse(job: Job) -> bool:
+    """Tell whether tokens attend to keys that an indexer chooses."""
+    return variant_of(job) in ("dsa", "dsv4_hybrid")
+
+
+def sized(path: str, flag: str, usual: Value, active: Callable[[Job], bool], **row: Any) -> Row:
+    """Return the row of a size that is written with its attention, as given or as usual, and read where given."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = value_at(job, path)
+        if given is not None or active(job):
+            yield flag, usual if given is None else given
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if view.has(flag) else {}
+
+    note = f"Written with this attention: {usual} unless set."
+    fields = (path, VARIANT, INTERVAL) if active is is_linear else (path, VARIANT)
+    return computed(fields, (flag,), emit, read, note=note, **row)
+
+
+def attention() -> tuple[Row, ...]:
+    """Return the rows of linear and sparse attention, of its window, its softmax and its positions."""
+    return (
+        _variant(),
+        *(
+            sized(f"model.{name}", name.replace("_", "-"), usual, is_linear, since=_NEW)
+            for name, usual in LINEAR_HEADS.items()
+        ),
+        _gate(),
+        *indexer(since=_NEW),
+        _sparse_loss(),
+        when_given("model.softmax_type", "softmax-type", since=_NEW),
+        counted("model.window_attn_skip_freq", "window-attn-skip-freq", since=_NEW),
+        counted("model.no_rope_freq", "no-rope-freq", since=_NEW),
+        switch("model.qk_l2_norm", "qk-l2-norm", since=_NEW),
+        listed("model.mrope_section", "mrope-section", since="0.12"),
+    )
+
+
+def _gate() -> Row:
+    path, flag = "model.attention_output_gate", "attention-output-gate"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = job.model.attention_output_gate
+        if given or (given is None and is_linear(job)):
+            yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        linear = view.peek("experimental-attention-variant") == "gated_delta_net"
+        return {path: bool(view.take(flag, False))} if linear or view.has(flag) else {}
+
+    note = "Written beside linear attention unless the field says false: Qwen3-Next has it."
+    return computed((path, VARIANT, INTERVAL), (flag,), emit, read, since=_NEW, note=note)
+
+
+def _sparse_loss() -> Row:
+    path, flag = "model.dsa_indexer_use_sparse_loss", "dsa-indexer-use-sparse-loss"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = job.model.dsa_indexer_use_sparse_loss
+        if given or (given is None and is_sparse(job) and DSA_SPARSE_LOSS):
+            yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        sparse = view.peek("experimental-attention-variant") == "dsa"
+        return {path: bool(view.take(flag, False))} if sparse or view.has(flag) else {}
+
+    note = "Written with sparse attention unless the field says false: MindSpeed-LLM knows no other."
+    return computed((path, VARIANT), (flag,), emit, read, since=_NEW, note=note)
+
+
+def indexer(prefix: str = "dsa-indexer-", **row: Any) -> tuple[Row, ...]:
+    """Return the rows of the indexer's sizes and of the weight of its loss."""
+    names = {"index_n_heads": "n-heads", "index_head_dim": "head-dim", "index_topk": "topk"}
+    rows = (sized(f"model.{name}", f"{prefix}{flag}", INDEXER[name], is_sparse, **row) for name, flag in names.items())
+    path = "dsa_indexer_loss_coeff"
+    weight = "indexer-loss-coeff" if prefix == "index-" else f"{prefix}loss-coeff"
+    return (*rows, sized(f"model.{path}", weight, INDEXER[path], is_sparse, **row))
+
+
+def _variant() -> Row:
+    flags = ("experimental-attention-variant", "linear-attention-freq")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        kind, interval = variant_of(job), job.model.full_attention_interval
+        if kind == "dsv4_hybrid":
+            raise Unsupported(VARIANT, "compressed attention came after core 0.16", (f"{VARIANT}=dsa",))
+        if kind == "gated_delta_net" and interval is None:
+            raise Unsupported(VARIANT, "it needs the interval of layers that attend fully", (f"{INTERVAL}=4",))
+        if kind is not None:
+            yield flags[0], kind
+        if interval is not None:
+            yield flags[1], str(interval)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        kind, interval = view.peek(flags[0]), str(view.peek(flags[1], ""))
+        if kind == "dsa":
+            return {VARIANT: view.take(flags[0])}
+        if kind != "gated_delta_net" or not interval.isdigit():  # a list of layers: as it was typed
+            return {}
+        view.take(flags[0])
+        view.take(flags[1])
+        return {VARIANT: kind, INTERVAL: int(interval)}
+
+    note = "--linear-attention-freq N: every N-th layer attends by softmax, as full_attention_interval says it."
+    return computed((VARIANT, INTERVAL), flags, emit, read, since=_NEW, note=note)
+
+
+def counted(path: str, flag: str, **row: Any) -> Row:
+    """Return the row of a count for which Megatron also takes a list of layers; a list stays as it was typed."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None:
+            yield flag, str(value)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: int(view.take(flag))} if str(view.peek(flag, "")).isdigit() else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+
+
+def layers() -> tuple[Row, ...]:
+    """Return the rows of gated activations, of layers of different shapes and of how first weights are drawn."""
+    shapes, method = "heterogeneous-layers-config", "init-method-xavier-uniform"
+    return (
+        when_given("model.swiglu_limit", "activation-func-clamp-value", since=_NEW),
+        when_given("model.glu_linear_offset", "glu-linear-offset", since=_NEW),
+        when_given("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
+        when_given("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
+        switch("model.use_legacy_models", "use-legacy-models"),
+        switch("model.init_method_xavier_uniform", method),
+        switch_off("model.perform_initialization", "no-initialization"),
+    )
+
+
+def experts() -> tuple[Row, ...]:
+    """Return the rows of what experts compute and where they come from."""
+    return (
+        switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since=_NEW),
+        switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
+        switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12"),
+    )
+
+
+def precision() -> tuple[Row, ...]:
+    """Return the rows of 4-bit numbers and of products in bf16."""
+    return (
+        when_given("precision.fp4_format", "fp4-format", since=_NEW),
+        when_given("precision.fp4_recipe", "fp4-recipe", since=_NEW),
+        switch("precision.fp4_param_gather", "fp4-param-gather", since=_NEW),
+        switch(
+            "precision.disable_bf16_reduced_precision_matmul", "disable-bf16-reduced-precision-matmul", since="0.12"
+        ),
+    )
+
+
+def kernels() -> tuple[Row, ...]:
+    """Return the row of random states that are kept for inference."""
+    return (switch("kernels.inference_rng_tracker", "inference-rng-tracker", since="0.12"),)
+
+
+def recompute_experts() -> Row:
+    """Return the row that reads the older spelling of recomputing experts (transformer_config.py:1255 @0.16.1)."""
+    flag, modules, depth = "moe-layer-recompute", "recompute-modules", "recompute-granularity"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.peek(flag) or view.peek(depth, "selective") != "selective":  # full: Megatron refuses it
+            return {}
+        view.take(flag)
+        given = view.peek(modules, ("core_attn",))
+        parts = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+        view.values |= {depth: "selective", modules: (*parts, *(() if "moe" in parts else ("moe",)))}
+        return {}
+
+    note = "Read only: `--moe-layer-recompute` is a module of selective recomputation."
+    return computed(("recompute.modules",), (flag,), lambda job: (), read, note=note, since="0.12")
+
+
+_V4 = "compressed attention and hyper-connections came after core 0.16"
+
+
+def gaps(version_is_new: bool) -> dict[str, Gap]:
+    """Return what no argument says: nothing of DeepSeek-V4, and before 0.16 nothing of Qwen3-Next and GPT-OSS."""
+    found = {
+        **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
+        "model.index_topk_freq": Gap(why="every layer has its own indexer", neutral=(1,)),
+        "model.indexer_types": Gap(why="every layer has its own indexer"),
+        "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
+        "kernels.use_fused_mhc": Gap(why="it has no hyper-connections", neutral=(False,), severity="warning"),
+        "optimizer.muon_coefficient_type": Gap(why="its coefficients are quintic", neutral=("quintic",)),
+        "optimizer.muon_scalar_optimizer": Gap(why="the other weights are trained by Adam", neutral=("adam",)),
+    }
+    if version_is_new:
+        return found
+    works = ("backend.version=0.16.1",)
+    later = {path: Gap(why="it came with core 0.16", neutral=neutral, works=works) for path, neutral in _LATER.items()}
+    return found | later
+
+
+def _shares_indexers(job: Job) -> bool:
+    return (job.model.index_topk_freq or 1) > 1
+
+
+OF_V4 = (
+    "csa_window_size",
+    "compress_ratios",
+    "compress_rope_theta",
+    "o_groups",
+    "o_lora_rank",
+    "enable_hyper_connections",
+    "hc_mult",
+    "hc_sinkhorn_iters",
+    "hc_eps",
+    "num_hash_layers",
+)
+_LATER: Mapping[str, tuple[Value, ...]] = {
+    VARIANT: (),
+    INTERVAL: (1,),
+    **{f"model.{name}": () for name in (*LINEAR_HEADS, *INDEXER)},
+    "model.attention_output_gate": (False,),
+    "model.dsa_indexer_use_sparse_loss": (False,),
+    "model.softmax_type": ("vanilla",),
+    "model.window_attn_skip_freq": (),
+    "model.no_rope_freq": (),
+    "model.qk_l2_norm": (False,),
+    "model.swiglu_limit": (),
+    "model.glu_linear_offset": (0.0,),
+    "model.mamba_num_heads": (),
+    "moe.apply_probs_on_input": (False,),
+    "precision.fp4_format": (),
+    "precision.fp4_recipe": (),
+    "precision.fp4_param_gather": (False,),
+}

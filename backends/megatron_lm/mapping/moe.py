@@ -1,0 +1,291 @@
+"""Rows for mixtures of experts: their architecture and how they are trained."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.megatron_lm.families import ALL_DENSE
+from backends.megatron_lm.mapping.factories import refused, single, when_given
+from launcher.families.layer_pattern import describe, expand, pattern
+from launcher.job import Job, Value, value_at
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+
+BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
+
+
+def is_moe(job: Job) -> bool:
+    """Tell whether the job's model has routed experts."""
+    return job.model.is_moe
+
+
+def experts() -> tuple[Row, ...]:
+    """Return the rows of number, width and place of the experts."""
+    return (
+        when_given("model.num_experts", "num-experts"),
+        _moe_valued("model.num_experts_per_tok", "moe-router-topk", 2),
+        when_given("model.moe_intermediate_size", "moe-ffn-hidden-size", when=is_moe),
+        layer_frequency(),
+        when_given("model.shared_expert_intermediate_size", "moe-shared-expert-intermediate-size", when=is_moe),
+        switch("model.shared_expert_gate", "moe-shared-expert-gate", when=is_moe, since="0.16"),
+        refused(
+            "model.shared_expert_gate",
+            "the shared expert has no gate before core 0.16",
+            ("backend.version=0.16.1",),
+            when=is_moe,
+            until="0.15.9",
+        ),
+    )
+
+
+def layer_frequency() -> Row:
+    """Return the row of the MoE layers' places."""
+    fields = ("model.first_k_dense_replace", "model.moe_layer_freq")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        dense, every, layers = job.model.first_k_dense_replace, job.model.moe_layer_freq, job.model.num_hidden_layers
+        if dense == 0:
+            if every > 1:
+                yield "moe-layer-freq", every
+            return
+        if layers is None or ALL_DENSE.when(job.model):
+            raise Unsupported(fields[0], ALL_DENSE.say(job.model))
+        yield "moe-layer-freq", pattern(layers, dense, every)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = view.peek("moe-layer-freq")
+        if given is None:
+            return {}
+        text = str(given)
+        found = (0, int(text)) if text.isdigit() else describe(expand(text) or [])
+        if found is None:
+            return {}
+        view.take("moe-layer-freq")
+        return {fields[0]: found[0], fields[1]: found[1]}
+
+    return Row(fields=fields, flags=("moe-layer-freq",), emit=emit, read=read, when=is_moe, derived=True)
+
+
+def routing() -> tuple[Row, ...]:
+    """Return the rows of the router: what is chosen, and the weights of the chosen."""
+    return (
+        computed(
+            ("model.norm_topk_prob", "model.scoring_func", "model.num_experts_per_tok"),
+            ("moe-router-score-function", "moe-router-pre-softmax"),
+            _write_scores,
+            _read_scores,
+            when=is_moe,
+            note=(
+                "Softmax before top-k leaves the weights as they are (norm_topk_prob=false); after top-k it normalises "
+                "them, which equals Hugging Face's softmax, top-k, division by the sum. Sigmoid scores are always "
+                "normalised. megatron/core/transformer/moe/moe_utils.py topk_routing_with_score_function @core_v0.16.1"
+            ),
+        ),
+        computed(
+            ("model.router_expert_bias", "model.scoring_func"),
+            ("moe-router-enable-expert-bias",),
+            _write_expert_bias,
+            _read_expert_bias,
+            when=is_moe,
+        ),
+        when_given(
+            "moe.bias_update_rate", "moe-router-bias-update-rate", when=lambda job: job.model.router_expert_bias
+        ),
+        computed(
+            ("model.n_group", "model.topk_group"),
+            ("moe-router-num-groups", "moe-router-group-topk"),
+            _write_groups,
+            _read_groups,
+            when=is_moe,
+            note="A group's score is the sum of its best topk / topk_group experts (group_limited_topk, moe_utils.py).",
+        ),
+        when_given("model.routed_scaling_factor", "moe-router-topk-scaling-factor", when=is_moe),
+        *router_precision(),
+    )
+
+
+def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
+    model = job.model
+    single_expert = model.num_experts_per_tok == 1
+    if job.moe.load_balancing_type == "sinkhorn":
+        if model.scoring_func == "sigmoid":
+            yield "moe-router-score-function", "sigmoid"
+    elif model.scoring_func == "sigmoid":
+        if model.norm_topk_prob == single_expert:
+            raise Unsupported(
+                "model.norm_topk_prob",
+                "sigmoid scores of several experts are always normalised to one, that of a single expert never",
+                (f"model.norm_topk_prob={str(not single_expert).lower()}",),
+            )
+        yield "moe-router-score-function", "sigmoid"
+    elif not model.norm_topk_prob:
+        yield "moe-router-pre-softmax", True
+    elif single_expert:
+        raise Unsupported(
+            "model.norm_topk_prob",
+            "softmax over a single chosen expert would always be one; Megatron refuses it",
+            ("model.norm_topk_prob=false",),
+        )
+
+
+def _read_scores(view: NativeView) -> Mapping[str, Value]:
+    if not view.peek("num-experts"):
+        return {}
+    function = view.take("moe-router-score-function", "softmax")
+    before = bool(view.take("moe-router-pre-softmax", False))
+    normalised = view.peek("moe-router-topk", 2) > 1 if function == "sigmoid" else not before
+    if view.peek("moe-router-load-balancing-type") == "sinkhorn":
+        normalised = False  # it weights by scores of its own (_sinkhorn_activation, moe/router.py:231 @core_v0.16.1)
+    return {"model.scoring_func": function, "model.norm_topk_prob": normalised}
+
+
+def _write_expert_bias(job: Job) -> Iterable[tuple[str, Value]]:
+    if not job.model.router_expert_bias:
+        return
+    if job.model.scoring_func != "sigmoid":
+        raise Unsupported(
+            "model.router_expert_bias",
+            "the learned expert bias needs sigmoid scores (TransformerConfig.__post_init__)",
+            ("model.scoring_func=sigmoid",),
+        )
+    yield "moe-router-enable-expert-bias", True
+
+
+def _read_expert_bias(view: NativeView) -> Mapping[str, Value]:
+    if view.peek("moe-router-score-function") != "sigmoid":
+        return {}
+    return {"model.router_expert_bias": bool(view.take("moe-router-enable-expert-bias", False))}
+
+
+def _read_groups(view: NativeView) -> Mapping[str, Value]:
+    if view.peek("moe-router-num-groups", 1) == 1:
+        return {}
+    groups = view.take("moe-router-num-groups")
+    return {"model.n_group": groups, "model.topk_group": view.take("moe-router-group-topk")}
+
+
+def _write_groups(job: Job) -> Iterable[tuple[str, Value]]:
+    groups, chosen_groups = job.model.n_group, job.model.topk_group
+    if groups is None or groups == 1:
+        return
+    yield "moe-router-num-groups", groups
+    if chosen_groups is not None:
+        yield "moe-router-group-topk", chosen_groups
+
+
+def router_precision() -> tuple[Row, ...]:
+    """Return the row of the router's precision."""
+    return (
+        Row(
+            fields=("moe.router_dtype",),
+            flags=("moe-router-dtype",),
+            emit=lambda job: () if job.moe.router_dtype == "model" else (("moe-router-dtype", job.moe.router_dtype),),
+            read=lambda view: (
+                {"moe.router_dtype": view.take("moe-router-dtype", "model")} if view.peek("num-experts") else {}
+            ),
+            when=is_moe,
+            note="Megatron's own default is the precision of the model.",
+        ),
+    )
+
+
+def balance() -> tuple[Row, ...]:
+    """Return the rows of load balancing and capacity."""
+    return (
+        _moe_choice(
+            "moe.load_balancing_type",
+            "moe-router-load-balancing-type",
+            BALANCING,
+            "aux_loss",
+            since="0.13",
+        ),
+        _moe_choice(
+            "moe.load_balancing_type",
+            "moe-router-load-balancing-type",
+            tuple(name for name in BALANCING if name != "global_aux_loss"),
+            "aux_loss",
+            until="0.12.9",
+        ),
+        _moe_valued("moe.aux_loss_coeff", "moe-aux-loss-coeff", 0.0),
+        when_given("moe.z_loss_coeff", "moe-z-loss-coeff", when=is_moe),
+        when_given("moe.capacity_factor", "moe-expert-capacity-factor", when=is_moe),
+        switch("moe.pad_to_capacity", "moe-pad-expert-input-to-capacity", when=is_moe),
+        when_given("moe.token_drop_policy", "moe-token-drop-policy", when=is_moe),
+        when_given("moe.input_jitter_eps", "moe-input-jitter-eps", when=is_moe),
+    )
+
+
+def dispatch() -> tuple[Row, ...]:
+    """Return the rows of dispatch and expert kernels."""
+    return (
+        _moe_choice(
+            "moe.token_dispatcher_type",
+            "moe-token-dispatcher-type",
+            ("alltoall", "allgather", "flex"),
+            "allgather",
+            since="0.13",
+        ),
+        _moe_choice(
+            "moe.token_dispatcher_type",
+            "moe-token-dispatcher-type",
+            ("alltoall", "allgather", "flex", "alltoall_seq"),
+            "allgather",
+            until="0.12.9",
+        ),
+        switch("moe.grouped_gemm", "moe-grouped-gemm", when=is_moe),
+        switch("moe.permute_fusion", "moe-permute-fusion", when=is_moe),
+        switch("moe.router_fusion", "moe-router-fusion", when=is_moe, since="0.13"),
+        switch("moe.shared_expert_overlap", "moe-shared-expert-overlap", when=is_moe),
+        switch("moe.batch_overlap", "overlap-moe-expert-parallel-comm", when=is_moe, since="0.13"),
+        switch("moe.deepep", "moe-enable-deepep", when=is_moe, until="0.15.9"),
+        computed(
+            ("moe.deepep", "moe.token_dispatcher_type"),
+            ("moe-flex-dispatcher-backend",),
+            _write_deepep,
+            _read_deepep,
+            when=is_moe,
+            since="0.16",
+            note="--moe-enable-deepep is deprecated in 0.16 (TransformerConfig.__post_init__).",
+        ),
+    )
+
+
+def _write_deepep(job: Job) -> Iterable[tuple[str, Value]]:
+    if not job.moe.deepep:
+        return
+    if job.moe.token_dispatcher_type != "flex":
+        why = f"DeepEP dispatches tokens for the flex dispatcher only, not for {job.moe.token_dispatcher_type}"
+        raise Unsupported("moe.deepep", why, ("moe.token_dispatcher_type=flex", "moe.deepep=false"))
+    yield "moe-flex-dispatcher-backend", "deepep"
+
+
+def _read_deepep(view: NativeView) -> Mapping[str, Value]:
+    flex = view.peek("moe-token-dispatcher-type") == "flex"
+    if flex and (view.peek("moe-flex-dispatcher-backend") == "deepep" or view.has("moe-enable-deepep")):
+        view.take("moe-flex-dispatcher-backend")
+        view.take("moe-enable-deepep")
+        return {"moe.deepep": True}
+    return {}
+
+
+def _moe_valued(path: str, flag: str, default: Value) -> Row:
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: single(view.take(flag, default))} if view.peek("num-experts") else {}
+
+    row = when_given(path, flag)
+    return Row(fields=(path,), flags=(flag,), emit=row.emit, read=read, when=is_moe)
+
+
+def _moe_choice(
+    path: str, flag: str, names: tuple[str, ...], default: str, since: str | None = None, until: str | None = None
+) -> Row:
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value not in names:
+            raise Unsupported(path, f"it knows {', '.join(names)}", tuple(f"{path}={name}" for name in names)[:3])
+        yield flag, value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.peek("num-experts"):
+            return {}
+        value = single(view.peek(flag, default))
+        return {path: single(view.take(flag, default))} if value in names else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, when=is_moe, since=since, until=until)

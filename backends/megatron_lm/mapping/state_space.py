@@ -1,0 +1,89 @@
+"""Rows for Mamba-2 and its mixes with attention, which pretrain_mamba.py trains."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from backends.megatron_lm.mapping.factories import many, when_given
+from launcher.job import Job, Value, value_at
+from launcher.job.model import MAMBA
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+
+SPEC = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
+# Arguments of MambaMixer that no option sets. Source: megatron/core/ssm/mamba_mixer.py:149-164 @core_v0.16.1
+_BUILT_WITH = ("mamba_d_conv", "mamba_expand")
+
+
+def is_mamba(job: Job) -> bool:
+    """Tell whether layers are state spaces."""
+    return bool(job.model.mamba)
+
+
+def stack(spec: tuple[str, str] = SPEC) -> Row:
+    """Return the row of the layer specification without which pretrain_mamba.py does not start."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.model.mamba:
+            yield "spec", spec
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has("spec") or many(view.peek("spec")) != spec:
+            return {}
+        view.take("spec")
+        return {"model.mamba": True}
+
+    return computed(("model.mamba",), ("spec",), emit, read, note="pretrain_mamba.py takes its layers from it.")
+
+
+def size(name: str, flag: str, own: Value = None, spec: tuple[str, str] = SPEC, **row: Any) -> Row:
+    """Return the row of a size of Mamba's layers, which is written with them.
+
+    Args:
+        name: field below `model`.
+        flag: argument.
+        own: what the backend's parser takes without the argument; None: the same as everybody.
+        spec: layer specification by which such a model is known.
+    """
+    path, usual = f"model.{name}", MAMBA[name]
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = value_at(job, path)
+        if given is not None or is_mamba(job):
+            yield flag, usual if given is None else given
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        mamba = many(view.peek("spec")) == spec
+        return {path: view.take(flag, usual if own is None else own)} if mamba or view.has(flag) else {}
+
+    note = f"Written with model.mamba: {usual} unless set" + (f"; the parser's own is {own}." if own else ".")
+    return computed((path, "model.mamba"), (flag,), emit, read, note=note, **row)
+
+
+def sizes() -> tuple[Row, ...]:
+    """Return the rows of states, heads and groups, and of which layers are what."""
+    return (
+        size("mamba_state_dim", "mamba-state-dim", since="0.12"),
+        size("mamba_head_dim", "mamba-head-dim", since="0.12"),
+        size("mamba_num_groups", "mamba-num-groups", since="0.12"),
+        when_given("model.mamba_num_heads", "mamba-num-heads", since="0.16"),
+        when_given("model.hybrid_attention_ratio", "hybrid-attention-ratio"),
+        when_given("model.hybrid_mlp_ratio", "hybrid-mlp-ratio"),
+        when_given("model.hybrid_override_pattern", "hybrid-override-pattern"),
+        switch("model.is_hybrid_model", "is-hybrid-model", since="0.12"),
+    )
+
+
+def constants() -> tuple[Row, ...]:
+    """Return the rows of what Megatron's Mamba layers are built with, whatever a job says; tiles change no value."""
+    tiles = Row(fields=("model.mamba_chunk_size",), flags=(), emit=lambda job: ())
+    return (*(_constant(name) for name in _BUILT_WITH), tiles)
+
+
+def _constant(name: str) -> Row:
+    path, built = f"model.{name}", MAMBA[name]
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if value_at(job, path) not in (None, built):
+            raise Unsupported(path, f"its Mamba layers are built with {built}", (f"{path}={built}",))
+        return ()
+
+    return Row(fields=(path,), flags=(), emit=emit, when=is_mamba)

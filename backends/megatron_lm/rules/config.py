@@ -1,0 +1,320 @@
+"""What Megatron-core's TransformerConfig and ModelParallelConfig refuse: recomputation, experts, FP8, offloading."""
+
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, arguments, config, says
+from launcher.rules.table import declare
+
+_P2P = "!no-overlap-p2p-communication"
+_PARALLEL = "megatron-core 0.12.1 model_parallel_config.py __post_init__"
+
+declare(
+    (
+        says(
+            "MLM-RC-ACTIVATIONS-NUMBER",
+            "recompute-activations & recompute-num-layers?",
+            "",
+            "The switch means selective recomputation, which has no number of layers.",
+            config(712, 1182),
+        ),
+        says(
+            "MLM-DISTRIBUTE-SP",
+            "distribute-saved-activations & sequence-parallel & tensor-model-parallel-size>1 & "
+            "recompute-granularity=full",
+            "",
+            "Under sequence parallelism activations are spread already.",
+            config(718, 1188),
+        ),
+        says(
+            "MLM-PAD-CAPACITY",
+            "moe-pad-expert-input-to-capacity",
+            "moe-expert-capacity-factor?",
+            "Experts' inputs are padded to a capacity, which needs its factor.",
+            config(663, 1133),
+        ),
+        says(
+            "MLM-DEFER-EMBEDDING-PP",
+            "defer-embedding-wgrad-compute",
+            "pipeline-model-parallel-size>1",
+            "The embedding's weight gradient is deferred into pipeline bubbles.",
+            _PARALLEL,
+        ),
+        says(
+            "MLM-DEFER-EMBEDDING-FUSION",
+            "defer-embedding-wgrad-compute & no-gradient-accumulation-fusion",
+            "",
+            "Deferring the embedding's weight gradient needs fused gradient accumulation.",
+            _PARALLEL,
+        ),
+        says(
+            "MLM-SQUARED-RELU",
+            "squared-relu",
+            "!swiglu",
+            "The network has one activation function.",
+            arguments(1028, 1339),
+        ),
+    ),
+    backends=BACKENDS,
+    versions=EVERY,
+)
+declare(
+    (
+        says(
+            "MLM-FP8-FIRST-LAST-DELAYED",
+            "fp8-format & first-last-layers-bf16",
+            "fp8-recipe=tensorwise|mxfp8|blockwise|custom",
+            "Delayed scaling cannot leave the first and last layers in bf16.",
+            config(583, 991),
+        ),
+        says(
+            "MLM-FP8-PARAM",
+            "fp8-param-gather",
+            "fp8-format",
+            "Weights in FP8 need products in FP8.",
+            config(615, 1028),
+        ),
+        says(
+            "MLM-FP8-PARAM-OPTIMIZER",
+            "fp8-param-gather",
+            "use-distributed-optimizer or use-torch-fsdp2 or use-megatron-fsdp",
+            "Weights in FP8 are gathered by the distributed optimizer or FSDP.",
+            "Megatron-LM core_v0.12.1 arguments.py:551; core_v0.16.1 arguments.py:656",
+        ),
+        says(
+            "MLM-DEEPEP-FLEX",
+            "moe-enable-deepep",
+            "moe-token-dispatcher-type=flex",
+            "DeepEP dispatches tokens for the flex dispatcher only.",
+            config(631, 1065),
+        ),
+        says(
+            "MLM-SHARED-OVERLAP",
+            "moe-shared-expert-overlap & moe-shared-expert-intermediate-size?",
+            "moe-token-dispatcher-type=alltoall",
+            "The shared expert overlaps with the all-to-all dispatcher only.",
+            config(649, 1093),
+        ),
+        says(
+            "MLM-SHARED-SIZE",
+            "moe-shared-expert-intermediate-size? & moe-shared-expert-intermediate-size<=0",
+            "",
+            "The width of the shared expert is positive.",
+            config(641, 1085),
+        ),
+        says(
+            "MLM-RC-MOE-ACT",
+            "recompute-granularity=selective & recompute-modules~moe_act",
+            "moe-grouped-gemm",
+            "The experts' activation is recomputed inside grouped GEMM only.",
+            config(736, 1214),
+        ),
+        says(
+            "MLM-RC-MLA-UP",
+            "recompute-granularity=selective & recompute-modules~mla_up_proj",
+            "multi-latent-attention",
+            "Only latent attention has an up-projection.",
+            config(741, 1219),
+        ),
+        says(
+            "MLM-RC-MOE-LAYER",
+            "moe-layer-recompute & recompute-granularity=full",
+            "",
+            "Full recomputation covers MoE layers already.",
+            config(760, 1261),
+        ),
+        says(
+            "MLM-UNEVEN-ACCOUNT-FIRST",
+            "decoder-first-pipeline-num-layers?",
+            "!account-for-embedding-in-pipeline-split & !account-for-loss-in-pipeline-split",
+            "Stages are uneven by number or by counting embedding and loss, not both.",
+            config(773, 1300),
+        ),
+        says(
+            "MLM-UNEVEN-ACCOUNT-LAST",
+            "decoder-last-pipeline-num-layers?",
+            "!account-for-embedding-in-pipeline-split & !account-for-loss-in-pipeline-split",
+            "Stages are uneven by number or by counting embedding and loss, not both.",
+            config(773, 1300),
+        ),
+        says(
+            "MLM-UNEVEN-FIRST-EMPTY",
+            "decoder-first-pipeline-num-layers? & decoder-first-pipeline-num-layers<=0",
+            "",
+            "The first stage holds at least one layer.",
+            config(788, 1369),
+        ),
+        says(
+            "MLM-UNEVEN-LAST-EMPTY",
+            "decoder-last-pipeline-num-layers? & decoder-last-pipeline-num-layers<=0",
+            "",
+            "The last stage holds at least one layer.",
+            config(807, 1388),
+        ),
+        says(
+            "MLM-GROUPS-NUMBER",
+            "moe-router-group-topk",
+            "moe-router-num-groups",
+            "Routing within groups needs their number.",
+            config(993, 1650),
+        ),
+        says(
+            "MLM-MLA-INTERLEAVED",
+            "multi-latent-attention & rotary-interleaved",
+            "",
+            "Latent attention has no interleaved rotary positions.",
+            config(933, 1559),
+        ),
+        says(
+            "MLM-XAVIER",
+            "init-method-xavier-uniform",
+            "",
+            "The argument reaches a configuration that does not have it (scaled_init_method).",
+            arguments(1033, 1345),
+        ),
+        says(
+            "MLM-WARMUP-FLUSH",
+            "overlap-p2p-communication-warmup-flush",
+            f"num-layers-per-virtual-pipeline-stage? & {_P2P} or num-virtual-stages-per-pipeline-rank? & {_P2P} or "
+            f"pipeline-model-parallel-layout? & {_P2P}",
+            "Only the interleaved schedule overlaps its first and last exchanges.",
+            "megatron-core 0.12.1 and 0.16.1 model_parallel_config.py overlap_p2p_comm_warmup_flush",
+        ),
+        says(
+            "MLM-DENSE-GROUPS",
+            "moe-router-group-topk>0",
+            "num-experts>0",
+            "Groups are groups of experts.",
+            config(998, 1654),
+        ),
+        says(
+            "MLM-IN-MEMORY",
+            "non-persistent-ckpt-type=in_memory",
+            "",
+            "Checkpoints that are overwritten are global or local.",
+            arguments(280, 297),
+        ),
+        says(
+            "MLM-LOCAL-SPEC",
+            "attention-backend=local",
+            "spec~local",
+            "The local attention comes with the local layer specification.",
+            arguments(319, 321),
+        ),
+    ),
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
+declare(
+    (
+        says(
+            "MLM-EXPERTS-ZERO",
+            "num-experts=0",
+            "",
+            "Zero experts are taken for an encoder, and refused: leave the argument out.",
+            "Megatron-LM core_v0.12.1 arguments.py:301",
+        ),
+        says(
+            "MLM-FP8-MXFP8-PARAM",
+            "fp8-format & fp8-param-gather & fp8-recipe=mxfp8",
+            "",
+            "MXFP8 does not keep weights in FP8.",
+            config(612),
+        ),
+        says(
+            "MLM-FLEX-PAD",
+            "moe-token-dispatcher-type=flex & moe-pad-expert-input-to-capacity",
+            "",
+            "The flex dispatcher does not pad experts' inputs.",
+            config(635),
+        ),
+        says(
+            "MLM-CAPACITY-BALANCE",
+            "moe-expert-capacity-factor?",
+            "moe-router-load-balancing-type=aux_loss|seq_aux_loss|none",
+            "Tokens are dropped under the auxiliary losses only.",
+            config(657),
+        ),
+        says(
+            "MLM-CUDA-GRAPH-RC",
+            "enable-cuda-graph & recompute-granularity?",
+            "",
+            "CUDA graphs exclude recomputation.",
+            config(1017),
+        ),
+    ),
+    backends=BACKENDS,
+    versions=ONLY_12,
+)
+declare(
+    (
+        says(
+            "MLM-MOE-BIAS",
+            "num-experts>0",
+            "disable-bias-linear",
+            "Experts have no bias.",
+            config(946),
+        ),
+        says(
+            "MLM-SEQ-DISPATCHER-FUSION",
+            "moe-token-dispatcher-type=alltoall_seq & moe-permute-fusion",
+            "",
+            "The older all-to-all dispatcher has no fused permutation.",
+            config(954),
+        ),
+        says(
+            "MLM-MLA-FUSION",
+            "multi-latent-attention & !no-rope-fusion",
+            "position-embedding-type!=rope",
+            "Latent attention has no fused rotary kernel.",
+            config(930),
+        ),
+        says(
+            "MLM-UNEVEN-FIRST",
+            "decoder-first-pipeline-num-layers? & pipeline-model-parallel-size=1",
+            "",
+            "Uneven stages need stages.",
+            config(779),
+        ),
+        says(
+            "MLM-UNEVEN-LAST",
+            "decoder-last-pipeline-num-layers? & pipeline-model-parallel-size=1",
+            "",
+            "Uneven stages need stages.",
+            config(779),
+        ),
+    ),
+    backends=PLAIN,
+    until=ONLY_12["megatron_lm"][1],
+)
+# The dialect takes this check away for the time of validation (core/transformer/transformer_config.py:21 @26.1.0).
+declare(
+    (
+        says(
+            "MLM-TOPK-ONE",
+            "moe-router-topk=1 & moe-router-score-function=softmax",
+            "moe-router-pre-softmax or moe-router-load-balancing-type=sinkhorn",
+            "Softmax over a single chosen expert has no gradient, so it is taken before choosing.",
+            config(984, 1641),
+        ),
+        says(
+            "MLM-EXPERT-BIAS",
+            "moe-router-enable-expert-bias",
+            "moe-router-score-function=sigmoid",
+            "The learned bias of experts is defined for sigmoid scores, and checked for dense models, too.",
+            config(958, 1595),
+        ),
+        says(
+            "MLM-RETRO",
+            "retro-add-retriever",
+            "retro-project-dir?",
+            "Retrieval reads its lengths and samples from the project that was preprocessed.",
+            arguments(796),
+        ),
+        says(
+            "MLM-ROPE-TYPE",
+            "rope-type=yarn & !multi-latent-attention",
+            "",
+            "This argument names the positions of latent attention; others take --position-embedding-type.",
+            arguments(1042, 1357),
+        ),
+    ),
+    backends=PLAIN,
+)

@@ -1,0 +1,82 @@
+"""A batch that grows: what Megatron-core's calculator of micro-batches refuses when training starts."""
+
+import math
+from collections.abc import Iterator
+
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY
+from launcher.rules.registry import RuleContext, Violation, rule
+
+
+def _source(*lines: int) -> str:
+    # The file is the same in both versions.
+    return f"Megatron-core 0.12.1 and 0.16.1 num_microbatches_calculator.py:{', '.join(map(str, lines))}"
+
+
+def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
+    """Return first size, step and length; None where there is no such batch, or it is not three numbers."""
+    given = facts.flag("rampup-batch-size")
+    words = given if isinstance(given, (list, tuple)) else str(given or "").strip("[] ").split()
+    try:
+        start, step, samples = (int(str(word).strip("[],")) for word in words)
+    except ValueError:
+        return None
+    return start, step, samples
+
+
+@rule("MLM-RAMPUP-NUMBERS", source=_source(233, 401, 404, 407), backends=BACKENDS, versions=EVERY)
+def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
+    """The batch grows from a size, by a step, over a number of sequences."""
+    if not facts.flag("rampup-batch-size"):
+        return
+    numbers = _numbers(facts)
+    if numbers is None or numbers[0] < 1 or numbers[1] < 1 or numbers[2] < 0:
+        said = facts.flag("rampup-batch-size")
+        yield Violation(
+            message=f"rampup_batch_size {said} is not three numbers: first size, step, sequences",
+            flags=("rampup-batch-size",),
+            fields=("batch.rampup_batch_size",),
+        )
+
+
+@rule("MLM-RAMPUP-STEPS", source=_source(425, 429, 436), backends=BACKENDS, versions=EVERY)
+def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
+    """Whole steps lead from the first size to the global batch; none at all divides by zero."""
+    numbers, batch = _numbers(facts), facts.number("global-batch-size")
+    if numbers is None or not batch or numbers[1] < 1:
+        return
+    start, step, _ = numbers
+    if batch <= start or (batch - start) % step:
+        yield Violation(
+            message=f"a batch of {start} does not grow to {batch} in steps of {step}",
+            flags=("rampup-batch-size", "global-batch-size"),
+            fields=("batch.rampup_batch_size", "batch.global_batch_size"),
+        )
+
+
+@rule("MLM-RAMPUP-RANKS", source=_source(475), backends=BACKENDS, versions=EVERY)
+def ramp_fits_the_ranks(facts: RuleContext) -> Iterator[Violation]:
+    """Every size on the way is a multiple of what all data-parallel ranks compute at once."""
+    numbers, dp = _numbers(facts), facts.job.parallel.dp
+    batch, at_once = facts.number("global-batch-size"), facts.number("micro-batch-size", 1) * (dp or 0)
+    if numbers is None or not at_once or facts.flag("decrease-batch-size-if-needed"):
+        return
+    start, step, samples = numbers
+    if step < 1 or batch <= start or (batch - start) % step:
+        return  # said by MLM-RAMPUP-STEPS
+    uneven = next((size for size in _sizes(start, step, samples, batch) if size % at_once), None)
+    if uneven is not None:
+        yield Violation(
+            message=f"on the way, a batch of {uneven} is no multiple of micro_batch_size × dp = {at_once}",
+            flags=("rampup-batch-size", "micro-batch-size"),
+            fields=("batch.rampup_batch_size", "batch.micro_batch_size", "parallel.dp"),
+        )
+
+
+def _sizes(start: int, step: int, samples: int, batch: int) -> Iterator[int]:
+    """Yield the sizes that training passes through, each once: a step may be left out where it is short."""
+    length, consumed = samples / ((batch - start) // step), 0
+    while consumed <= samples:
+        rank = int(consumed / length) if length else 0
+        size = start + rank * step
+        yield size
+        consumed += size * max(1, math.ceil(((rank + 1) * length - consumed) / size))

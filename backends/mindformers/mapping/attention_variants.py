@@ -1,0 +1,236 @@
+"""Rows and gaps for sparse attention (DeepSeek-V3.2, GLM-5), for DeepSeek-V4 and for what only other stacks build."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from backends.mindformers.mapping.support import key, model_kind, require
+from launcher.job import Job, Value, value_at
+from launcher.job.model import DSA_SPARSE_LOSS, INDEXER
+from launcher.mapping.rows import Gap, NativeView, Row, computed, same
+
+_VARIANT = "model.experimental_attention_variant"
+_NEW = "2.1"
+_SPARSE = ("dsa", "dsv4_hybrid")
+_SIZES = {
+    "index_n_heads": "dsa_indexer_n_heads",
+    "index_head_dim": "dsa_indexer_head_dim",
+    "index_topk": "dsa_indexer_topk",
+    "dsa_indexer_loss_coeff": "dsa_indexer_loss_coeff",
+}
+# Keys of DeepseekV4Config (models/deepseek4/configuration_deepseek_v4.py:160-275 @2.1.0).
+_V4 = {
+    "csa_window_size": "sliding_window",
+    "compress_ratios": "compress_ratios",
+    "compress_rope_theta": "compress_rope_theta",
+    "o_groups": "o_groups",
+    "o_lora_rank": "o_lora_rank",
+    "enable_hyper_connections": "enable_hyper_connections",
+    "hc_mult": "hc_mult",
+    "hc_sinkhorn_iters": "hc_sinkhorn_iters",
+    "hc_eps": "hc_eps",
+    "num_hash_layers": "num_hash_layers",
+    "swiglu_limit": "swiglu_limit",
+}
+
+
+def variant_rows() -> tuple[Row, ...]:
+    """Return the rows of the model section."""
+    return (
+        _variant(),
+        *(_sized(f"model.{name}", key(native), INDEXER[name]) for name, native in _SIZES.items()),
+        _sparse_loss(),
+        _sharing(),
+        _offset(),
+        _indexer_types(),
+        same("model.no_rope_freq", key("nope_layer_interval"), since=_NEW),
+        _counted("model.window_attn_skip_freq", key("window_attn_skip_freq")),
+        *(_of_v4(f"model.{name}", key(native)) for name, native in _V4.items()),
+    )
+
+
+def _is_v4(job: Job) -> bool:
+    return str(model_kind(job)).startswith("deepseek_v4")
+
+
+def _variant() -> Row:
+    flag = key("experimental_attention_variant")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.model.experimental_attention_variant
+        if wanted is None:
+            return
+        require(wanted != "gated_delta_net", _VARIANT, "it has no linear attention", f"{_VARIANT}=dsa")
+        _require_v4(wanted != "dsv4_hybrid" or _is_v4(job), _VARIANT)
+        yield flag, wanted
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {_VARIANT: view.take(flag)} if view.peek(flag) in _SPARSE else {}
+
+    return Row(fields=(_VARIANT,), flags=(flag,), emit=emit, read=read, since=_NEW)
+
+
+def _require_v4(holds: bool, path: str) -> None:
+    why = "only its DeepSeek-V4 class has it, which its pynative trainer builds, not the static graph"
+    require(holds, path, why, f"{path}=null")
+
+
+def _sized(path: str, flag: str, usual: Value) -> Row:
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = value_at(job, path)
+        if given is not None or job.model.experimental_attention_variant in _SPARSE:
+            yield flag, usual if given is None else given
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if view.has(flag) else {}
+
+    note = f"written with sparse attention: {usual} unless set"
+    return computed((path, _VARIANT), (flag,), emit, read, since=_NEW, note=note)
+
+
+def _sparse_loss() -> Row:
+    path, flag = "model.dsa_indexer_use_sparse_loss", key("dsa_indexer_use_sparse_loss")
+    plain = _sized(path, flag, DSA_SPARSE_LOSS)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        sparse = view.peek(key("experimental_attention_variant")) in _SPARSE
+        return {path: view.take(flag, False)} if sparse or view.has(flag) else {}
+
+    note = "false, its own default, trains the indexer alone (modeling_deepseek_v3_train.py:60 @2.1.0)"
+    return computed(plain.fields, (flag,), plain.emit, read, since=_NEW, note=note)
+
+
+_SHARED = (
+    "only its pynative trainer shares indexers (pynative/transformers/transformer_block.py:215), not the static graph"
+)
+
+
+def _sharing() -> Row:
+    path = "model.index_topk_freq"
+    plain = same(path, key("dsa_index_topk_freq"), since=_NEW)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        require((job.model.index_topk_freq or 1) == 1, path, _SHARED, f"{path}=1")
+        yield from plain.emit(job)
+
+    return replace(plain, emit=emit)
+
+
+def _offset() -> Row:
+    path, flag = "model.index_skip_topk_offset", key("dsa_index_skip_topk_offset")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.model.index_skip_topk_offset is not None:
+            yield flag, job.model.index_skip_topk_offset - 1
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag) + 1} if view.has(flag) else {}
+
+    note = "MindFormers counts layers from 0 (transformer_config.py:3118 @2.1.0), config.json from 1"
+    return computed((path, "model.index_topk_freq"), (flag,), emit, read, since=_NEW, note=note)
+
+
+def _indexer_types() -> Row:
+    path, flag = "model.indexer_types", key("dsa_indexer_types")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        require("shared" not in job.model.indexer_types, path, _SHARED, f"{path}=[]")
+        if job.model.indexer_types:
+            yield flag, job.model.indexer_types
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: tuple(view.take(flag))} if view.peek(flag) else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_NEW)
+
+
+def _counted(path: str, flag: str) -> Row:
+    """Return the row of a count for which a list of layers is taken, too; a list stays as it was written."""
+    plain = same(path, flag, since=_NEW)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag)} if type(view.peek(flag)) is int else {}
+
+    return Row(fields=(path,), flags=(flag,), emit=plain.emit, read=read, since=_NEW)
+
+
+def _of_v4(path: str, flag: str) -> Row:
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is None or value == ():
+            return
+        _require_v4(_is_v4(job) or value is False, path)
+        if _is_v4(job):
+            yield flag, value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag) or view.peek(flag) is None or not _says_v4(view):
+            return {}
+        value = view.take(flag)
+        return {path: tuple(value) if isinstance(value, list) else value}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_NEW)
+
+
+def _says_v4(view: NativeView) -> bool:
+    return str(view.peek(key("model_type"))).startswith("deepseek_v4")
+
+
+_LAYERS = "its training classes have no such layers"
+_PAST = "its experts read past it (training_graph/transformer/moe)"
+_WORKS = ("backend.version=2.1.0",)
+
+
+def _told(why: str) -> Gap:
+    return Gap(why=why, neutral=(False,), severity="warning")
+
+
+VARIANT_GAPS: Mapping[str, Gap] = {
+    "model.full_attention_interval": Gap(why="it has no linear attention", neutral=(1,)),
+    "model.attention_output_gate": Gap(why=_LAYERS, neutral=(False,)),
+    "model.softmax_type": Gap(why="its softmax has no sink", neutral=("vanilla",)),
+    "model.qk_l2_norm": Gap(why=_LAYERS, neutral=(False,)),
+    "model.mrope_section": Gap(why="its training classes use rotary positions of text"),
+    "model.glu_linear_offset": Gap(why=_LAYERS, neutral=(0.0,)),
+    "model.use_legacy_models": Gap(why="its own older classes are model.legacy", neutral=(False,)),
+    "model.mamba": Gap(why="it has no Mamba layers", neutral=(False,)),
+    "model.hybrid_attention_ratio": Gap(why="it has no Mamba layers", neutral=(0.0,)),
+    "model.hybrid_mlp_ratio": Gap(why="it has no Mamba layers", neutral=(0.0,)),
+    "model.hybrid_override_pattern": Gap(why="it has no Mamba layers"),
+    "model.is_hybrid_model": Gap(why="it has no Mamba layers", neutral=(False,)),
+    "model.heterogeneous_layers_config_path": Gap(why="all its layers have one shape"),
+    "model.heterogeneous_layers_config_encoded_json": Gap(why="all its layers have one shape"),
+    "model.init_method_xavier_uniform": Gap(why="first weights are drawn normally", neutral=(False,)),
+    "model.perform_initialization": Gap(
+        why="first weights are always drawn, and replaced by those that are loaded", neutral=(True,), severity="warning"
+    ),
+    "moe.apply_probs_on_input": Gap(why=_PAST, neutral=(False,)),
+    "moe.use_upcycling": Gap(why="weights come from a checkpoint of experts", neutral=(False,)),
+    "moe.use_legacy_grouped_gemm": _told("it has one kernel for experts"),
+    "precision.fp4_format": Gap(why="Ascend's static graph trains in bf16, fp16 or fp32"),
+    "kernels.use_fused_mhc": _told("its graph has no hyper-connections"),
+}
+_MAMBA_ONLY = ("state_dim", "head_dim", "num_heads", "num_groups", "d_conv", "expand", "chunk_size")
+_DELTA = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+VARIANTS_ASIDE: Mapping[str, str] = {
+    **{f"model.mamba_{name}": "only with model.mamba, which it cannot express" for name in _MAMBA_ONLY},
+    **{f"model.linear_{name}": "only with linear attention, which it cannot express" for name in _DELTA},
+    "precision.fp4_recipe": "only with precision.fp4_format, which it cannot express",
+    "precision.fp4_param_gather": "only with precision.fp4_format, which it cannot express",
+    "optimizer.muon_coefficient_type": "only with optimizer.type=muon, which it cannot express",
+    "optimizer.muon_scalar_optimizer": "only with optimizer.type=muon, which it cannot express",
+    "precision.disable_bf16_reduced_precision_matmul": "Ascend adds up products of bf16 in fp32",
+    "kernels.inference_rng_tracker": "it keeps no random states for inference",
+}
+VARIANTS_BEFORE_2_1: Mapping[str, Gap] = {
+    path: Gap(why="it came with 2.1", neutral=(False, 1), works=_WORKS)
+    for path in (
+        _VARIANT,
+        *(f"model.{name}" for name in (*_SIZES, *_V4)),
+        "model.dsa_indexer_use_sparse_loss",
+        "model.index_topk_freq",
+        "model.index_skip_topk_offset",
+        "model.indexer_types",
+        "model.no_rope_freq",
+        "model.window_attn_skip_freq",
+    )
+}

@@ -1,0 +1,1 @@
+"""Rules: what this backend refuses or changes."""

@@ -1,0 +1,138 @@
+"""Rows of MindSpeed-LLM's own for the start of training (weights, checkpoints) and its logs."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
+from backends.megatron_lm.mapping.factories import when_given
+from backends.mindspeed.mapping.model import CONVERTER_NAMES, converter_name, family_of_converter
+from launcher.job import Job, Value
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+
+
+def weights() -> tuple[Row, ...]:
+    """Return the rows of the start: converted Hugging Face weights, or a checkpoint."""
+    return (
+        computed(
+            ("model.pretrained", "model.path", "model.hub_id", "checkpoint.load"),
+            ("enable-hf2mg-convert", "model-type-hf", "load"),
+            _write_start,
+            _read_start,
+            note="Converted into LOAD/megatron_cache_tpXppYepZ at start (convert_checkpoint.py @26.1.0).",
+        ),
+        computed(
+            ("checkpoint.format", "model.pretrained", "model.first_k_dense_replace"),
+            ("ckpt-format",),
+            _write_format,
+            _read_format,
+            note="Converted weights are of format torch; torch_dist, the default, is refused with them.",
+        ),
+        _load_weights_only("checkpoint.finetune", "finetune"),
+        _load_weights_only("checkpoint.no_load_optim", "no-load-optim"),
+        _load_weights_only("checkpoint.no_load_rng", "no-load-rng"),
+        switch("checkpoint.save_safetensors", "enable-mg2hf-convert"),
+    )
+
+
+def converts(job: Job) -> bool:
+    """Tell whether the job starts from Hugging Face weights that are converted at start."""
+    return starts_from_weights(job) and job.checkpoint.load is None
+
+
+def _write_start(job: Job) -> Iterable[tuple[str, Value]]:
+    if not converts(job):
+        if job.checkpoint.load is not None:
+            yield "load", job.checkpoint.load
+        return
+    if job.model.path is None:
+        why = "weights are converted from a local directory: download them and name it"
+        raise Unsupported("model.pretrained", why, ("model.path=…", "model.pretrained=false"))
+    name = converter_name(job)
+    if name is None:
+        raise Unsupported("model.model_type", f"the converter knows {', '.join(CONVERTER_NAMES)}")
+    yield "enable-hf2mg-convert", True
+    yield "model-type-hf", name
+    yield "load", job.model.path
+
+
+def _read_start(view: NativeView) -> Mapping[str, Value]:
+    if not view.has("load"):
+        return {}
+    if not view.peek("enable-hf2mg-convert"):
+        return {"checkpoint.load": view.take("load")}
+    if family_of_converter(view) is None:
+        return {}
+    found = {"model.model_type": family_of_converter(view), "model.pretrained": True, "model.path": view.take("load")}
+    view.take("enable-hf2mg-convert")
+    view.take("model-type-hf")
+    return found
+
+
+def _write_format(job: Job) -> Iterable[tuple[str, Value]]:
+    wanted = job.checkpoint.format
+    if wanted == "safetensors":
+        works = ("checkpoint.format=torch", "checkpoint.save_safetensors=true")
+        raise Unsupported("checkpoint.format", "safetensors are written beside its own format", works)
+    if wanted not in (None, "torch", "torch_dist", "torch_dcp", "zarr"):
+        raise Unsupported("checkpoint.format", "core 0.12 has no such format", ("checkpoint.format=torch",))
+    if converts(job) and wanted == "torch_dist":
+        why = "converted weights are of format torch (convert_checkpoint.py:116)"
+        raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch",))
+    # torch_dist, the default, cannot save dense layers before MoE layers ("Invalid access pattern for ShardedTensor").
+    mixed = job.model.is_moe and job.model.first_k_dense_replace > 0
+    if wanted is not None or converts(job) or mixed:
+        yield "ckpt-format", wanted or "torch"
+
+
+def _read_format(view: NativeView) -> Mapping[str, Value]:
+    if view.has("ckpt-format"):
+        return {"checkpoint.format": view.take("ckpt-format")}
+    mixed = view.peek("num-experts") and (view.peek("first-k-dense-replace") or 0) > 0
+    # Here the default differs from what a job without an opinion gets.
+    return {"checkpoint.format": "torch_dist"} if mixed or view.peek("enable-hf2mg-convert") else {}
+
+
+def _load_weights_only(path: str, flag: str) -> Row:
+    """Return a row for a switch that starting from converted weights needs, as they hold nothing else."""
+    field = path.rsplit(".", maxsplit=1)[-1]
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = getattr(job.checkpoint, field)
+        if given or (given is None and converts(job)):
+            yield flag, True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.take(flag, False):
+            return {path: True}
+        return {path: False} if view.peek("enable-hf2mg-convert") else {}
+
+    return computed((path, "model.pretrained"), (flag,), emit, read)
+
+
+def logging() -> tuple[Row, ...]:
+    """Return the rows of profiler and Weights & Biases."""
+    return (
+        switch("profiler.enabled", "profile"),
+        when_given("profiler.path", "profile-save-path"),
+    )
+
+
+def wandb() -> Row:
+    """Return the row of the run's name, which MindSpeed-LLM takes only beside --use-wandb."""
+    return computed(
+        ("logging.wandb_name",),
+        ("use-wandb", "wandb-exp-name"),
+        lambda job: (
+            (("use-wandb", True), ("wandb-exp-name", job.logging.wandb_name))
+            if job.logging.wandb_name is not None
+            else ()
+        ),
+        _read_wandb,
+        note="features_manager/dpo/dpo.py:12 @26.1.0",
+    )
+
+
+def _read_wandb(view: NativeView) -> Mapping[str, Value]:
+    if not view.has("wandb-exp-name") or not view.peek("use-wandb"):
+        return {}
+    view.take("use-wandb")
+    return {"logging.wandb_name": view.take("wandb-exp-name")}

@@ -1,0 +1,264 @@
+"""Rows of MindSpeed-LLM's own for tokenizer, data and chat templates."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.megatron_lm.mapping.data_and_checkpoints import padded_vocabulary, tokenizer_path
+from backends.megatron_lm.mapping.factories import many, when_given
+from backends.mindspeed.mapping.training import is_known_stage
+from launcher.job import Job, Value
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.nearest import nearest
+
+
+def tokenizer() -> Row:
+    """Return the row of the tokenizer: Hugging Face's is called PretrainedFromHF here and has its own path."""
+    known = ("Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer")
+    hugging_face = ("PretrainedFromHF", "HuggingFaceTokenizer")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        path, kind = tokenizer_path(job), job.tokenizer.type
+        if kind in known:
+            yield "tokenizer-type", kind
+            if path is not None:
+                yield "tokenizer-model", path
+        elif kind == "NullTokenizer" or path is None:
+            yield "tokenizer-type", "NullTokenizer"
+        else:
+            yield "tokenizer-type", "PretrainedFromHF"
+            yield "tokenizer-name-or-path", path
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        kind = view.peek("tokenizer-type")
+        if kind not in (*known, *hugging_face, "NullTokenizer"):
+            return {}
+        view.take("tokenizer-type")
+        flag = "tokenizer-name-or-path" if kind == "PretrainedFromHF" else "tokenizer-model"
+        named = "HuggingFaceTokenizer" if kind in hugging_face else kind
+        return {"tokenizer.type": named, "tokenizer.path": view.take(flag)}
+
+    return computed(
+        ("tokenizer.type", "tokenizer.path", "model.path", "model.hub_id"),
+        ("tokenizer-type", "tokenizer-name-or-path", "tokenizer-model"),
+        emit,
+        read,
+    )
+
+
+def vocabulary() -> Row:
+    """Return the row of the padded vocabulary."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.tokenizer.make_vocab_size_divisible_by is not None:
+            yield "make-vocab-size-divisible-by", job.tokenizer.make_vocab_size_divisible_by
+        size = padded_vocabulary(job)
+        if size is not None:
+            yield "padded-vocab-size", size
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {
+            "tokenizer.padded_vocab_size": view.take("padded-vocab-size"),
+            "tokenizer.make_vocab_size_divisible_by": view.take("make-vocab-size-divisible-by"),
+        }
+
+    return computed(
+        ("tokenizer.padded_vocab_size", "tokenizer.make_vocab_size_divisible_by", "model.vocab_size", "parallel.tp"),
+        ("make-vocab-size-divisible-by", "padded-vocab-size"),
+        emit,
+        read,
+        note="config.json's size, padded only to a multiple of tp: the same rows as in Hugging Face at any layout.",
+    )
+
+
+# Raw files are tokenized at start by a handler. Source: mindspeed_llm/tasks/preprocess/data_handler.py @26.1.0.
+_HANDLERS = {("pretrain", "text"): "GeneralPretrainHandler", ("sft", "messages"): "OpenAIInstructionHandler"}
+
+
+def data_paths(old: bool) -> Row:
+    """Return the row of the data's files; `old`: only files made by preprocess_data.py."""
+    return computed(
+        ("data.paths", "data.format", "data.validation_paths", "task.type"),
+        ("data-path", "train-data-path", "valid-data-path", "mock-data", *(() if old else ("handler-name",))),
+        lambda job: _write_paths(job, {} if old else _HANDLERS),
+        _read_paths,
+        note="A raw file is tokenized at start by --handler-name; prefixes of made files are taken as they are.",
+    )
+
+
+def _write_paths(job: Job, handlers: Mapping[tuple[str, str], str]) -> Iterable[tuple[str, Value]]:
+    kind = job.data.format
+    if kind == "mock":
+        yield "mock-data", True
+        return
+    handler = handlers.get((job.task.type, kind or ""))
+    if kind not in (None, "megatron", "sample") and handler is None:
+        readable = [form for stage, form in handlers if stage == job.task.type]
+        raise Unsupported(
+            "data.format",
+            f"{kind} data is not read for {job.task.type}: tokenize it first (preprocess_data.py)",
+            tuple(f"data.format={name}" for name in ("megatron", *readable)),
+        )
+    if job.data.paths and job.data.validation_paths:
+        yield "train-data-path", job.data.paths
+        yield "valid-data-path", job.data.validation_paths
+    elif job.data.paths:
+        yield "data-path", job.data.paths
+    if handler is not None:
+        yield "handler-name", handler
+
+
+def _read_paths(view: NativeView) -> Mapping[str, Value]:
+    if view.take("mock-data", False):
+        return {"data.format": "mock"}
+    found: dict[str, Value] = {}
+    if view.has("train-data-path") and view.has("valid-data-path"):
+        found["data.paths"] = many(view.take("train-data-path"))
+        found["data.validation_paths"] = many(view.take("valid-data-path"))
+    elif view.has("data-path"):
+        found["data.paths"] = many(view.take("data-path"))
+    stage = view.peek("stage") or "pretrain"
+    forms = {handler: form for (kind, form), handler in _HANDLERS.items() if kind == stage}
+    if view.peek("handler-name") in forms:
+        found["data.format"] = forms[str(view.take("handler-name"))]
+    elif found and not view.has("handler-name"):
+        found["data.format"] = "megatron"
+    return found
+
+
+# Chat template by family, where the user names none. Source: upstream examples' --prompt-type, facts per family.
+_TEMPLATES = {
+    "qwen2": "qwen",
+    "qwen2_moe": "qwen",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3",
+    "mixtral": "mixtral",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek3",
+}
+_LLAMA_3_VOCABULARY = 128256
+
+
+# Choices of --prompt-type. Source: mindspeed_llm/training/tokenizer @2.1.0 and @26.1.0.
+_KNOWN_TEMPLATES = (
+    "default empty trl chatglm2 chatglm3 chatglm3_system glm4 chatml chatml_de qwen qwen_r1 qwen_math_r1 llama3 llama2 "
+    "mistral mixtral gemma alpaca deepseek2 deepseek2-lite minicpm3 cpm baichuan2 deepseek3 intern2 hunyuan qwen3"
+)
+_LATER_TEMPLATES = "glm4_moe bailing_mini magistral plm qwen_lf gpt_oss deepseek4"
+
+
+def template(old: bool) -> Row:
+    """Return the row of the chat template."""
+    known = _KNOWN_TEMPLATES.split(" ") + ([] if old else _LATER_TEMPLATES.split(" "))
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.task.type == "pretrain":
+            return
+        if job.data.template is None and job.data.format != "messages":
+            return
+        named = job.data.template or _TEMPLATES.get(job.model.model_type or "")
+        if named is None and job.model.model_type == "llama":
+            named = "llama3" if job.model.vocab_size == _LLAMA_3_VOCABULARY else "llama2"
+        if named is None:
+            raise Unsupported(
+                "data.template", "chats need a template by name (--prompt-type)", ("data.template=qwen3",)
+            )
+        if named not in known:
+            works = tuple(f"data.template={name}" for name in nearest(named, known, limit=2))
+            raise Unsupported("data.template", f"it knows {', '.join(known)}", works)
+        yield "prompt-type", named
+
+    return computed(
+        ("data.template", "model.model_type", "task.type"),
+        ("prompt-type",),
+        emit,
+        lambda view: (
+            {"data.template": view.take("prompt-type")} if view.has("prompt-type") and is_known_stage(view, old) else {}
+        ),
+        note="Raw chats need a template by name, so the family's is named where the user gave none.",
+    )
+
+
+def packing(old: bool) -> tuple[Row, ...]:
+    """Return the rows of packed and unpadded samples."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.batch.packing is False and job.task.type == "pretrain":
+            raise Unsupported("batch.packing", "token files are cut into full sequences", ("batch.packing=true",))
+        if not job.batch.packing or job.task.type == "pretrain":
+            return
+        if not old and job.data.format == "messages":
+            yield "pack", True
+        yield "neat-pack", True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not (view.peek("neat-pack") and view.peek("reset-attention-mask")):
+            return {}
+        view.take("neat-pack")
+        if view.peek("handler-name") == _HANDLERS["sft", "messages"]:
+            view.take("pack")
+        return {"batch.packing": True}
+
+    unpadded = "variable-seq-lengths" if old else "no-pad-to-seq-lengths"
+    return (
+        computed(
+            ("batch.packing", "task.type", "data.format"),
+            ("pack", "neat-pack") if not old else ("neat-pack",),
+            emit,
+            read,
+        ),
+        _unpadded(unpadded, old),
+    )
+
+
+def _unpadded(flag: str, old: bool) -> Row:
+    """Return the row of micro-batches of different length, which only post-training has."""
+    row = switch("batch.variable_seq_lengths", flag)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {row.fields[0]: bool(view.take(flag))} if view.has(flag) and is_known_stage(view, old) else {}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.batch.variable_seq_lengths and job.task.type == "pretrain":
+            why = "sequences of pre-training all have batch.seq_length"
+            raise Unsupported("batch.variable_seq_lengths", why, ("batch.variable_seq_lengths=false",))
+        return row.emit(job)
+
+    return Row(fields=row.fields, flags=row.flags, emit=emit, read=read)
+
+
+def attention_mask() -> Row:
+    """Return the row of attention within documents only, without which samples are not packed."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        packed = job.batch.packing and job.task.type != "pretrain"
+        if job.data.reset_attention_mask or packed:
+            yield "reset-attention-mask", True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {"data.reset_attention_mask": True} if view.take("reset-attention-mask", False) else {}
+
+    return computed(
+        ("data.reset_attention_mask", "batch.packing"),
+        ("reset-attention-mask",),
+        emit,
+        read,
+        note="--neat-pack refuses to go without it (training_basic.py:55 @26.1.0).",
+    )
+
+
+def workers() -> Row:
+    """Return the row of the processes that tokenize raw files."""
+    return when_given("data.num_preprocess", "workers")
+
+
+def shuffle() -> Row:
+    """Return the row of shuffling."""
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {"data.shuffle": False} if view.take("no-shuffle", False) else {}
+
+    return Row(
+        fields=("data.shuffle",),
+        flags=("no-shuffle",),
+        emit=lambda job: (("no-shuffle", True),) if job.data.shuffle is False else (),
+        read=read,
+    )

@@ -1,0 +1,346 @@
+"""Rows of MindSpeed's own for parallelism, recomputation, swapping, overlap and fused kernels."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.megatron_lm.mapping.factories import chosen, when_given
+from backends.megatron_lm.mapping.moe import is_moe
+from launcher.job import Job, Value, value_at
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.rules.sanity_checks import layout_chunks
+
+
+def layers_of(job: Job) -> int | None:
+    """Return the layers that are spread over stages, empty ones included."""
+    layers = job.model.num_hidden_layers
+    return None if layers is None else layers + len(job.parallel.noop_layers)
+
+
+def virtual_stages() -> Row:
+    """Return the row of the interleaved schedule, in layers per chunk."""
+    flag = "num-layers-per-virtual-pipeline-stage"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        chunks, layers = job.parallel.vpp, layers_of(job)
+        if chunks is None or chunks == 1 or job.parallel.layout is not None:
+            return
+        stages = job.parallel.pp * chunks
+        if layers is None:
+            raise Unsupported("parallel.vpp", "it is written in layers, and the model's are not known yet")
+        if layers % stages:
+            raise Unsupported("parallel.vpp", f"{layers} layers do not divide into pp * vpp = {stages} chunks")
+        yield flag, layers // stages
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        size = view.peek(flag) or 0
+        stages = size * view.peek("pipeline-model-parallel-size", 1)
+        layers = view.peek("num-layers") or 0
+        if not stages or layers % stages:
+            return {}
+        view.take(flag)
+        return {"parallel.vpp": layers // stages}
+
+    return computed(
+        ("parallel.vpp", "parallel.pp", "model.num_hidden_layers"),
+        (flag,),
+        emit,
+        read,
+        note="MindSpeed-LLM's checks and its weight converter know this form only (training_basic.py:98 @26.1.0).",
+    )
+
+
+def uneven_stages() -> Row:
+    """Return the row of stages of unequal length, as a list of layers per stage."""
+    fields = ("parallel.first_stage_layers", "parallel.last_stage_layers")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        first, last, stages, layers = (*(value_at(job, path) for path in fields), job.parallel.pp, layers_of(job))
+        if first is None and last is None:
+            return
+        if (job.parallel.vpp or 1) > 1:
+            raise Unsupported(fields[0], "stages of unequal length exclude vpp", ("parallel.vpp=null",))
+        others = stages - (first is not None) - (last is not None)
+        rest = (layers or 0) - (first or 0) - (last or 0)
+        if layers is None:
+            known = next(path for path, value in zip(fields, (first, last), strict=True) if value is not None)
+            raise Unsupported(known, "it is written in layers of all stages, and the model's are not known yet")
+        if others < 0 or rest < 0 or (rest if others == 0 else rest % others):
+            raise Unsupported(fields[0], f"{rest} layers do not divide over the {others} other stages")
+        middle = [rest // others] * others if others else []
+        ends = ([first] if first is not None else []), ([last] if last is not None else [])
+        yield "num-layer-list", ",".join(str(count) for count in (*ends[0], *middle, *ends[1]))
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        counts = [int(part) for part in str(view.peek("num-layer-list") or "").split(",") if part.strip().isdigit()]
+        if len(counts) < 2 or len(set(counts[1:-1])) > 1:
+            return {}
+        view.take("num-layer-list")
+        return {fields[0]: counts[0], fields[1]: counts[-1]}
+
+    return computed((*fields, "parallel.pp"), ("num-layer-list",), emit, read)
+
+
+def stage_list(is_old: bool) -> Row:
+    """Return the row of other unequal stages as a list of layers per stage: the only form of versions without layouts.
+
+    Later versions take either form; a list that was read comes back as one, passed through beside the layout.
+    """
+    flag, path = "num-layer-list", "parallel.layout"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if not is_old or job.parallel.layout is None:
+            return
+        counts = _whole_stages(job)
+        if counts is None:
+            why = "this version counts the layers of whole stages (--num-layer-list): without vpp and empty layers, "
+            raise Unsupported(path, why + "embedding and loss at the ends", ("backend.version=26.1.0",))
+        yield flag, ",".join(str(count) for count in counts)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        parts = str(view.peek(flag) or "").split(",")
+        if not view.has(flag) or not all(part.strip().isdigit() and int(part) > 0 for part in parts) or len(parts) < 2:
+            return {}
+        view.take(flag)
+        chunks = [f"t*{int(part)}" for part in parts]
+        chunks[0], chunks[-1] = f"E{chunks[0]}", chunks[-1] + "m" * int(view.peek("mtp-num-layers") or 0) + "L"
+        return {path: "|".join(chunks)}
+
+    note = "read from a list; since 26.1 a layout is written, which says the same"
+    return computed((path, "parallel.pp"), (flag,), emit, read, note=note)
+
+
+def _whole_stages(job: Job) -> list[int] | None:
+    """Return the layers of each stage of a layout; None where it says more than that."""
+    chunks = layout_chunks(job.parallel.layout or "")
+    if len(chunks) != job.parallel.pp or len(chunks) < 2 or (job.parallel.vpp or 1) > 1 or job.parallel.noop_layers:
+        return None
+    ends = chunks[0].removeprefix("E"), chunks[-1].removesuffix("L").rstrip("m")
+    stages = [ends[0], *chunks[1:-1], ends[1]]
+    return None if any(set(stage) != {"t"} for stage in stages) else [len(stage) for stage in stages]
+
+
+_ALGORITHMS = {
+    "megatron": "megatron_cp_algo",
+    "ulysses": "ulysses_cp_algo",
+    "hybrid": "hybrid_cp_algo",
+    "allgather": "kvallgather_cp_algo",
+}
+_OLD_ALGORITHMS = {
+    "megatron": "megatron_cp_algo",
+    "ulysses": "ulysses_cp_algo",
+    "hybrid": "hybrid_cp_algo",
+    "adaptive": "adaptive_cp_algo",
+    "hybrid_adaptive": "hybrid_adaptive_cp_algo",
+}
+
+
+def context_parallel(old: bool) -> tuple[Row, ...]:
+    """Return the rows of context parallelism; `old`: 2.1.0, with the adaptive algorithms."""
+    names = _OLD_ALGORITHMS if old else _ALGORITHMS
+    mask = "cp-attention-mask-type" if old else "attention-mask-type"
+    return (
+        chosen("parallel.cp_algorithm", "context-parallel-algo", dict(names)),
+        when_given("parallel.ulysses_degree", "ulysses-degree-in-cp"),
+        when_given("parallel.cp_window", "cp-window-size"),
+        when_given(
+            "parallel.cp_mask_type",
+            mask,
+            note="2.1.0 overwrites --attention-mask-type; its --cp-attention-mask-type became that one." if old else "",
+        ),
+    )
+
+
+def two_dimensional() -> Row:
+    """Return the row of 2-D tensor parallelism."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        x, y = job.parallel.tp_2d_x, job.parallel.tp_2d_y
+        if (x or 1) * (y or 1) == 1:
+            return
+        yield "tp-2d", True
+        yield "tp-x", x or 1
+        yield "tp-y", y or 1
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.take("tp-2d", False):
+            return {}
+        return {"parallel.tp_2d_x": view.take("tp-x", 1), "parallel.tp_2d_y": view.take("tp-y", 1)}
+
+    return computed(("parallel.tp_2d_x", "parallel.tp_2d_y"), ("tp-2d", "tp-x", "tp-y"), emit, read)
+
+
+def recompute() -> tuple[Row, ...]:
+    """Return the rows of MindSpeed's finer recomputation."""
+    return (
+        switch("recompute.activation", "recompute-activation-function"),
+        when_given("recompute.activation_num_layers", "recompute-activation-function-num-layers"),
+        switch("recompute.norm", "recompute-norm"),
+        when_given("recompute.norm_num_layers", "recompute-norm-num-layers"),
+        switch("recompute.per_pp_rank", "enable-recompute-layers-per-pp-rank"),
+        switch("recompute.in_advance", "recompute-in-advance"),
+    )
+
+
+def in_bubble() -> Row:
+    """Return the row of recomputation inside pipeline bubbles."""
+    return switch("recompute.in_bubble", "recompute-in-bubble")
+
+
+def swap() -> tuple[Row, ...]:
+    """Return the rows of swapping to the host."""
+    return (
+        switch("offload.attention", "swap-attention"),
+        computed(
+            ("offload.modules",),
+            ("swap-modules",),
+            lambda job: (("swap-modules", ",".join(job.offload.modules)),) if job.offload.modules else (),
+            lambda view: (
+                {"offload.modules": tuple(str(view.take("swap-modules")).split(","))}
+                if view.has("swap-modules")
+                else {}
+            ),
+            note="Names match as parts of module names; of the default ones only self_attention still exists.",
+        ),
+        switch("offload.optimizer", "swap-optimizer"),
+        when_given("offload.optimizer_times", "swap-optimizer-times"),
+    )
+
+
+def overlap() -> tuple[Row, ...]:
+    """Return the rows of dispatch behind computation."""
+    return (
+        switch("moe.dispatch_overlap", "moe-permutation-async-comm", when=is_moe),
+        switch("moe.batch_overlap", "moe-fb-overlap", when=is_moe),
+        switch("moe.tp_extend_ep", "moe-tp-extend-ep", when=is_moe),
+    )
+
+
+def permutation(old: bool) -> Row:
+    """Return the row of the fused token permutation; `old`: the name of 2.1.0."""
+    flag = "use-fused-moe-token-permute-and-unpermute"
+    if old:
+        return switch("moe.permute_fusion", flag, when=is_moe)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = bool(view.take("moe-permute-fusion", False)) | bool(view.take(flag, False))
+        return {"moe.permute_fusion": True} if given else {}
+
+    row = switch("moe.permute_fusion", "moe-permute-fusion")
+    note = f"--{flag} is its deprecated form."
+    return Row(fields=row.fields, flags=row.flags, emit=row.emit, read=read, when=is_moe, note=note)
+
+
+def flash_attention() -> Row:
+    """Return the row of flash attention, which every upstream example asks for."""
+    path = "kernels.attention_backend"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        backend = job.kernels.attention_backend
+        if backend == "fused":
+            raise Unsupported(path, "fused attention is cuDNN's; on Ascend it is flash", (f"{path}=flash",))
+        if backend in (None, "flash", "auto"):
+            yield "use-flash-attn", True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: "flash" if view.take("use-flash-attn", False) else "unfused"}
+
+    return computed(
+        (path,),
+        ("use-flash-attn",),
+        emit,
+        read,
+        note="360 of 361 upstream scripts set it; transformer_engine without it fails in the first forward pass.",
+    )
+
+
+def layer_library(old: bool) -> Row:
+    """Return the row of the layer library, always written out; 2.1.0 takes its own layers without it."""
+    path = "kernels.transformer_impl"
+    return computed(
+        (path,),
+        ("transformer-impl",),
+        lambda job: (("transformer-impl", job.kernels.transformer_impl or "local"),),
+        lambda view: {path: view.take("transformer-impl", "local" if old else "transformer_engine")},
+        note=(
+            "Read before Megatron's defaults exist (context_parallel_feature.py:115 @26.1.0), so always written; local "
+            "is what the weight converter makes for dense models and what LoRA needs."
+        ),
+    )
+
+
+def fusions() -> Mapping[str, tuple[Row, ...]]:
+    """Return the rows of fused kernels by the field that they express."""
+    return {
+        "kernels.masked_softmax_fusion": (softmax_fusion(),),
+        "kernels.bias_activation_fusion": (
+            _fused("kernels.bias_activation_fusion", "use-fused-swiglu", "no-bias-swiglu-fusion"),
+        ),
+        "kernels.rope_fusion": (_fused("kernels.rope_fusion", "use-fused-rotary-pos-emb", "no-rope-fusion"),),
+        "kernels.gradient_accumulation_fusion": (accumulation_fusion(),),
+    }
+
+
+def _fused(path: str, on: str, off: str) -> Row:
+    """Return a row for MindSpeed's switch that turns a kernel on and Megatron's that turns it off."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = value_at(job, path)
+        if value is not None:
+            yield (on if value else off), True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.has(on) and view.has(off):
+            return {}
+        if view.take(on, False):
+            return {path: True}
+        return {path: False} if view.take(off, False) else {}
+
+    return Row(fields=(path,), flags=(on, off), emit=emit, read=read)
+
+
+def softmax_fusion() -> Row:
+    """Return the row of the masked softmax, whose fused kernel exists on NVIDIA only."""
+    path = "kernels.masked_softmax_fusion"
+    return computed(
+        (path,),
+        ("no-masked-softmax-fusion",),
+        lambda job: () if job.kernels.masked_softmax_fusion else (("no-masked-softmax-fusion", True),),
+        lambda view: {path: not view.take("no-masked-softmax-fusion", False)},
+        note="The fused kernel is CUDA code; 358 of 361 upstream scripts turn it off.",
+    )
+
+
+def accumulation_fusion() -> Row:
+    """Return the row of weight gradients added inside the GEMM: one switch for linear layers, one for experts."""
+    path = "kernels.gradient_accumulation_fusion"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = job.kernels.gradient_accumulation_fusion
+        if value is False:
+            yield "no-gradient-accumulation-fusion", True
+        elif value and job.moe.grouped_gemm and job.model.is_moe:
+            yield "gemm-gradient-accumulation-fusion", True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.take("no-gradient-accumulation-fusion", False):
+            return {path: False}
+        if view.peek("moe-grouped-gemm") and view.take("gemm-gradient-accumulation-fusion", False):
+            return {path: True}
+        return {}
+
+    return computed(
+        (path, "moe.grouped_gemm"),
+        ("no-gradient-accumulation-fusion", "gemm-gradient-accumulation-fusion"),
+        emit,
+        read,
+        note="Both together, as in upstream's Qwen3-30B example: fused for experts only.",
+    )
+
+
+def rmsnorm_fusion() -> Row:
+    """Return the row of the fused RMSNorm."""
+    return switch("kernels.rmsnorm_fusion", "use-fused-rmsnorm")
+
+
+def deterministic(old: bool) -> Row:
+    """Return the row of deterministic kernels."""
+    return switch("kernels.deterministic", "use-deter-comp" if old else "npu-deterministic")

@@ -1,0 +1,182 @@
+"""Rows of MindSpeed-LLM's own for task, LoRA, preference losses, optimizer, and for deprecated names."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from backends.megatron_lm.mapping.factories import chosen, many, reworded, when_given
+from launcher.job import Job, Value
+from launcher.job.training import LORA_ALPHA
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed
+
+# Arguments beside --stage that the trainer of that stage needs. Source: docs/zh/pytorch/training @26.1.0.
+_STAGES = {"sft": "is-instruction-dataset", "dpo": "is-pairwise-dataset", "simpo": "is-pairwise-dataset"}
+_PAIRWISE_STAGES = ("dpo", "simpo")
+
+
+def task(old: bool) -> Row:
+    """Return the row of the kind of training; posttrain_gpt.py takes it as a stage."""
+    known = ("pretrain", "sft", "dpo", *(("simpo", "reward_model") if old else ()))
+    names = {"reward_model": "orm"}
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        kind = job.task.type
+        if kind not in known:
+            works = tuple(f"task.type={name}" for name in known)
+            raise Unsupported("task.type", f"its trainers are {', '.join(known)} (posttrain/launcher.py)", works)
+        if kind != "pretrain":
+            yield "stage", names.get(kind, kind)
+            yield _STAGES.get(kind, "is-pairwise-dataset"), True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        back = {names.get(kind, kind): kind for kind in known}
+        kind = back.get(str(view.peek("stage")))
+        if kind is None:
+            return {"task.type": "pretrain"}
+        view.take("stage")
+        view.take(_STAGES.get(kind, "is-pairwise-dataset"))
+        return {"task.type": kind}
+
+    return computed(("task.type",), ("stage", "is-instruction-dataset", "is-pairwise-dataset"), emit, read)
+
+
+def preference(old: bool) -> tuple[Row, ...]:
+    """Return the rows of DPO, and in 2.1.0 of SimPO."""
+    rows = (
+        _loss("task.beta", "beta", old),
+        _loss("task.loss_type", "loss-type", old),
+        _loss("task.label_smoothing", "label-smoothing", old),
+        when_given("task.rpo_alpha", "pref-ftx", when=lambda job: job.task.type == "dpo"),
+        _reference(),
+    )
+    return (*rows, _margin()) if old else rows
+
+
+def _reference() -> Row:
+    row = when_given("task.reference_model", "ref-model", when=lambda job: job.task.type == "dpo")
+    return replace(row, read=lambda view: {"task.reference_model": view.take("ref-model")} if _is_dpo(view) else {})
+
+
+def _is_dpo(view: NativeView) -> bool:
+    return view.peek("stage") == "dpo" and view.has("ref-model")
+
+
+def is_known_stage(view: NativeView, old: bool) -> bool:
+    """Tell whether --stage names a post-training that a job can name."""
+    return view.peek("stage") in (("sft", "dpo", "simpo", "orm") if old else ("sft", "dpo"))
+
+
+def _loss(path: str, name: str, old: bool) -> Row:
+    """Return a row for a loss setting that each preference stage spells with its own prefix."""
+    stages = _PAIRWISE_STAGES if old else ("dpo",)
+    field = path.rsplit(".", maxsplit=1)[-1]
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        value = getattr(job.task, field)
+        if value is not None and job.task.type in stages:
+            yield f"{job.task.type}-{name}", value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        found = [view.take(f"{stage}-{name}") for stage in stages if view.has(f"{stage}-{name}")]
+        return {path: found[0]} if found else {}
+
+    return Row(fields=(path, "task.type"), flags=tuple(f"{stage}-{name}" for stage in stages), emit=emit, read=read)
+
+
+def _margin() -> Row:
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.task.simpo_gamma is None or job.task.type != "simpo":
+            return
+        if not job.task.beta:
+            raise Unsupported("task.simpo_gamma", "it is given as a share of beta", ("task.beta=2.5",))
+        yield "gamma-beta-ratio", job.task.simpo_gamma / job.task.beta
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has("gamma-beta-ratio") or not view.peek("simpo-beta"):
+            return {}
+        return {"task.simpo_gamma": view.take("gamma-beta-ratio") * view.peek("simpo-beta")}
+
+    return computed(("task.simpo_gamma", "task.beta"), ("gamma-beta-ratio",), emit, read)
+
+
+# What `all-linear` means in Megatron-core names: the linear layers of attention and feed-forward networks.
+_ALL_LINEAR = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+
+
+def has_lora(job: Job) -> bool:
+    """Tell whether the job trains adapters."""
+    return job.lora.rank is not None
+
+
+def lora() -> tuple[Row, ...]:
+    """Return the rows of LoRA; the target modules switch it on."""
+    return (
+        computed(
+            ("lora.rank",),
+            ("lora-r",),
+            lambda job: (("lora-r", job.lora.rank),),
+            lambda view: {"lora.rank": view.take("lora-r", 16)} if view.peek("lora-target-modules") else {},
+            when=has_lora,
+        ),
+        computed(("lora.alpha",), ("lora-alpha",), _write_alpha, _read_alpha, when=has_lora),
+        computed(
+            ("lora.target_modules",),
+            ("lora-target-modules",),
+            _write_targets,
+            lambda view: (
+                {"lora.target_modules": many(view.take("lora-target-modules"))}
+                if view.has("lora-target-modules")
+                else {}
+            ),
+            when=has_lora,
+            note="LoRA is on if and only if there are target modules (posttrain/lora/utils.py is_enable_lora).",
+        ),
+        when_given("lora.load", "lora-load", when=has_lora),
+    )
+
+
+def _write_alpha(job: Job) -> Iterable[tuple[str, Value]]:
+    alpha = LORA_ALPHA if job.lora.alpha is None else job.lora.alpha
+    if alpha != int(alpha):
+        raise Unsupported("lora.alpha", "--lora-alpha takes whole numbers", (f"lora.alpha={round(alpha)}",))
+    yield "lora-alpha", int(alpha)
+
+
+def _read_alpha(view: NativeView) -> Mapping[str, Value]:
+    return {"lora.alpha": view.take("lora-alpha", 32)} if view.peek("lora-target-modules") else {}
+
+
+def _write_targets(job: Job) -> Iterable[tuple[str, Value]]:
+    targets = job.lora.target_modules
+    yield "lora-target-modules", _ALL_LINEAR if not targets or "all-linear" in targets else targets
+
+
+def optimizer() -> Row:
+    """Return the row of the optimizer, with Muon."""
+    return chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd", "muon": "muon"}, "adam")
+
+
+def fp8_recipe() -> Row:
+    """Return the row of the FP8 recipe."""
+    return chosen("precision.fp8_recipe", "fp8-recipe", {n: n for n in ("delayed", "tensorwise", "mxfp8", "blockwise")})
+
+
+# Deprecated name to the one that replaces it. Source: features_manager/arguments/deprecated_args.py @26.1.0.
+_DEPRECATED = {
+    "use-deter-comp": "npu-deterministic",
+    "use-mc2": "use-ascend-mc2",
+    "cp-attention-mask-type": "attention-mask-type",
+    "moe-intermediate-size": "moe-ffn-hidden-size",
+    "n-group": "moe-router-num-groups",
+    "topk-group": "moe-router-group-topk",
+    "routed-scaling-factor": "moe-router-topk-scaling-factor",
+    "qk-rope-head-dim": "qk-pos-emb-head-dim",
+    "qk-nope-head-dim": "qk-head-dim",
+    "multi-head-latent-attention": "multi-latent-attention",
+    "rope-scaling-beta-fast": "beta-fast",
+    "rope-scaling-beta-slow": "beta-slow",
+}
+
+
+def aliases() -> Row:
+    """Return the row that reads deprecated names as those that replaced them."""
+    return reworded(_DEPRECATED, {}, note="Copied to the new name with a warning (deprecated_args.py @26.1.0).")

@@ -1,0 +1,293 @@
+"""What MindSpeed-LLM 2.1.0 (Megatron core 0.8) calls otherwise or does not have."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from backends.megatron_lm.mapping import checkpoints, moe, sharding
+from backends.megatron_lm.mapping.details import MUON
+from backends.megatron_lm.mapping.factories import chosen, reworded, when_given
+from backends.megatron_lm.mapping.model import latent_attention
+from backends.mindspeed.mapping import model
+from launcher.job import Job, Value
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, fixed, switch
+
+_NEWER = ("backend.version=26.1.0",)
+
+
+def use_mcore() -> Row:
+    """Return the row of the switch that every job needs in 2.1.0 and none since."""
+    return fixed("use-mcore-models", True, note="Without it 2.1.0 builds its legacy models.")
+
+
+def aliases() -> Row:
+    """Return the row that reads 2.1.0's name of latent attention as the one that all rows look for."""
+    return reworded({"multi-head-latent-attention": "multi-latent-attention"}, {})
+
+
+def own() -> dict[str, tuple[Row, ...]]:
+    """Return the rows of 2.1.0 by the canonical field whose Megatron rows they replace."""
+    latent = {row.fields[0]: row for row in latent_attention()}
+    return {
+        "model.kv_lora_rank": (_renamed(latent["model.kv_lora_rank"], "multi-latent-attention"),),
+        "model.q_lora_rank": (_given_with_latent("model.q_lora_rank", "q-lora-rank"),),
+        "model.qk_nope_head_dim": (_given_with_latent("model.qk_nope_head_dim", "qk-nope-head-dim"),),
+        "model.qk_rope_head_dim": (_given_with_latent("model.qk_rope_head_dim", "qk-rope-head-dim"),),
+        "model.v_head_dim": (_given_with_latent("model.v_head_dim", "v-head-dim"),),
+        "model.moe_intermediate_size": (
+            when_given("model.moe_intermediate_size", "moe-intermediate-size", when=moe.is_moe),
+        ),
+        "model.shared_expert_intermediate_size": (shared_experts(),),
+        "model.shared_expert_gate": (switch("model.shared_expert_gate", "shared-expert-gate", when=moe.is_moe),),
+        "model.norm_topk_prob": (model.routing_scores(),),
+        "model.n_group": (groups(),),
+        "model.routed_scaling_factor": (
+            when_given("model.routed_scaling_factor", "routed-scaling-factor", when=moe.is_moe),
+        ),
+        "moe.router_dtype": (router_dtype(),),
+        "moe.load_balancing_type": (balancing(),),
+        "moe.token_dispatcher_type": (dispatcher(),),
+        "optimizer.type": (chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd"}, "adam"),),
+        "precision.grad_reduce_in_fp32": (reduction(),),
+        "checkpoint.format": (checkpoint_format(),),
+        "tokenizer.trust_remote_code": (switch("tokenizer.trust_remote_code", "trust-remote-code"),),
+        "lora.quantization": (chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)"),),
+        "model.rope_scaling.type": (_old_yarn(model.rope_scaling()),),
+    }
+
+
+# Arguments of 2.1.0 for those that 26.1.0 renamed. Source: deprecated_args.py @26.1.0.
+_OLD_NAMES = {
+    "multi-latent-attention": "multi-head-latent-attention",
+    "beta-fast": "rope-scaling-beta-fast",
+    "beta-slow": "rope-scaling-beta-slow",
+}
+
+
+def _renamed(row: Row, *flags: str) -> Row:
+    """Return a row that writes 2.1.0's names of `flags`; read back, both are known by the new name."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        for flag, value in row.emit(job):
+            yield (_OLD_NAMES[flag] if flag in flags else flag), value
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        for flag in flags:
+            if view.has(_OLD_NAMES[flag]):
+                view.values[flag] = view.take(_OLD_NAMES[flag])
+        return row.read(view) if row.read is not None else {}
+
+    names = tuple(_OLD_NAMES[flag] if flag in flags else flag for flag in row.flags)
+    return replace(row, emit=emit, read=read, flags=names)
+
+
+def _old_yarn(row: Row) -> Row:
+    return _renamed(row, "beta-fast", "beta-slow")
+
+
+def _given_with_latent(path: str, flag: str) -> Row:
+    """Return the row of a size of latent attention; it has no default in 2.1.0."""
+    return when_given(path, flag, when=lambda job: job.model.is_mla)
+
+
+def shared_experts() -> Row:
+    """Return the row of the shared expert, in units of a routed one."""
+    path = "model.shared_expert_intermediate_size"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        shared, width = job.model.shared_expert_intermediate_size, job.model.moe_intermediate_size
+        if shared is None:
+            return
+        if not width or shared % width:
+            raise Unsupported(path, f"it is counted in experts of {width}, and {shared} is no multiple", _NEWER)
+        yield "n-shared-experts", shared // width
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        width = view.peek("moe-intermediate-size")
+        return {path: view.take("n-shared-experts") * width} if view.has("n-shared-experts") and width else {}
+
+    return computed((path, "model.moe_intermediate_size"), ("n-shared-experts",), emit, read, when=moe.is_moe)
+
+
+def groups() -> Row:
+    """Return the row of group-limited routing."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.model.n_group is None or job.model.n_group == 1:
+            return
+        yield "n-group", job.model.n_group
+        if job.model.topk_group is not None:
+            yield "topk-group", job.model.topk_group
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if view.peek("n-group", 1) == 1:
+            return {}
+        return {"model.n_group": view.take("n-group"), "model.topk_group": view.take("topk-group")}
+
+    return computed(("model.n_group", "model.topk_group"), ("n-group", "topk-group"), emit, read, when=moe.is_moe)
+
+
+def router_dtype() -> Row:
+    """Return the row of the router's precision."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.moe.router_dtype == "fp64":
+            raise Unsupported("moe.router_dtype", "the router computes in fp32 at most", ("moe.router_dtype=fp32",))
+        if job.moe.router_dtype == "fp32":
+            yield "router-gating-in-fp32", True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.peek("num-experts"):
+            return {}
+        return {"moe.router_dtype": "fp32" if view.take("router-gating-in-fp32", False) else "model"}
+
+    return computed(("moe.router_dtype",), ("router-gating-in-fp32",), emit, read, when=moe.is_moe)
+
+
+def balancing() -> Row:
+    """Return the row of load balancing; sigmoid scores and expert bias exist without an auxiliary loss only."""
+    path, flag = "moe.load_balancing_type", "moe-router-load-balancing-type"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        kind = job.moe.load_balancing_type
+        if kind not in ("aux_loss", "seq_aux_loss", "none"):
+            raise Unsupported(path, "it knows aux_loss, seq_aux_loss and none", (f"{path}=aux_loss",))
+        if kind == "aux_loss" and (job.model.scoring_func == "sigmoid" or job.model.router_expert_bias):
+            why = "aux_loss routes by softmax, without bias and groups (moe/router.py @2.1.0)"
+            raise Unsupported(path, why, (f"{path}=seq_aux_loss", f"{path}=none"))
+        yield flag, "aux_loss" if kind == "aux_loss" else ("noaux_tc" if job.model.router_expert_bias else "none")
+        if kind == "seq_aux_loss":
+            yield "seq-aux", True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        kind = view.peek(flag, "aux_loss")
+        named = "noaux_tc" if view.peek("moe-router-enable-expert-bias") else "none"
+        if not view.peek("num-experts") or kind not in ("aux_loss", named):
+            return {}
+        view.take(flag)
+        if kind == "aux_loss":
+            return {path: "aux_loss"}
+        return {path: "seq_aux_loss" if view.take("seq-aux", False) else "none"}
+
+    return computed(
+        (path, "model.scoring_func", "model.router_expert_bias"), (flag, "seq-aux"), emit, read, when=moe.is_moe
+    )
+
+
+def dispatcher() -> Row:
+    """Return the row of the dispatcher."""
+    path, flag, known = "moe.token_dispatcher_type", "moe-token-dispatcher-type", ("alltoall", "allgather")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.moe.token_dispatcher_type not in known:
+            raise Unsupported(path, f"it knows {' and '.join(known)}", (f"{path}=alltoall",))
+        yield flag, job.moe.token_dispatcher_type
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flag, "allgather")} if view.peek("num-experts") else {}
+
+    return computed((path,), (flag,), emit, read, when=moe.is_moe)
+
+
+def reduction() -> Row:
+    """Return the row of the gradients' precision: with bf16 always fp32 in core 0.8."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        path = "precision.grad_reduce_in_fp32"
+        if job.precision.grad_reduce_in_fp32:
+            yield "accumulate-allreduce-grads-in-fp32", True
+        elif job.precision.grad_reduce_in_fp32 is False and job.precision.dtype == "bf16":
+            raise Unsupported(path, "with bf16, gradients are always reduced in fp32", (f"{path}=true",))
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = view.take("accumulate-allreduce-grads-in-fp32", False)
+        return {"precision.grad_reduce_in_fp32": True} if given else {}
+
+    return computed(
+        ("precision.grad_reduce_in_fp32", "precision.dtype"), ("accumulate-allreduce-grads-in-fp32",), emit, read
+    )
+
+
+def checkpoint_format() -> Row:
+    """Return the row of the format of checkpoints: a switch of core 0.8, which writes plain torch files without it."""
+    path, flags = "checkpoint.format", ("use-dist-ckpt", "dist-ckpt-format")
+    sharded = ("torch_dist", "zarr")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.checkpoint.format
+        if wanted not in (None, "torch", *sharded):
+            raise Unsupported(path, "it writes torch, torch_dist and zarr", (f"{path}=torch",))
+        if wanted in sharded:
+            yield flags[0], True
+        if wanted == "zarr":
+            yield flags[1], wanted
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: view.take(flags[1], sharded[0])} if view.take(flags[0], False) else {}
+
+    return computed((path,), flags, emit, read)
+
+
+# Megatron arguments that core 0.8 does not have yet; their rows fall away and the fields become gaps.
+ABSENT = frozenset(
+    {
+        "expert-tensor-parallel-size",
+        "account-for-embedding-in-pipeline-split",
+        "account-for-loss-in-pipeline-split",
+        "microbatch-group-size-per-virtual-pipeline-stage",
+        "moe-shared-expert-overlap",
+        "use-precision-aware-optimizer",
+        "main-grads-dtype",
+        "main-params-dtype",
+        "exp-avg-dtype",
+        "exp-avg-sq-dtype",
+        "fp8-recipe",
+        "fp8-param-gather",
+        "recompute-modules",
+        "cross-entropy-fusion-impl",
+        "ckpt-format",
+    }
+)
+
+
+def _newer(*neutral: Value, severity: str = "error") -> Gap:
+    return Gap(why="it came with Megatron core 0.9 or later", neutral=neutral, severity=severity, works=_NEWER)
+
+
+GAPS: dict[str, Gap] = {
+    "parallel.etp": Gap(
+        why="experts are split over tp as everything else, or not at all", works=("moe.tp_extend_ep=true",)
+    ),
+    "parallel.account_for_embedding": _newer(False, severity="warning"),
+    "parallel.account_for_loss": _newer(False, severity="warning"),
+    "parallel.microbatch_group_size": _newer(severity="warning"),
+    "moe.shared_expert_overlap": _newer(False, severity="warning"),
+    "optimizer.precision_aware": _newer(False),
+    "optimizer.main_grads_dtype": _newer("fp32"),
+    "optimizer.main_params_dtype": _newer("fp32"),
+    "optimizer.exp_avg_dtype": _newer("fp32"),
+    "optimizer.exp_avg_sq_dtype": _newer("fp32"),
+    "precision.fp8_recipe": _newer("delayed"),
+    "precision.fp8_param_gather": _newer(False),
+    "recompute.modules": _newer(("core_attn",), severity="warning"),
+    "kernels.cross_entropy_fusion_impl": _newer("native", severity="warning"),
+    "checkpoint.save_safetensors": _newer(False, severity="warning"),
+    "data.paths_file": _newer(),
+    "schedule.skip_iterations": _newer(),
+    "precision.first_last_layers_bf16": _newer(False),
+    "precision.num_layers_at_start_in_bf16": _newer(),
+    "precision.num_layers_at_end_in_bf16": _newer(),
+    "kernels.te_rng_tracker": _newer(False, severity="warning"),
+    "parallel.optimizer_instances": _newer(1, severity="warning"),
+    "overlap.param_gather_with_optimizer_step": _newer(False, severity="warning"),
+    "overlap.grad_buckets": _newer(severity="warning"),
+    "overlap.p2p_warmup_flush": _newer(False, severity="warning"),
+    "fault_tolerance.check_for_spiky_loss": _newer(False, severity="warning"),
+    "fault_tolerance.check_for_large_grads": _newer(False, severity="warning"),
+    "fault_tolerance.rerun": _newer("disabled", severity="warning"),
+    **{
+        path: _newer(*neutral, severity="error" if path in checkpoints.CHANGES_THE_RUN else "warning")
+        for path, neutral in {**sharding.BEFORE_0_12, **checkpoints.BEFORE_0_12}.items()
+    },
+    **dict.fromkeys(MUON, _newer()),
+    "optimizer.decay_qk_layernorm": _newer(False),
+}

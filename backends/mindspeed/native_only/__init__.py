@@ -1,0 +1,1 @@
+"""Native arguments without a canonical field: what each does."""

@@ -1,0 +1,239 @@
+"""Pipelines, 2-D tensor parallelism and fused communication on Ascend: what excludes what."""
+
+from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE, excludes, says
+from launcher.rules.table import declare
+
+_CHUNK = "num-layers-per-virtual-pipeline-stage"
+_DUAL = f"{FEATURES}/pipeline_parallel/dualpipev_feature.py"
+_LAYOUT = f"{FEATURES}/pipeline_parallel/pipeline_model_parallel_layout_feature.py"
+_LIST = f"{LLM}/pipeline_parallel/num_layer_list.py"
+_TE = f"{LLM}/megatron_basic/transformer_engine_basic.py"
+_TP2D = f"{FEATURES}/tensor_parallel/tp_2d.py"
+
+declare(
+    (
+        says(
+            "MS-LIST-PP",
+            "num-layer-list",
+            "pipeline-model-parallel-size>1",
+            "Layers per stage need several stages.",
+            f"{_LIST}:30; {OLD_ARGUMENTS}:1145",
+        ),
+        says(
+            "MS-LIST-VPP",
+            f"num-layer-list & {_CHUNK}",
+            "",
+            "Layers per stage exclude the interleaved schedule.",
+            f"{_LIST}:32; {OLD_ARGUMENTS}:1147",
+        ),
+        *excludes(
+            "MS-TP2D",
+            "tp-2d",
+            ("sequence-parallel", "use-fused-rmsnorm", "use-ascend-coc"),
+            "2-D tensor parallelism",
+            f"{_TP2D}:29-32; {OLD_ARGUMENTS}:1359-1369",
+        ),
+        says(
+            "MS-TP2D-CP",
+            "tp-2d",
+            "context-parallel-algo=megatron_cp_algo|ulysses_cp_algo",
+            "2-D tensor parallelism knows two algorithms of context parallelism.",
+            f"{_TP2D}:36; {OLD_ARGUMENTS}:1367",
+        ),
+        says(
+            "MS-TP2D-EP",
+            "tp-2d & expert-model-parallel-size>1",
+            "",
+            "2-D tensor parallelism has no experts.",
+            f"{_TP2D}:42; {OLD_ARGUMENTS}:1373",
+        ),
+        *excludes(
+            "MS-DUALPIPE",
+            "schedules-method=dualpipev",
+            ("overlap-grad-reduce", "swap-attention", "tp-2d", _CHUNK),
+            "The dual schedule",
+            f"{_DUAL}:22-51",
+        ),
+        says(
+            "MS-DUALPIPE-TIED",
+            "schedules-method=dualpipev",
+            "untie-embeddings-and-output-weights",
+            "The dual schedule puts embedding and output layer on the same stage, but not as one matrix.",
+            f"{_DUAL}:29",
+        ),
+        says(
+            "MS-DUALPIPE-CP",
+            "schedules-method=dualpipev & context-parallel-size>1",
+            "",
+            "The dual schedule has no context parallelism.",
+            f"{_DUAL}:35",
+        ),
+        says(
+            "MS-DUALPIPE-PP",
+            "schedules-method=dualpipev",
+            "pipeline-model-parallel-size>1",
+            "The dual schedule needs several stages.",
+            f"{_DUAL}:41",
+        ),
+        says(
+            "MS-MC2-COC",
+            "use-ascend-mc2 & use-ascend-coc",
+            "",
+            "Tensor-parallel communication is fused by one of the two.",
+            f"{FEATURES}/tensor_parallel/mc2.py:22; {OLD_ARGUMENTS}:1150",
+        ),
+    ),
+    backends=MINDSPEED,
+)
+declare(
+    (
+        says(
+            "MS-LIST-DUALPIPE",
+            "num-layer-list & schedules-method=dualpipev",
+            "",
+            "Layers per stage exclude the dual schedule.",
+            f"{_LIST}:34",
+        ),
+        says(
+            "MS-LIST-UNALIGNED",
+            "num-layer-list & pipeline-num-transformer-layers",
+            "",
+            "Layers per stage are given once.",
+            f"{FEATURES}/pipeline_parallel/unaligned_pineline_feature.py:43",
+        ),
+        says(
+            "MS-LIST-NOOP",
+            "num-layer-list & noop-layers",
+            "",
+            "Empty layers switch layers per stage off, where upstream then ends in a TypeError.",
+            f"{_LIST}:37",
+        ),
+        says(
+            "MS-STEP-GATHER-TWO",
+            f"overlap-param-gather-with-optimizer-step & {_CHUNK} & pipeline-model-parallel-size=2",
+            "",
+            "With two stages chunks are hidden from Megatron-LM's check, which then finds none.",
+            f"{LLM}/megatron_basic/training_basic.py:72; Megatron-LM core_v0.12.1 arguments.py:535",
+        ),
+        says(
+            "MS-NOOP-UNALIGNED",
+            "noop-layers & pipeline-num-transformer-layers",
+            "",
+            "Empty layers fill even stages, so stages are not uneven besides.",
+            f"{FEATURES}/pipeline_parallel/unaligned_pineline_feature.py:42",
+        ),
+        *excludes(
+            "MS-DUALPIPE",
+            "schedules-method=dualpipev",
+            ("use-custom-fsdp",),
+            "The dual schedule",
+            f"{_DUAL}:22-51",
+        ),
+        says(
+            "MS-LAYOUT-DUALPIPE",
+            "pipeline-model-parallel-layout & schedules-method=dualpipev",
+            "",
+            "An explicit layout excludes the dual schedule.",
+            f"{_LAYOUT}:104",
+        ),
+        *excludes(
+            "MS-LAYOUT",
+            "pipeline-model-parallel-layout",
+            (
+                "pipeline-num-transformer-layers",
+                "noop-layers",
+                "recompute-in-bubble",
+                "recompute-in-advance",
+                _CHUNK,
+                "num-virtual-stages-per-pipeline-rank",
+            ),
+            "An explicit layout",
+            f"{_LAYOUT}:104-127",
+        ),
+        says(
+            "MS-MC2-TP",
+            "use-ascend-mc2",
+            "tensor-model-parallel-size>1 & sequence-parallel",
+            "Fused tensor-parallel communication needs tp above 1 and sequence parallelism.",
+            f"{FEATURES}/tensor_parallel/mc2.py:24",
+        ),
+        says(
+            "MS-MC2-EXPERTS",
+            "use-ascend-mc2 & num-experts>0 & moe-grouped-gemm",
+            "",
+            "Fused tensor-parallel communication excludes grouped GEMM of experts.",
+            f"{LLM}/transformer/transformer_block.py:21",
+        ),
+        says(
+            "MS-MC2-FP8",
+            "use-ascend-mc2 & fp8-format",
+            "fp8-recipe=mxfp8",
+            "Fused tensor-parallel communication multiplies in FP8 with the mxfp8 recipe only.",
+            f"{_TE}:58",
+        ),
+        says(
+            "MS-COC-TE",
+            "use-ascend-coc & transformer-impl=transformer_engine",
+            "",
+            "Pipelined tensor-parallel communication is written for the local layers.",
+            f"{_TE}:56",
+        ),
+        says(
+            "MS-COC-LORA",
+            "use-ascend-coc & lora-target-modules",
+            "",
+            "Pipelined tensor-parallel communication excludes LoRA.",
+            f"{LLM}/tensor_parallel/coc.py:13",
+        ),
+        says(
+            "MS-TE-LEGACY",
+            "transformer-impl=transformer_engine & use-legacy-models",
+            "",
+            "Transformer Engine's layers are Megatron-core layers.",
+            f"{_TE}:62",
+        ),
+        says(
+            "MS-DEFER-EMBEDDING",
+            "defer-embedding-wgrad-compute",
+            "",
+            "Deferring the embedding's weight gradient is not supported on Ascend.",
+            f"{FEATURES}/megatron_basic/megatron_basic.py:34",
+        ),
+    ),
+    backends=MINDSPEED,
+    since=SINCE,
+)
+declare(
+    (
+        says(
+            "MS-LIST-NOOP-OLD",
+            "num-layer-list & noop-layers",
+            "",
+            "Layers per stage exclude empty layers.",
+            f"{OLD_ARGUMENTS}:1147",
+        ),
+        says(
+            "MS-DUALPIPE-OVERLAP-OLD",
+            "schedules-method=dualpipev",
+            "moe-fb-overlap",
+            "The dual schedule is written for overlapped experts.",
+            f"{OLD_ARGUMENTS}:243",
+        ),
+        says(
+            "MS-MC2-EXPERTS-OLD",
+            "use-mc2 & num-experts>0 & moe-grouped-gemm",
+            "",
+            "Fused tensor-parallel communication excludes grouped GEMM of experts.",
+            f"{OLD_ARGUMENTS}:1139",
+        ),
+        says(
+            "MS-MC2-COC-OLD",
+            "use-mc2 & use-ascend-coc",
+            "",
+            "Tensor-parallel communication is fused by one of the two.",
+            f"{OLD_ARGUMENTS}:1150",
+        ),
+    ),
+    backends=MINDSPEED,
+    until=OLD,
+)
