@@ -58,6 +58,19 @@ def misspelt(draw: st.DrawFn, text: str) -> str:
     return draw(st.sampled_from(wrong))
 
 
+def same(one: str, two: str) -> int:
+    """Return how many letters two texts begin with alike."""
+    return next((place for place, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
+
+
+def is_one_error(wrong: str, known: str) -> bool:
+    """Tell whether a name with one typing error can be another: three at most are offered of those that are as near."""
+    head = same(wrong, known)
+    tail = same(wrong[head:][::-1], known[head:][::-1])
+    left, right = wrong[head : len(wrong) - tail], known[head : len(known) - tail]
+    return (len(left) <= 1 and len(right) <= 1) or left == right[::-1]
+
+
 @given(data=st.data())
 @examples(120, suppress_health_check=SHARED)
 def test_a_misspelt_field_is_offered_and_composes(capsys: pytest.CaptureFixture[str], data: st.DataObject) -> None:
@@ -69,7 +82,7 @@ def test_a_misspelt_field_is_offered_and_composes(capsys: pytest.CaptureFixture[
     # What stands under an unknown name that tells of secrets is not repeated, so that it cannot be offered either.
     assume(without_secrets([typed])[0] == typed and composes(capsys, right))
     found = offered(capsys, typed)
-    assert right in found, (wrong, found)
+    assert right in found or sum(is_one_error(wrong, known) for known in fields()) > 3, (wrong, found)
     for each in found:
         assert composes(capsys, each), (wrong, each)
 
