@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from launcher.cli.multirun import Answer, add_option, answered
@@ -61,23 +60,14 @@ def _composed(options: argparse.Namespace) -> Answer:
 
 def _existing(options: argparse.Namespace) -> Answer:
     from launcher.api import import_file
-    from launcher.importing.judge import judge_existing
+    from launcher.importing.judge import judge_existing, located
     from launcher.mapping.backend import get_backend
 
     path = options.overrides[0]
     imported = import_file(path)
     backend = get_backend(imported.backend)
     label = f"{path} for {backend.title} {imported.version}"
-    findings = _with_fixes(judge_existing(imported), imported.job)
-    return _show(options, findings, imported.job, label, imported.job if options.fix else None)
-
-
-def _with_fixes(findings: list[Finding], job: Job) -> list[Finding]:
-    """Return the findings about a file with the fixes that the same errors have in a job that says the same."""
-    if all(finding.severity != "error" for finding in findings):
-        return findings
-    fixes = {(finding.rule, finding.fields): finding.fixes for finding in judge(job).findings}
-    return [replace(finding, fixes=fixes.get((finding.rule, finding.fields), finding.fixes)) for finding in findings]
+    return _show(options, judge_existing(imported), located(imported), label, imported.job if options.fix else None)
 
 
 def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from launcher.budgets import BeyondBudget, load_json, read_limited
+from launcher.budgets import BeyondBudget
 from launcher.compose import plain
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.hosts import with_hosts
@@ -68,7 +68,7 @@ def _named(job: Job, name: str | None) -> Job:
 
 def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     """Fill the model section from `folder`/config.json; explicit values win and are recorded as overridden."""
-    from launcher.families.config_json import model_from_config
+    from launcher.families.config_json import read_config
     from launcher.families.source import ModelConfigError
 
     where = job.origin("model.path").where
@@ -79,8 +79,7 @@ def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
     if not file.is_file():
         raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where, field="model.path")])
     try:
-        config = load_json(read_limited(file, "config bytes").decode("utf-8"), str(file))
-        read = model_from_config(config, str(file))
+        read = read_config(file)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ComposeError([Mistake(what=f"model.path: {file} is not JSON: {error}", where=where)]) from None
     except BeyondBudget as error:

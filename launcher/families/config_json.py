@@ -1,8 +1,10 @@
 """Hugging Face's config.json to the canonical `model` section and back, exactly or not at all."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from launcher.budgets import load_json, read_limited
 from launcher.families.ignored import IGNORABLE
 from launcher.families.parts import quotient_of
 from launcher.families.rope import scaling_value
@@ -28,6 +30,20 @@ def determined_fields() -> tuple[str, ...]:
     """Return the canonical fields below `model` that a config.json decides, dotted (`rope_scaling.factor`)."""
     names = (path.removeprefix("model.") for path in fields() if path.startswith("model."))
     return tuple(name for name in names if name not in _NOT_DETERMINED)
+
+
+def read_config(path: Path) -> dict[str, Value]:
+    """Return what `model_from_config` makes of a file.
+
+    Args:
+        path: the file, or the folder that holds it.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is no JSON.
+        BeyondBudget, ModelConfigError: it is too large, or describes no model that is known.
+    """
+    file = path if path.suffix == ".json" else path / "config.json"
+    return model_from_config(load_json(read_limited(file, "config bytes").decode("utf-8"), str(file)), str(file))
 
 
 def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> dict[str, Value]:

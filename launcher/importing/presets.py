@@ -1,4 +1,4 @@
-"""Models that a script only names (`--model Qwen/Qwen3-8B`): the preset of that name knows their architecture."""
+"""Models that a script only names: their architecture is in a folder's config.json or in the preset of that name."""
 
 import dataclasses
 import re
@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from launcher.budgets import BeyondBudget
 from launcher.compose.search_path import shipped
-from launcher.job import Job, build
+from launcher.families import ModelConfigError, read_config
+from launcher.job import Job, Origin, build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,31 @@ def _read(path: Path) -> Preset:
     import yaml
 
     return Preset(name=path.stem, fields=yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def with_known_model(job: Job) -> tuple[Job, str]:
+    """Return a job with the architecture of its model's config.json or preset, and why the file cannot be read.
+
+    Multi-token prediction stays as the script says it: no backend takes the number of its layers from config.json.
+    """
+    if job.model.hidden_size is not None:
+        return job, ""
+    file = Path(job.model.path or "").expanduser() / "config.json"
+    if job.model.path is None or not file.is_file():
+        preset = preset_of(job)
+        where = "" if preset is None else f"conf/model/{preset.name}.yaml"
+    else:
+        try:
+            preset, where = Preset(name=str(file), fields=read_config(file)), str(file)
+        except (OSError, ValueError, BeyondBudget, ModelConfigError) as error:
+            return job, f"{file}: {error}"
+    if preset is None:
+        return job, ""
+    known = with_preset(job, preset)
+    model = dataclasses.replace(known.model, num_nextn_predict_layers=job.model.num_nextn_predict_layers)
+    paths = (f"model.{name}" for name in preset.fields if getattr(model, name) != getattr(job.model, name))
+    origins = {**dict.fromkeys(paths, Origin(kind="derived", where=where)), **job.origins}
+    return dataclasses.replace(job, model=model, origins=origins), ""
 
 
 def with_preset(job: Job, preset: Preset | None = None) -> Job:

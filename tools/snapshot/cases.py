@@ -14,6 +14,7 @@ from launcher import api
 from launcher.importing.config import Configuration
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
+from launcher.importing.judge import judge_existing
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import Wanted, read_command
 from launcher.job import Job, as_tree
@@ -174,7 +175,7 @@ def _imported(read: Imported, *, fixes: bool) -> Answer:
         "imported": as_tree(read.job),
         "unmapped": {arg.flag: arg.value for arg in read.unmapped},
         "warnings": [str(note) for note in (*read.warnings, *read.problems)],
-        "as_written": _findings(api.check(read)),
+        "as_written": _findings(judge_existing(read, fixes=fixes)),
         "job": _judged(read.job, fixes=fixes),
     }
 

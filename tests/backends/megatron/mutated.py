@@ -3,7 +3,6 @@
 Their models are replaced by two whose configuration is here: a dense one and one with experts.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -226,15 +225,4 @@ def refusals(line: Line) -> tuple[str, ...]:
         )
     except ImportRefused as refused:
         return ("IMPORT", *(str(note)[:100] for note in refused.notes))
-    kind = Path(read.job.model.path or "").name
-    job = dataclasses.replace(read.job, model=_completed(read.job.model, _models()[kind]))
-    return error_ids(api.check(dataclasses.replace(read, job=job), strict="upstream"), NEWEST)
-
-
-def _completed(said: Model, known: Model) -> Model:
-    """Return a model with what the command line says of it, and the rest from its configuration."""
-    usual = Model()
-    names = [field.name for field in dataclasses.fields(Model)]
-    return dataclasses.replace(
-        known, **{name: getattr(said, name) for name in names if getattr(said, name) != getattr(usual, name)}
-    )
+    return error_ids(api.check(read, strict="upstream"), NEWEST)
