@@ -9,7 +9,7 @@ from launcher.estimate.placement import Chunk, place
 from launcher.estimate.sizes import Sizes, read_sizes
 from launcher.job import Job
 from launcher.job.finding import Finding
-from launcher.job.machine import Hardware
+from launcher.job.hardware import Hardware
 from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
 
 # Rules that hold on every backend and decide whether the arithmetic below makes sense.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from launcher.job.machine import Hardware
+from launcher.job.hardware import Hardware
 
 # Where nobody measured: typical shares of well-tuned machines, always listed under `missing` in the answer.
 ASSUMED: dict[str, float] = {

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from launcher.job.option import option
-
-_MEGATRON = "Megatron-LM arguments.py"
+from launcher.job.sources import ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,39 +14,39 @@ class NonPersistent:
         None,
         "Steps between non-persistent checkpoints.",
         unit="iterations",
-        source=f"{_MEGATRON} --non-persistent-save-interval",
+        source=f"{ARGUMENTS} --non-persistent-save-interval",
         minimum=1,
     )
     type: str | None = option(
         None,
         "Where they are kept: in one folder for all ranks, or on each node.",
-        source=f"{_MEGATRON} --non-persistent-ckpt-type",
+        source=f"{ARGUMENTS} --non-persistent-ckpt-type",
         choices=("global", "local", "in_memory"),
     )
     global_dir: str | None = option(
         None,
         "global: their folder; none: `non_persistent` in checkpoint.save.",
-        source=f"{_MEGATRON} --non-persistent-global-ckpt-dir",
+        source=f"{ARGUMENTS} --non-persistent-global-ckpt-dir",
     )
     local_dir: str | None = option(
-        None, "local: their folder on every node.", source=f"{_MEGATRON} --non-persistent-local-ckpt-dir"
+        None, "local: their folder on every node.", source=f"{ARGUMENTS} --non-persistent-local-ckpt-dir"
     )
     local_algo: str | None = option(
         None,
         "local: all ranks share the work, or each writes what it holds.",
-        source=f"{_MEGATRON} --non-persistent-local-ckpt-algo",
+        source=f"{ARGUMENTS} --non-persistent-local-ckpt-algo",
         choices=("fully_parallel", "atomic"),
     )
-    replication: bool | None = option(None, "local: other nodes keep copies.", source=f"{_MEGATRON} --replication")
+    replication: bool | None = option(None, "local: other nodes keep copies.", source=f"{ARGUMENTS} --replication")
     replication_jump: int | None = option(
         None,
         "Ranks between a rank and those that keep its copies.",
         unit="ranks",
-        source=f"{_MEGATRON} --replication-jump",
+        source=f"{ARGUMENTS} --replication-jump",
         minimum=1,
     )
     replication_factor: int | None = option(
-        None, "Nodes that keep each rank's part.", source=f"{_MEGATRON} --replication-factor", minimum=1
+        None, "Nodes that keep each rank's part.", source=f"{ARGUMENTS} --replication-factor", minimum=1
     )
 
 
@@ -58,14 +57,14 @@ class Conversion:
     format: str | None = option(
         None,
         "Format written; none: training goes on as usual.",
-        source=f"{_MEGATRON} --ckpt-convert-format",
+        source=f"{ARGUMENTS} --ckpt-convert-format",
         choices=("torch", "torch_dist", "zarr"),
     )
-    save: str | None = option(None, "Folder below which it is written.", source=f"{_MEGATRON} --ckpt-convert-save")
+    save: str | None = option(None, "Folder below which it is written.", source=f"{ARGUMENTS} --ckpt-convert-save")
     update_legacy_optimizer: bool | None = option(
         None,
         "Bring a distributed optimizer's layout of before February 2024 up to date.",
-        source=f"{_MEGATRON} --ckpt-convert-update-legacy-dist-opt-format",
+        source=f"{ARGUMENTS} --ckpt-convert-update-legacy-dist-opt-format",
     )
 
 
@@ -73,62 +72,62 @@ class Conversion:
 class Checkpoint:
     """What is loaded at the start and saved on the way."""
 
-    save: str | None = option(None, "Directory of checkpoints; none: nothing is saved.", source=f"{_MEGATRON} --save")
+    save: str | None = option(None, "Directory of checkpoints; none: nothing is saved.", source=f"{ARGUMENTS} --save")
     save_interval: int | None = option(
-        None, "Steps between checkpoints.", unit="iterations", source=f"{_MEGATRON} --save-interval", minimum=1
+        None, "Steps between checkpoints.", unit="iterations", source=f"{ARGUMENTS} --save-interval", minimum=1
     )
     load: str | None = option(
         None,
         "Checkpoint in the backend's own format to start or resume from.",
-        source=f"{_MEGATRON} --load",
+        source=f"{ARGUMENTS} --load",
         affects_training=True,
     )
     load_step: int | None = option(
         None,
         "Step of `load` that is loaded; none: the latest.",
         unit="iterations",
-        source=f"{_MEGATRON} --ckpt-step",
+        source=f"{ARGUMENTS} --ckpt-step",
         minimum=0,
         affects_training=True,
     )
     fallback: str | None = option(
         None,
         "Checkpoint whose weights are taken where `load` holds none.",
-        source=f"{_MEGATRON} --pretrained-checkpoint",
+        source=f"{ARGUMENTS} --pretrained-checkpoint",
         affects_training=True,
     )
     load_arguments: bool | None = option(
-        None, "Sizes of the model come from `load`.", source=f"{_MEGATRON} --use-checkpoint-args", affects_training=True
+        None, "Sizes of the model come from `load`.", source=f"{ARGUMENTS} --use-checkpoint-args", affects_training=True
     )
     load_parallel_arguments: bool | None = option(
         None,
         "load_arguments: the parallel layout comes from `load` too.",
-        source=f"{_MEGATRON} --use-mp-args-from-checkpoint-args",
+        source=f"{ARGUMENTS} --use-mp-args-from-checkpoint-args",
     )
     load_tokenizer: bool | None = option(
         None,
         "load_arguments: the tokenizer comes from `load` too; none: yes.",
-        source=f"{_MEGATRON} --no-use-tokenizer-model-from-checkpoint-args",
+        source=f"{ARGUMENTS} --no-use-tokenizer-model-from-checkpoint-args",
     )
     load_schedule: bool | None = option(
         None,
         "The schedule comes from `load` (true) or from the job (false); none: they must agree.",
-        source=f"{_MEGATRON} --use-checkpoint-opt_param-scheduler, --override-opt_param-scheduler",
+        source=f"{ARGUMENTS} --use-checkpoint-opt_param-scheduler, --override-opt_param-scheduler",
         affects_training=True,
     )
     detect_format: bool | None = option(
-        None, "Recognise the format of `load`.", source=f"{_MEGATRON} --auto-detect-ckpt-format"
+        None, "Recognise the format of `load`.", source=f"{ARGUMENTS} --auto-detect-ckpt-format"
     )
     finetune: bool | None = option(
         None,
         "Load weights only: iteration, optimizer and random state start anew.",
-        source=f"{_MEGATRON} --finetune",
+        source=f"{ARGUMENTS} --finetune",
         affects_training=True,
     )
     format: str | None = option(
         None,
         "Format written.",
-        source=f"{_MEGATRON} --ckpt-format",
+        source=f"{ARGUMENTS} --ckpt-format",
         choices=("torch_dist", "torch", "torch_dcp", "fsdp_dtensor", "zarr", "safetensors", "ckpt"),
     )
     load_format: str | None = option(
@@ -155,54 +154,54 @@ class Checkpoint:
         None,
         "Checkpoints of other steps than each such one are removed when the next is written.",
         unit="iterations",
-        source=f"{_MEGATRON} --save-retain-interval",
+        source=f"{ARGUMENTS} --save-retain-interval",
         minimum=1,
     )
     non_persistent: NonPersistent = NonPersistent()
     convert: Conversion = Conversion()
-    async_save: bool | None = option(None, "Write while training goes on.", source=f"{_MEGATRON} --async-save")
+    async_save: bool | None = option(None, "Write while training goes on.", source=f"{ARGUMENTS} --async-save")
     persistent_worker: bool | None = option(
-        None, "async_save: one process writes all checkpoints.", source=f"{_MEGATRON} --use-persistent-ckpt-worker"
+        None, "async_save: one process writes all checkpoints.", source=f"{ARGUMENTS} --use-persistent-ckpt-worker"
     )
     parallel_save: bool | None = option(
-        None, "Data-parallel ranks share the writing.", source=f"{_MEGATRON} --no-ckpt-fully-parallel-save"
+        None, "Data-parallel ranks share the writing.", source=f"{ARGUMENTS} --no-ckpt-fully-parallel-save"
     )
     parallel_load: bool | None = option(
-        None, "Data-parallel ranks share the reading.", source=f"{_MEGATRON} --ckpt-fully-parallel-load"
+        None, "Data-parallel ranks share the reading.", source=f"{ARGUMENTS} --ckpt-fully-parallel-load"
     )
     constant_structure: bool | None = option(
         None,
         "The layout of checkpoints does not change within a run: it is computed once.",
-        source=f"{_MEGATRON} --ckpt-assume-constant-structure",
+        source=f"{ARGUMENTS} --ckpt-assume-constant-structure",
     )
-    no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{_MEGATRON} --no-save-optim")
-    no_save_rng: bool | None = option(None, "Do not save random states.", source=f"{_MEGATRON} --no-save-rng")
+    no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{ARGUMENTS} --no-save-optim")
+    no_save_rng: bool | None = option(None, "Do not save random states.", source=f"{ARGUMENTS} --no-save-rng")
     no_load_optim: bool | None = option(
-        None, "Do not load the optimizer.", source=f"{_MEGATRON} --no-load-optim", affects_training=True
+        None, "Do not load the optimizer.", source=f"{ARGUMENTS} --no-load-optim", affects_training=True
     )
     no_load_rng: bool | None = option(
-        None, "Do not load random states.", source=f"{_MEGATRON} --no-load-rng", affects_training=True
+        None, "Do not load random states.", source=f"{ARGUMENTS} --no-load-rng", affects_training=True
     )
     optimizer_fully_reshardable: bool | None = option(
         None,
         "Save the optimizer so that it resumes at any layout.",
-        source=f"{_MEGATRON} --dist-ckpt-optim-fully-reshardable",
+        source=f"{ARGUMENTS} --dist-ckpt-optim-fully-reshardable",
     )
     optimizer_reshardable_mem_efficient: bool | None = option(
         None,
         "optimizer_fully_reshardable: less memory for more time, through gloo.",
-        source=f"{_MEGATRON} --distrib-optim-fully-reshardable-mem-efficient",
+        source=f"{ARGUMENTS} --distrib-optim-fully-reshardable-mem-efficient",
     )
     save_pre_mcore_014: bool | None = option(
         None,
         "Lay weights out as Megatron-core did before 0.14.",
-        source=f"{_MEGATRON} --dist-ckpt-save-pre-mcore-014",
+        source=f"{ARGUMENTS} --dist-ckpt-save-pre-mcore-014",
     )
     strictness: str | None = option(
         None,
         "What happens where the weights of `load` and of the model differ.",
-        source=f"{_MEGATRON} --dist-ckpt-strictness",
+        source=f"{ARGUMENTS} --dist-ckpt-strictness",
     )
     exit_on_missing: bool | None = option(
-        None, "Stop if load names no checkpoint.", source=f"{_MEGATRON} --exit-on-missing-checkpoint"
+        None, "Stop if load names no checkpoint.", source=f"{ARGUMENTS} --exit-on-missing-checkpoint"
     )

@@ -3,11 +3,7 @@
 from dataclasses import dataclass
 
 from launcher.job.option import option
-
-_CORE = "Megatron-core ModelParallelConfig"
-_TRANSFORMER = "Megatron-core TransformerConfig"
-_MEGATRON = "Megatron-LM arguments.py"
-_DDP = "Megatron-core DistributedDataParallelConfig"
+from launcher.job.sources import ARGUMENTS, DDP_CONFIG, MODEL_PARALLEL_CONFIG, TRANSFORMER_CONFIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,24 +13,24 @@ class Communication:
     backend: str | None = option(
         None,
         "Library of collectives: that of the devices (nccl; on Ascend HCCL takes its place), or gloo.",
-        source=f"{_MEGATRON} --distributed-backend",
+        source=f"{ARGUMENTS} --distributed-backend",
         choices=("nccl", "gloo"),
     )
     pipeline_backend: str | None = option(
         None,
         "Library of transfers between pipeline stages.",
-        source=f"{_CORE}.pipeline_model_parallel_comm_backend",
+        source=f"{MODEL_PARALLEL_CONFIG}.pipeline_model_parallel_comm_backend",
         choices=("nccl", "ucc"),
     )
     nccl_config: str | None = option(
         None,
         "YAML file of NCCL's settings, group by group.",
-        source=f"{_MEGATRON} --nccl-communicator-config-path",
+        source=f"{ARGUMENTS} --nccl-communicator-config-path",
     )
     ring_exchange_p2p: bool | None = option(
         None,
         "Transfers between pipeline stages by torch's ring exchange, which only NVIDIA's builds of torch have.",
-        source=f"{_CORE}.use_ring_exchange_p2p",
+        source=f"{MODEL_PARALLEL_CONFIG}.use_ring_exchange_p2p",
     )
 
 
@@ -45,27 +41,27 @@ class Fsdp:
     implementation: str | None = option(
         None,
         "Whose FSDP: Megatron-core's, or torch's FSDP2, which is stage 3; none: Megatron-core's.",
-        source=f"{_MEGATRON} --use-megatron-fsdp, --use-torch-fsdp2",
+        source=f"{ARGUMENTS} --use-megatron-fsdp, --use-torch-fsdp2",
         choices=("megatron", "torch"),
     )
     communication_unit_size: int | None = option(
         None,
         "Weights whose gathering or reduction is in flight at once.",
-        source=f"{_DDP}.suggested_communication_unit_size",
+        source=f"{DDP_CONFIG}.suggested_communication_unit_size",
         minimum=1,
     )
     keep_fp8_transpose_cache: bool | None = option(
-        None, "Keep the transposed FP8 weights between uses.", source=f"{_DDP}.keep_fp8_transpose_cache"
+        None, "Keep the transposed FP8 weights between uses.", source=f"{DDP_CONFIG}.keep_fp8_transpose_cache"
     )
     init_model_with_meta_device: bool | None = option(
         None,
         "Build the model without memory; each rank fills its own shard.",
-        source=f"{_TRANSFORMER}.init_model_with_meta_device",
+        source=f"{TRANSFORMER_CONFIG}.init_model_with_meta_device",
     )
     strict_load: bool | None = option(
         None,
         "Refuse a checkpoint of sharded weights that lacks some of the model's.",
-        source=f"{_MEGATRON} --no-strict-fsdp-dtensor-load",
+        source=f"{ARGUMENTS} --no-strict-fsdp-dtensor-load",
         affects_training=True,
     )
 
@@ -77,19 +73,19 @@ class CudaGraph:
     impl: str | None = option(
         None,
         "Who captures: Megatron-core itself, or Transformer Engine.",
-        source=f"{_TRANSFORMER}.cuda_graph_impl",
+        source=f"{TRANSFORMER_CONFIG}.cuda_graph_impl",
         choices=("none", "local", "transformer_engine"),
     )
     scope: tuple[str, ...] = option(
         (),
         "Parts of a layer that are captured; none: whole layers.",
-        source=f"{_TRANSFORMER}.cuda_graph_scope",
+        source=f"{TRANSFORMER_CONFIG}.cuda_graph_scope",
         choices=("attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba", "full_iteration"),
     )
     warmup_steps: int | None = option(
         None,
         "Steps before the first capture.",
         unit="iterations",
-        source=f"{_TRANSFORMER}.cuda_graph_warmup_steps",
+        source=f"{TRANSFORMER_CONFIG}.cuda_graph_warmup_steps",
         minimum=0,
     )

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from launcher.job.option import option
+from launcher.job.sources import TRANSFORMER_CONFIG
 from launcher.job.transformer import RopeScaling, Transformer
 
-_CORE = "Megatron-core TransformerConfig"
 _NEXT = "Hugging Face Qwen3NextConfig"
 _V32 = "Hugging Face DeepseekV32Config / GlmMoeDsaConfig"
 _V4 = "Hugging Face DeepseekV4Config"
@@ -42,7 +42,7 @@ class Model(Transformer):
         None,
         "Attention that is not softmax over all keys: Qwen3-Next's gated delta net, DeepSeek-V3.2's sparse attention, "
         "DeepSeek-V4's compressed one.",
-        source=f"{_CORE}.experimental_attention_variant",
+        source=f"{TRANSFORMER_CONFIG}.experimental_attention_variant",
         choices=("gated_delta_net", "dsa", "dsv4_hybrid"),
         affects_training=True,
     )
@@ -76,7 +76,7 @@ class Model(Transformer):
     attention_output_gate: bool | None = option(
         None,
         "What softmax attention returns is gated; none: beside linear attention it is (Qwen3-Next).",
-        source=f"{_CORE}.attention_output_gate",
+        source=f"{TRANSFORMER_CONFIG}.attention_output_gate",
         affects_training=True,
     )
     index_n_heads: int | None = option(
@@ -119,14 +119,14 @@ class Model(Transformer):
     dsa_indexer_loss_coeff: float | None = option(
         None,
         "Sparse attention: weight of the indexer's loss; none: 1.",
-        source=f"{_CORE}.dsa_indexer_loss_coeff",
+        source=f"{TRANSFORMER_CONFIG}.dsa_indexer_loss_coeff",
         minimum=0,
         affects_training=True,
     )
     dsa_indexer_use_sparse_loss: bool | None = option(
         None,
         "Sparse attention: the indexer learns from the chosen keys only, not from all; none: it does.",
-        source=f"{_CORE}.dsa_indexer_use_sparse_loss",
+        source=f"{TRANSFORMER_CONFIG}.dsa_indexer_use_sparse_loss",
         affects_training=True,
     )
     csa_window_size: int | None = option(
@@ -155,7 +155,7 @@ class Model(Transformer):
     softmax_type: str | None = option(
         None,
         "Softmax of attention; learnable: with a sink that is learned (GPT-OSS).",
-        source=f"{_CORE}.softmax_type",
+        source=f"{TRANSFORMER_CONFIG}.softmax_type",
         choices=("vanilla", "off-by-one", "learnable"),
         affects_training=True,
     )
@@ -163,7 +163,7 @@ class Model(Transformer):
         None,
         "Every n-th layer attends fully, the others within sliding_window.",
         unit="layers",
-        source=f"{_CORE}.window_attn_skip_freq",
+        source=f"{TRANSFORMER_CONFIG}.window_attn_skip_freq",
         minimum=1,
         affects_training=True,
     )
@@ -171,14 +171,14 @@ class Model(Transformer):
         None,
         "Every n-th layer has no rotary positions (Llama 4).",
         unit="layers",
-        source=f"{_CORE}.no_rope_freq",
+        source=f"{TRANSFORMER_CONFIG}.no_rope_freq",
         minimum=1,
         affects_training=True,
     )
     qk_l2_norm: bool | None = option(
         None,
         "Query and key heads are divided by their length (Llama 4).",
-        source=f"{_CORE}.qk_l2_norm",
+        source=f"{TRANSFORMER_CONFIG}.qk_l2_norm",
         affects_training=True,
     )
     mrope_section: tuple[int, ...] = option(
@@ -191,7 +191,7 @@ class Model(Transformer):
     enable_hyper_connections: bool | None = option(
         None,
         "Layers read and write several residual streams (DeepSeek-V4).",
-        source=f"{_CORE}.enable_hyper_connections",
+        source=f"{TRANSFORMER_CONFIG}.enable_hyper_connections",
         affects_training=True,
     )
     hc_mult: int | None = option(
@@ -219,7 +219,7 @@ class Model(Transformer):
     glu_linear_offset: float | None = option(
         None,
         "Added to the ungated half of a gated activation.",
-        source=f"{_CORE}.glu_linear_offset",
+        source=f"{TRANSFORMER_CONFIG}.glu_linear_offset",
         affects_training=True,
     )
     # -- state spaces
@@ -232,22 +232,30 @@ class Model(Transformer):
     mamba_state_dim: int | None = option(
         None,
         "Mamba: size of the state; none: 128.",
-        source=f"{_CORE}.mamba_state_dim",
+        source=f"{TRANSFORMER_CONFIG}.mamba_state_dim",
         minimum=1,
         affects_training=True,
     )
     mamba_head_dim: int | None = option(
-        None, "Mamba: size of a head; none: 64.", source=f"{_CORE}.mamba_head_dim", minimum=1, affects_training=True
+        None,
+        "Mamba: size of a head; none: 64.",
+        source=f"{TRANSFORMER_CONFIG}.mamba_head_dim",
+        minimum=1,
+        affects_training=True,
     )
     mamba_num_heads: int | None = option(
         None,
         "Mamba: heads; none: hidden_size * mamba_expand / mamba_head_dim.",
-        source=f"{_CORE}.mamba_num_heads",
+        source=f"{TRANSFORMER_CONFIG}.mamba_num_heads",
         minimum=1,
         affects_training=True,
     )
     mamba_num_groups: int | None = option(
-        None, "Mamba: groups of heads; none: 8.", source=f"{_CORE}.mamba_num_groups", minimum=1, affects_training=True
+        None,
+        "Mamba: groups of heads; none: 8.",
+        source=f"{TRANSFORMER_CONFIG}.mamba_num_groups",
+        minimum=1,
+        affects_training=True,
     )
     mamba_d_conv: int | None = option(
         None, "Mamba: width of the convolution; none: 4.", source=_BAMBA, minimum=1, affects_training=True
@@ -277,7 +285,7 @@ class Model(Transformer):
     is_hybrid_model: bool | None = option(
         None,
         "The first weights of output layers are drawn for one residual addition a layer.",
-        source=f"{_CORE}.is_hybrid_model",
+        source=f"{TRANSFORMER_CONFIG}.is_hybrid_model",
         affects_training=True,
     )
     # -- older classes, layers of different shapes, and first weights

@@ -6,26 +6,34 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
+from launcher.job.backend import BackendChoice
+from launcher.job.batch import Batch
 from launcher.job.checkpoint import Checkpoint
 from launcher.job.cluster import Cluster
-from launcher.job.distributed import Kernels, Moe, Offload, Parallel, Recompute
+from launcher.job.data import Data
+from launcher.job.evaluation import Evaluation, Generation
+from launcher.job.fault_tolerance import FaultTolerance
 from launcher.job.graph import Graph
+from launcher.job.hardware import Hardware
 from launcher.job.imported import ImportedFrom
-from launcher.job.machine import BackendChoice, EstimateOptions, Hardware, Rehearse, Rules, SearchOptions
+from launcher.job.kernels import Kernels
+from launcher.job.logging import Logging
 from launcher.job.model import Model
+from launcher.job.moe import Moe
+from launcher.job.offload import Offload
+from launcher.job.optimizer import Optimizer
 from launcher.job.option import Meta, meta_of, option
 from launcher.job.overlap import Overlap
+from launcher.job.parallel import Parallel
+from launcher.job.planning import EstimateOptions, SearchOptions
 from launcher.job.precision import Precision
-from launcher.job.surroundings import (
-    Data,
-    Evaluation,
-    FaultTolerance,
-    Generation,
-    Logging,
-    Profiler,
-    Tokenizer,
-)
-from launcher.job.training import Batch, Lora, Optimizer, Schedule, Task
+from launcher.job.profiler import Profiler
+from launcher.job.recompute import Recompute
+from launcher.job.rehearse import Rehearse
+from launcher.job.rules import Rules
+from launcher.job.schedule import Schedule
+from launcher.job.task import Lora, Task
+from launcher.job.tokenizer import Tokenizer
 
 Scalar: TypeAlias = bool | int | float | str
 Value: TypeAlias = Any  # a Scalar, a tuple of them, a mapping (backend.args, backend.env) or None

@@ -3,22 +3,21 @@
 from dataclasses import dataclass
 
 from launcher.job.option import option
-
-_MEGATRON = "Megatron-LM arguments.py"
+from launcher.job.sources import ARGUMENTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneLogger:
     """One Logger, NVIDIA's record of runs; it reports only where its package is installed."""
 
-    enabled: bool | None = option(None, "Report to One Logger.", source=f"{_MEGATRON} --no-one-logger")
-    project: str | None = option(None, "Project of its records.", source=f"{_MEGATRON} --one-logger-project")
-    name: str | None = option(None, "Run of its records.", source=f"{_MEGATRON} --one-logger-run-name")
-    asynchronous: bool | None = option(None, "Report while training goes on.", source=f"{_MEGATRON} --one-logger-async")
+    enabled: bool | None = option(None, "Report to One Logger.", source=f"{ARGUMENTS} --no-one-logger")
+    project: str | None = option(None, "Project of its records.", source=f"{ARGUMENTS} --one-logger-project")
+    name: str | None = option(None, "Run of its records.", source=f"{ARGUMENTS} --one-logger-run-name")
+    asynchronous: bool | None = option(None, "Report while training goes on.", source=f"{ARGUMENTS} --one-logger-async")
     app_tag: str | None = option(
-        None, "Tag under which runs of one training are found again.", source=f"{_MEGATRON} --app-tag-run-name"
+        None, "Tag under which runs of one training are found again.", source=f"{ARGUMENTS} --app-tag-run-name"
     )
-    app_version: str | None = option(None, "Version of that tag.", source=f"{_MEGATRON} --app-tag-run-version")
+    app_version: str | None = option(None, "Version of that tag.", source=f"{ARGUMENTS} --app-tag-run-version")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +25,16 @@ class Straggler:
     """The search for devices that compute more slowly than the others."""
 
     enabled: bool | None = option(
-        None, "Measure every rank and log the slowest and fastest.", source=f"{_MEGATRON} --log-straggler"
+        None, "Measure every rank and log the slowest and fastest.", source=f"{ARGUMENTS} --log-straggler"
     )
     at_start: bool | None = option(
-        None, "Measure from the first step, not only when asked.", source=f"{_MEGATRON} --disable-straggler-on-startup"
+        None, "Measure from the first step, not only when asked.", source=f"{ARGUMENTS} --disable-straggler-on-startup"
     )
     port: int | None = option(
-        None, "Port at which the measurement is switched.", source=f"{_MEGATRON} --straggler-ctrlr-port", minimum=0
+        None, "Port at which the measurement is switched.", source=f"{ARGUMENTS} --straggler-ctrlr-port", minimum=0
     )
     count: int | None = option(
-        None, "Ranks named at either end.", source=f"{_MEGATRON} --straggler-minmax-count", minimum=1
+        None, "Ranks named at either end.", source=f"{ARGUMENTS} --straggler-minmax-count", minimum=1
     )
 
 
@@ -44,11 +43,11 @@ class ErrorInjection:
     """Wrong results made on purpose, to try whether fault_tolerance.rerun finds them."""
 
     rate: int | None = option(
-        None, "One wrong result in so many; 0: none.", source=f"{_MEGATRON} --error-injection-rate", minimum=0
+        None, "One wrong result in so many; 0: none.", source=f"{ARGUMENTS} --error-injection-rate", minimum=0
     )
     type: str | None = option(
         None,
         "Kind of the wrong result.",
-        source=f"{_MEGATRON} --error-injection-type",
+        source=f"{ARGUMENTS} --error-injection-type",
         choices=("correct_result", "transient_error", "persistent_error"),
     )

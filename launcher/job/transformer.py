@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from launcher.job.option import option
+from launcher.job.sources import PRETRAINED_CONFIG
 
-_HF = "Hugging Face PretrainedConfig"
 _MLA = "Hugging Face DeepseekV3Config"
 _MOE = "Hugging Face Qwen3MoeConfig / DeepseekV3Config"
 
@@ -16,21 +16,29 @@ class RopeScaling:
     type: str | None = option(
         None,
         "Scaling method; none: plain RoPE.",
-        source=_HF,
+        source=PRETRAINED_CONFIG,
         choices=("linear", "dynamic", "yarn", "llama3", "longrope"),
         affects_training=True,
     )
-    factor: float | None = option(None, "Stretch factor.", source=_HF, minimum=1, affects_training=True)
+    factor: float | None = option(None, "Stretch factor.", source=PRETRAINED_CONFIG, minimum=1, affects_training=True)
     original_max_position_embeddings: int | None = option(
-        None, "Length before stretching.", unit="tokens", source=_HF, minimum=1, affects_training=True
+        None, "Length before stretching.", unit="tokens", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
     )
-    low_freq_factor: float | None = option(None, "Llama 3: low-frequency bound.", source=_HF, affects_training=True)
-    high_freq_factor: float | None = option(None, "Llama 3: high-frequency bound.", source=_HF, affects_training=True)
-    beta_fast: float | None = option(None, "YaRN: fast rotation bound.", source=_HF, affects_training=True)
-    beta_slow: float | None = option(None, "YaRN: slow rotation bound.", source=_HF, affects_training=True)
-    mscale: float | None = option(None, "YaRN: attention temperature.", source=_HF, affects_training=True)
+    low_freq_factor: float | None = option(
+        None, "Llama 3: low-frequency bound.", source=PRETRAINED_CONFIG, affects_training=True
+    )
+    high_freq_factor: float | None = option(
+        None, "Llama 3: high-frequency bound.", source=PRETRAINED_CONFIG, affects_training=True
+    )
+    beta_fast: float | None = option(
+        None, "YaRN: fast rotation bound.", source=PRETRAINED_CONFIG, affects_training=True
+    )
+    beta_slow: float | None = option(
+        None, "YaRN: slow rotation bound.", source=PRETRAINED_CONFIG, affects_training=True
+    )
+    mscale: float | None = option(None, "YaRN: attention temperature.", source=PRETRAINED_CONFIG, affects_training=True)
     mscale_all_dim: float | None = option(
-        None, "YaRN: attention temperature, all dimensions.", source=_HF, affects_training=True
+        None, "YaRN: attention temperature, all dimensions.", source=PRETRAINED_CONFIG, affects_training=True
     )
 
 
@@ -39,8 +47,10 @@ class Transformer:
     """Architecture of a transformer: dense, GQA, MLA, MoE, multi-token prediction."""
 
     # -- where it comes from
-    path: str | None = option(None, "Local Hugging Face directory; its config.json fills this section.", source=_HF)
-    hub_id: str | None = option(None, "Name on a model hub, such as Qwen/Qwen3-8B.", source=_HF)
+    path: str | None = option(
+        None, "Local Hugging Face directory; its config.json fills this section.", source=PRETRAINED_CONFIG
+    )
+    hub_id: str | None = option(None, "Name on a model hub, such as Qwen/Qwen3-8B.", source=PRETRAINED_CONFIG)
     pretrained: bool | None = option(
         None,
         "Start from the weights of model.path / model.hub_id (true) or from random weights (false).",
@@ -52,7 +62,7 @@ class Transformer:
     model_type: str | None = option(
         None,
         "Architecture family.",
-        source=f"{_HF}.model_type",
+        source=f"{PRETRAINED_CONFIG}.model_type",
         choices=(
             *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "mixtral", "gpt_oss"),
             *("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
@@ -65,35 +75,44 @@ class Transformer:
     )
     # -- sizes
     num_hidden_layers: int | None = option(
-        None, "Transformer layers, without MTP layers.", unit="layers", source=_HF, minimum=1, affects_training=True
+        None,
+        "Transformer layers, without MTP layers.",
+        unit="layers",
+        source=PRETRAINED_CONFIG,
+        minimum=1,
+        affects_training=True,
     )
     hidden_size: int | None = option(
-        None, "Width of the residual stream.", source=_HF, minimum=1, affects_training=True
+        None, "Width of the residual stream.", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
     )
     intermediate_size: int | None = option(
-        None, "Width of the dense feed-forward network.", source=_HF, minimum=1, affects_training=True
+        None, "Width of the dense feed-forward network.", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
     )
     num_attention_heads: int | None = option(
-        None, "Attention (query) heads.", source=_HF, minimum=1, affects_training=True
+        None, "Attention (query) heads.", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
     )
     num_key_value_heads: int | None = option(
         None,
         "Key/value heads (query groups); equal to the query heads: no GQA.",
-        source=_HF,
+        source=PRETRAINED_CONFIG,
         minimum=1,
         affects_training=True,
     )
     head_dim: int | None = option(
-        None, "Size of one head; none: hidden_size / num_attention_heads.", source=_HF, minimum=1, affects_training=True
+        None,
+        "Size of one head; none: hidden_size / num_attention_heads.",
+        source=PRETRAINED_CONFIG,
+        minimum=1,
+        affects_training=True,
     )
     vocab_size: int | None = option(
-        None, "Vocabulary before padding.", unit="tokens", source=_HF, minimum=1, affects_training=True
+        None, "Vocabulary before padding.", unit="tokens", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
     )
     max_position_embeddings: int | None = option(
         None,
         "Longest sequence the positions are made for.",
         unit="tokens",
-        source=_HF,
+        source=PRETRAINED_CONFIG,
         minimum=1,
         affects_training=True,
     )
@@ -101,7 +120,7 @@ class Transformer:
     hidden_act: str = option(
         "silu",
         "Activation; silu means SwiGLU, quick_geglu a gated x * sigmoid(1.702 x), relu2 the square of ReLU.",
-        source=_HF,
+        source=PRETRAINED_CONFIG,
         choices=("silu", "gelu", "quick_geglu", "relu", "relu2"),
         affects_training=True,
     )
@@ -112,7 +131,9 @@ class Transformer:
         choices=("RMSNorm", "LayerNorm"),
         affects_training=True,
     )
-    rms_norm_eps: float = option(1e-6, "Epsilon of the normalisation.", source=_HF, minimum=0, affects_training=True)
+    rms_norm_eps: float = option(
+        1e-6, "Epsilon of the normalisation.", source=PRETRAINED_CONFIG, minimum=0, affects_training=True
+    )
     norm_zero_centered: bool | None = option(
         None,
         "Weights of normalisations are stored around zero (1 + weight).",
@@ -126,10 +147,13 @@ class Transformer:
         affects_training=True,
     )
     tie_word_embeddings: bool = option(
-        False, "Input and output embeddings are one matrix.", source=_HF, affects_training=True
+        False, "Input and output embeddings are one matrix.", source=PRETRAINED_CONFIG, affects_training=True
     )
     attention_bias: bool = option(
-        False, "Bias on the query, key and value projections.", source=f"{_HF}.attention_bias", affects_training=True
+        False,
+        "Bias on the query, key and value projections.",
+        source=f"{PRETRAINED_CONFIG}.attention_bias",
+        affects_training=True,
     )
     linear_bias: bool = option(
         False,
@@ -144,7 +168,7 @@ class Transformer:
         affects_training=True,
     )
     initializer_range: float = option(
-        0.02, "Standard deviation of the initial weights.", source=_HF, minimum=0, affects_training=True
+        0.02, "Standard deviation of the initial weights.", source=PRETRAINED_CONFIG, minimum=0, affects_training=True
     )
     cpu_initialization: bool | None = option(
         None,
@@ -159,7 +183,7 @@ class Transformer:
         affects_training=True,
     )
     attention_dropout: float = option(
-        0.0, "Dropout on attention weights.", source=_HF, minimum=0, affects_training=True
+        0.0, "Dropout on attention weights.", source=PRETRAINED_CONFIG, minimum=0, affects_training=True
     )
     hidden_dropout: float = option(
         0.0,
@@ -169,7 +193,12 @@ class Transformer:
         affects_training=True,
     )
     sliding_window: int | None = option(
-        None, "Attention window; none: full attention.", unit="tokens", source=_HF, minimum=1, affects_training=True
+        None,
+        "Attention window; none: full attention.",
+        unit="tokens",
+        source=PRETRAINED_CONFIG,
+        minimum=1,
+        affects_training=True,
     )
     # -- positions
     position_embedding: str = option(
@@ -179,9 +208,11 @@ class Transformer:
         choices=("rope", "mrope", "learned_absolute", "none"),
         affects_training=True,
     )
-    rope_theta: float = option(10000.0, "Base of the rotary frequencies.", source=_HF, minimum=1, affects_training=True)
+    rope_theta: float = option(
+        10000.0, "Base of the rotary frequencies.", source=PRETRAINED_CONFIG, minimum=1, affects_training=True
+    )
     partial_rotary_factor: float = option(
-        1.0, "Share of the head that is rotated.", source=_HF, minimum=0, affects_training=True
+        1.0, "Share of the head that is rotated.", source=PRETRAINED_CONFIG, minimum=0, affects_training=True
     )
     rotary_interleaved: bool | None = option(
         None,

@@ -8,7 +8,7 @@ from dataclasses import replace
 from launcher.balance.from_job import UNEVEN
 from launcher.job import Job, with_values
 from launcher.job.finding import Finding, Fix
-from launcher.job.machine import SEARCH_AXES
+from launcher.job.planning import SEARCH_AXES
 from launcher.pipeline import variants_of
 from launcher.rules.variants import Variants
 from launcher.search.points import nothing_recomputed

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.job import Job, Value
-from launcher.job.machine import SEARCH_AXES
+from launcher.job.planning import SEARCH_AXES
 
 Values = Mapping[str, Value]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from backends.megatron.mapping.factories import FOUR, THREE, one_of, only
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, value_at
+from launcher.job.optimizer import MUON_MOMENTUM
 from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
-from launcher.job.training import MUON_MOMENTUM
 from launcher.mapping.rows import Gap, NativeView, Row, computed, mapped, same
 from launcher.mapping.schedule_units import in_steps
 

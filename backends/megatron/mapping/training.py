@@ -8,7 +8,7 @@ from backends.megatron.mapping.factories import FOUR, SEED, THREE, explicit, lis
 from backends.megatron.mapping.model import DTYPES
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, value_at
-from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
+from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, same
 
 # Not an argument: how an importer tells the table which command was typed (`megatron COMMAND ...`).

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from backends.megatron_lm.mapping.factories import chosen, listed, many, when_given
 from launcher.job import Job, Value, value_at
+from launcher.job.optimizer import MUON_MOMENTUM
 from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
-from launcher.job.training import MUON_MOMENTUM
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
 
 _RAMPUP, _RAMPUP_FLAG = "batch.rampup_batch_size", "rampup-batch-size"

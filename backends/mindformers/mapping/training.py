@@ -18,7 +18,7 @@ from backends.mindformers.mapping.support import (
     require,
 )
 from launcher.job import Job, Value, value_at
-from launcher.job.training import LORA_ALPHA, LORA_DROPOUT
+from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
 from launcher.mapping.rows import NativeView, Row, Unsupported, choice, mapped, same
 from launcher.mapping.schedule_units import in_steps
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from backends.megatron_lm.mapping.factories import chosen, many, reworded, when_given
 from launcher.job import Job, Value
-from launcher.job.training import LORA_ALPHA
+from launcher.job.task import LORA_ALPHA
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
 # Arguments beside --stage that the trainer of that stage needs. Source: docs/zh/pytorch/training @26.1.0.

@@ -1,0 +1,62 @@
+"""Evaluation and generated samples."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+from launcher.job.sources import ARGUMENTS
+
+_HF_GENERATION = "Hugging Face GenerationConfig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Evaluation on held-out data."""
+
+    interval: int | None = option(
+        None, "Steps between evaluations.", unit="iterations", source=f"{ARGUMENTS} --eval-interval", minimum=1
+    )
+    iters: int | None = option(
+        None, "Batches per evaluation; 0: none.", unit="iterations", source=f"{ARGUMENTS} --eval-iters", minimum=0
+    )
+    epochs: int | None = option(
+        None, "Passes between evaluations.", unit="epochs", source="MindFormers eval_epoch_interval", minimum=1
+    )
+    metric: str | None = option(None, "What is measured; none: the loss.", source="MindFormers metric.type")
+    shuffle: bool | None = option(None, "Shuffle the evaluation's samples.", source="MindFormers eval_dataset")
+    drop_last: bool | None = option(
+        None, "Leave out the evaluation's last, incomplete batch.", source="MindFormers eval_dataset"
+    )
+    columns: tuple[str, ...] = option(
+        (), "Columns that the evaluation's samples have; none: those of training.", source="MindFormers eval_dataset"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """How text is generated with the model: beside training, and within it where answers are drawn (GRPO, GKD)."""
+
+    do_sample: bool | None = option(None, "Draw tokens instead of the likeliest.", source=_HF_GENERATION)
+    temperature: float | None = option(
+        None, "Divisor of the logits before a token is drawn.", source=_HF_GENERATION, minimum=0, affects_training=True
+    )
+    top_k: int | None = option(
+        None, "Tokens drawn from; 0 (vLLM: -1): all.", source=_HF_GENERATION, minimum=-1, affects_training=True
+    )
+    top_p: float | None = option(
+        None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0, affects_training=True
+    )
+    repetition_penalty: float | None = option(
+        None,
+        "Divisor of the logits of tokens that are there; 1: none.",
+        source=_HF_GENERATION,
+        minimum=0,
+        affects_training=True,
+    )
+    max_new_tokens: int | None = option(
+        None, "Longest answer, without the prompt.", unit="tokens", source=_HF_GENERATION, minimum=1
+    )
+    max_length: int | None = option(
+        None, "Longest text, prompt included.", unit="tokens", source=_HF_GENERATION, minimum=1
+    )
+    use_cache: bool | None = option(None, "Keep keys and values of earlier tokens.", source=_HF_GENERATION)
+    batch_size: int | None = option(None, "Prompts at once.", source="MindFormers LlamaConfig", minimum=1)

@@ -1,0 +1,85 @@
+"""Restarts, hang detection and injected faults."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+from launcher.job.services import ErrorInjection
+from launcher.job.sources import ARGUMENTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultTolerance:
+    """What happens when a rank fails or hangs."""
+
+    max_restarts: int = option(
+        0, "Restarts of all ranks, from the last complete checkpoint, after one fails or hangs.", minimum=0
+    )
+    hang_minutes: float | None = option(
+        None,
+        "Minutes without a new iteration in the log after which the ranks count as hung and are ended; none: never.",
+        unit="minutes",
+        minimum=0,
+    )
+    timeout_minutes: int | None = option(
+        None,
+        "Collectives that take longer end the job.",
+        unit="minutes",
+        source=f"{ARGUMENTS} --distributed-timeout-minutes",
+        minimum=1,
+    )
+    check_for_nan: bool | None = option(
+        None,
+        "End training where the loss or a gradient is not a number.",
+        source=f"{ARGUMENTS} --no-check-for-nan-in-loss-and-grad",
+    )
+    check_for_spiky_loss: bool | None = option(
+        None, "Count a loss that leaps as a fault.", source=f"{ARGUMENTS} --check-for-spiky-loss"
+    )
+    check_for_large_grads: bool | None = option(
+        None, "Count a gradient that leaps as a fault.", source=f"{ARGUMENTS} --check-for-large-grads"
+    )
+    rerun: str | None = option(
+        None,
+        "Whether a step is computed again where its result is not plausible.",
+        source=f"{ARGUMENTS} --rerun-mode",
+        choices=("disabled", "validate_results", "report_stats"),
+    )
+    rejected_results: str | None = option(
+        None,
+        "File of steps whose results were found wrong; they are not taken for granted again.",
+        source=f"{ARGUMENTS} --result-rejected-tracker-filename",
+    )
+    error_injection: ErrorInjection = ErrorInjection()
+    test_mode: bool | None = option(
+        None,
+        "Compare the weights of query and key norms over the ranks in every step.",
+        source=f"{ARGUMENTS} --test-mode",
+    )
+    ft_package: bool | None = option(
+        None,
+        "Heartbeats to NVIDIA's fault-tolerance package, which ends and restarts ranks that hang.",
+        source=f"{ARGUMENTS} --enable-ft-package",
+    )
+    ft_timeouts: bool | None = option(
+        None, "Let that package learn its time-outs from the run.", source=f"{ARGUMENTS} --calc-ft-timeouts"
+    )
+    autoresume: bool | None = option(
+        None, "End and restart as the scheduler of NVIDIA's clusters asks.", source=f"{ARGUMENTS} --adlr-autoresume"
+    )
+    autoresume_interval: int | None = option(
+        None,
+        "Steps between such questions.",
+        unit="iterations",
+        source=f"{ARGUMENTS} --adlr-autoresume-interval",
+        minimum=1,
+    )
+    weight_hash_interval: int | None = option(
+        None,
+        "Steps between comparisons of the weights of data-parallel replicas.",
+        unit="iterations",
+        source=f"{ARGUMENTS} --check-weight-hash-across-dp-replicas-interval",
+        minimum=1,
+    )
+    exit_on_signal: bool | None = option(
+        None, "Write a checkpoint and end at SIGTERM.", source=f"{ARGUMENTS} --exit-signal-handler"
+    )

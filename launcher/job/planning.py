@@ -1,0 +1,56 @@
+"""Options of `launch estimate` and `launch search`."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateOptions:
+    """How `launch estimate` judges, and what it cannot read from the rest of the job."""
+
+    enforce: bool = option(True, "`run` refuses a job that cannot fit by more than the estimate's own error.")
+    mem_factor: float = option(
+        0.94, "Share of the reserved memory that tensors fill; reserved = allocated / mem_factor.", minimum=0.1
+    )
+    attention_sparsity: float = option(
+        0.0, "Share of attention that a sparse mask skips beyond the causal half; changes time alone.", minimum=0
+    )
+    dispatch_probs: bool = option(
+        True, "Router probabilities travel with the tokens (Megatron-core from 0.14): the combine keeps no input."
+    )
+    discard_last_output: bool = option(
+        False, "A recomputed module's last product is not run again (recompute_variance): time alone."
+    )
+
+
+# What `launch search` varies. Each axis stands for one field, but recompute (granularity, method, layers) and stages
+# (uneven splits, where layers do not divide).
+SEARCH_AXES = (
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "etp",
+    "micro_batch_size",
+    "sequence_parallel",
+    "distributed_optimizer",
+    "recompute",
+    "stages",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What `launch search` varies, and how far."""
+
+    axes: tuple[str, ...] = option((), "Axes that are searched; none: all.", choices=SEARCH_AXES)
+    fix: tuple[str, ...] = option((), "Axes that keep the job's value.", choices=SEARCH_AXES)
+    max_tp: int | None = option(None, "Largest tensor parallel size; none: devices per node.", minimum=1)
+    max_pp: int = option(64, "Largest pipeline parallel size.", minimum=1)
+    max_vpp: int = option(8, "Most chunks per stage.", minimum=1)
+    max_cp: int = option(16, "Largest context parallel size.", minimum=1)
+    max_ep: int | None = option(None, "Largest expert parallel size; none: the number of experts.", minimum=1)
+    max_etp: int | None = option(None, "Largest expert tensor parallel size; none: devices per node.", minimum=1)
+    max_micro_batch_size: int = option(8, "Largest micro batch.", unit="samples", minimum=1)

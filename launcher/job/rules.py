@@ -1,0 +1,17 @@
+"""Which rules apply, and how strictly."""
+
+from dataclasses import dataclass
+
+from launcher.job.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How strictly the job is judged."""
+
+    strict: str = option(
+        "all",
+        "all: our own stricter rules are errors; upstream: they are warnings.",
+        choices=("all", "upstream"),
+    )
+    disable: tuple[str, ...] = option((), "Rule ids that are not applied; named in the findings.")
