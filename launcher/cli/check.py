@@ -2,18 +2,26 @@
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from launcher.cli.multirun import Answer, add_option, answered
 from launcher.cli.options import composed, parse, parser, writable, write_file
 from launcher.cli.refusal import WrongUse
-from launcher.job import Job
+from launcher.compose import compose
+from launcher.job import Job, Origin
 from launcher.job.finding import Finding
+from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB
 from launcher.pipeline import judge
 from launcher.report.findings import print_findings
 from launcher.rules.engine import ordered
 from launcher.syntax import escaped
+
+if TYPE_CHECKING:
+    from launcher.importing.imported import Imported
 
 
 def main(words: list[str]) -> int:
@@ -21,7 +29,7 @@ def main(words: list[str]) -> int:
     made = parser(
         "check",
         "Apply every rule to a job, or to a script or YAML that exists already, and show all findings at once.",
-        "launch check +recipe=qwen3_moe backend={npu}\n  launch check train.sh",
+        "launch check +recipe=qwen3_moe backend={npu}\n  launch check train.sh parallel.tp=4",
     )
     made.add_argument("--fix", action="store_true", help="show the overrides with which the job passes")
     made.add_argument("-o", "--output", metavar="FILE", help="with --fix: write them to a file, for +strategy=FILE")
@@ -37,13 +45,10 @@ def main(words: list[str]) -> int:
 
 
 def _file(options: argparse.Namespace) -> str | None:
-    """Return the file that is to be judged, if the only word is one."""
+    """Return the file that is to be judged, if the first word is one."""
     words = options.overrides
-    return (
-        words[0]
-        if not options.multirun and len(words) == 1 and "=" not in words[0] and Path(words[0]).is_file()
-        else None
-    )
+    is_file = bool(words) and not options.multirun and "=" not in words[0] and Path(words[0]).is_file()
+    return words[0] if is_file else None
 
 
 def _composed(options: argparse.Namespace) -> Answer:
@@ -63,11 +68,33 @@ def _existing(options: argparse.Namespace) -> Answer:
     from launcher.importing.judge import judge_existing, located
     from launcher.mapping.backend import get_backend
 
-    path = options.overrides[0]
+    path, *words = options.overrides
     imported = import_file(path)
     backend = get_backend(imported.backend)
     label = f"{path} for {backend.title} {imported.version}"
+    if words:
+        job = _with_overrides(imported, path, words, options)
+        outcome = judge(job)
+        changed = f"{path} with {' '.join(without_secrets(words))} on {outcome.backend.title} {outcome.version}"
+        return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
     return _show(options, judge_existing(imported), located(imported), label, imported.job if options.fix else None)
+
+
+def _with_overrides(imported: "Imported", path: str, words: list[str], options: argparse.Namespace) -> Job:
+    """Return the job of a file with overrides; its other values keep their places in the file."""
+    from launcher.importing.job_file import job_yaml
+    from launcher.importing.judge import located
+
+    with TemporaryDirectory(prefix="launch-check-") as folder:
+        file = Path(folder, "job.yaml")
+        file.write_text(job_yaml(imported, path, with_version=True), encoding="utf-8")
+        job = compose([f"+job={file}", *words], options.config_dir)
+    places = located(imported).origins
+    origins = {
+        name: places.get(name, Origin(kind="recipe")) if str(file) in origin.where else origin
+        for name, origin in job.origins.items()
+    }
+    return replace(job, origins=origins)
 
 
 def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> Answer:

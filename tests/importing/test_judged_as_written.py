@@ -70,3 +70,18 @@ def test_a_changed_command_line_and_its_job_have_the_same_errors(tmp_path: Path)
         file.write_text(job_yaml(read, "x", with_version=True))
         written, composed = errors(check(read)), errors(check(compose([f"+job={file}"])))
         assert set(written) ^ set(composed) <= ONE_SIDED, line.name
+
+
+def test_a_file_takes_overrides(tmp_path: Path, launch: Launch) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(f"NPROC_PER_NODE=8 NNODES=5 {' '.join(SWIFT)}\n")
+    done = launch("check", str(script), "parallel.tp=4")
+    assert done.code == 0
+    assert "parallel.tp=4 (command line)" in done.out
+    assert f"{script} with parallel.tp=4 on Megatron-SWIFT" in done.out
+    done = launch("check", str(script), "parallel.pp=2", "--json")
+    assert {finding["rule"] for finding in done.json["findings"] if finding["severity"] == "error"} >= SIZES
+    shown = launch("check", str(script), "parallel.pp=2").out
+    assert f"parallel.tp=5 ({script}:1 --tensor_model_parallel_size)" in shown
+    assert launch("check", str(script), "parallel.tq=4").code == 2
+    assert launch("check", str(script), str(script)).code == 2
