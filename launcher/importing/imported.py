@@ -42,6 +42,7 @@ class Imported:
         program: the command that was read, program and sub-command, or script.
         where: its place, `file:line`.
         exact: pass-through arguments beside fields, so that the same arguments come out again on the same backend.
+        older_version: why another version than the backend's default was assumed; empty: it was not, or was asked for.
         problems: with `partial`, the reasons for which the import would have been refused.
     """
 
@@ -55,6 +56,7 @@ class Imported:
     program: str = ""
     where: str = ""
     problems: tuple[Note, ...] = ()
+    older_version: str = ""
     exact: Mapping[str, Value] = field(default_factory=dict)
 
     def as_tree(self) -> Mapping[str, Any]:

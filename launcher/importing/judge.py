@@ -33,6 +33,7 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
     findings += _wrong_values(prepared, backend, imported.version)
     findings += [_of_reading(str(note)) for note in imported.problems]
     findings += [_of_reading(unreadable)] if unreadable else []
+    findings += [_of_version(imported)] if imported.older_version else []
     findings = [_with_flags(finding, imported) for finding in findings]
     return ordered(_with_fixes(findings, job) if fixes else findings)
 
@@ -57,6 +58,11 @@ def _wrong_values(job: Job, backend: Backend, version: str) -> Iterator[Finding]
 
 def _of_reading(message: str) -> Finding:
     return Finding(rule="IMPORT", severity="error", message=message, source="reading the file")
+
+
+def _of_version(imported: Imported) -> Finding:
+    source = f"catalogues of {imported.backend}"
+    return Finding(rule="IMPORT-VERSION", severity="warning", message=imported.older_version, source=source)
 
 
 def _with_flags(finding: Finding, imported: Imported) -> Finding:

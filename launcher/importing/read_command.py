@@ -62,6 +62,10 @@ class Wanted:
     warnings: Sequence[Note] = ()
 
 
+# Options that a remark names.
+_MOST_OPTIONS = 4
+
+
 def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration | None = None) -> Imported:
     """Return the job of one command.
 
@@ -108,15 +112,36 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
 
     cluster = said if said.is_said else fitting(said, on(said.cluster)(kept).job, invocation.where)
     slurm = invocation.slurm.notes(invocation.where)
+    older = _older_version(match, invocation.where)
     imported = exact(on(cluster.cluster), kept)
     return dataclasses.replace(
         imported,
-        warnings=(*warnings, *secrets_of(env, places.of_variable), *slurm, *cluster.warnings, *imported.warnings),
+        warnings=(
+            *older,
+            *warnings,
+            *secrets_of(env, places.of_variable),
+            *slurm,
+            *cluster.warnings,
+            *imported.warnings,
+        ),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
         program=redacted(invocation.program),
         where=invocation.where,
         problems=tuple(problems),
+        older_version=older[0].message if older else "",
     )
+
+
+def _older_version(match: Match, where: str) -> tuple[Note, ...]:
+    """Return what to say where a version is read that is not the one that a job is written for by default."""
+    newest = match.newest
+    if newest is None:
+        return ()
+    dashes = "" if match.backend.catalogue(match.version).style == "yaml" else "--"
+    names = [f"{dashes}{name}" for name in newest.refused]
+    shown = ", ".join(names[:_MOST_OPTIONS]) + (", …" if len(names) > _MOST_OPTIONS else "")
+    message = f"read as {match.backend.title} {match.version}, which takes more of it: {newest.version} refuses {shown}"
+    return (Note(message=message, where=where, works=(f"--backend-version {newest.version}",)),)
 
 
 def _refuse_namesakes(match: Match, invocation: Invocation, wanted: Wanted) -> None:

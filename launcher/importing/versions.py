@@ -1,7 +1,7 @@
 """Which backend and version a command line was written for."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.argv import Parsed
@@ -18,6 +18,14 @@ class Match:
     backend: Backend
     version: str
     parsed: Parsed
+    newest: "Match | None" = None
+    """How well it fits the backend's default version, where that is another one."""
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Options that this version does not take, or not with that value."""
+        wrong = self.parsed.loose | {option.lstrip("-") for option, _ in self.parsed.problems}
+        return (*self.parsed.unknown, *sorted(wrong))
 
     @property
     def misfits(self) -> int:
@@ -36,10 +44,11 @@ def best(backend: Backend, version: str | None, read: Reader) -> Match:
     matches = []
     for candidate in (version,) if version is not None else backend.versions:
         match = Match(backend=backend, version=candidate, parsed=read(backend.catalogue(candidate)))
-        if match.misfits == 0:
-            return match
         matches.append(match)
-    return min(matches, key=lambda match: match.misfits)
+        if match.misfits == 0:
+            break
+    found = min(matches, key=lambda match: match.misfits)
+    return found if found is matches[0] else replace(found, newest=matches[0])
 
 
 def values_of_words(words: Iterable[str]) -> Value:

@@ -187,6 +187,12 @@ for _id, _severity, _doc, _works in (
         "correct the line that is named, give variables with --set NAME=VALUE, or take the rest with --partial",
     ),
     (
+        "IMPORT-VERSION",
+        "warning",
+        "A script is read as written for another version of its backend: the default one refuses some of its arguments.",
+        "nothing, if that version is installed; else --backend-version, with which the refused arguments are errors",
+    ),
+    (
         "PORT-LEFT-OUT",
         "error, warning, change",
         "An argument of the script that the job was imported from is left out: the chosen backend does not have it. An "

@@ -85,3 +85,20 @@ def test_a_file_takes_overrides(tmp_path: Path, launch: Launch) -> None:
     assert f"parallel.tp=5 ({script}:1 --tensor_model_parallel_size)" in shown
     assert launch("check", str(script), "parallel.tq=4").code == 2
     assert launch("check", str(script), str(script)).code == 2
+
+
+def test_another_version_than_the_default_is_said(tmp_path: Path, launch: Launch) -> None:
+    """An argument that the default version lacks is no reason to take an older one without a word."""
+    words = ["megatron", "sft", "--model", "Qwen/Qwen3-8B", "--dataset", "x", "--train_type", "lora"]
+    read = import_argv(words, backend="megatron")
+    assert read.version != "4.6.0"
+    (found,) = (finding for finding in check(read) if finding.rule == "IMPORT-VERSION")
+    assert found.severity == "warning"
+    assert "4.6.0 refuses --train_type" in found.message
+    (note,) = (note for note in read.warnings if "4.6.0 refuses" in note.message)
+    assert note.works == ("--backend-version 4.6.0",)
+    asked = import_argv(words, backend="megatron", version=read.version)
+    assert not asked.older_version
+    script = tmp_path / "train.sh"
+    script.write_text(" ".join(words) + "\n")
+    assert "IMPORT-VERSION" in launch("check", str(script)).out

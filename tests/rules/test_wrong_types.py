@@ -57,5 +57,6 @@ def test_few_arguments_or_none_are_judged_as_they_stand(backend: str, data: st.D
     native = NativeArgs(
         backend=backend, version=version, args=tuple(NativeArg(flag=flag, value=args[flag]) for flag in args)
     )
-    imported = Imported(backend=backend, version=version, job=Job(), native=native)
+    job = with_values(Job(), {"backend.name": backend, "backend.version": version})
+    imported = Imported(backend=backend, version=version, job=job, native=native)
     assert all(finding.message for finding in check(imported))
