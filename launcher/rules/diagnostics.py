@@ -189,7 +189,7 @@ for _id, _severity, _doc, _works in (
     (
         "IMPORT-VERSION",
         "warning",
-        "A script is read as written for another version of its backend: the default one refuses some of its arguments.",
+        "A script is read as for another version of its backend: the default one refuses some of its arguments.",
         "nothing, if that version is installed; else --backend-version, with which the refused arguments are errors",
     ),
     (
