@@ -45,13 +45,13 @@ def compose(overrides: Sequence[str], recipe: str | None = None, config_dirs: Se
     """Compose a job from overrides in Hydra's grammar and, optionally, a recipe by name or path.
 
     Raises:
-        ComposeError: the words do not describe a job; holds every mistake with its place.
+        ComposeError: the overrides do not describe a job; lists every mistake and its location.
     """
     return _compose([*([f"+recipe={recipe}"] if recipe else []), *overrides], config_dirs)
 
 
 def translate(job: Job, backend: str | None = None, version: str | None = None) -> NativeArgs:
-    """Translate a job into a backend's own arguments; what it cannot express is told by `check`.
+    """Translate a job into a backend's native arguments; `check` reports what it cannot express.
 
     Raises:
         pipeline.Refused: there is no such backend or version.
@@ -60,7 +60,7 @@ def translate(job: Job, backend: str | None = None, version: str | None = None) 
 
 
 def check(job: Job | Imported, strict: str | None = None) -> list[Finding]:
-    """Return every finding about a job, or about imported arguments as they stand, errors first.
+    """Return all findings for a job, or for imported arguments as given, errors first.
 
     Args:
         strict: `all` or `upstream`, instead of the job's own `rules.strict`.
@@ -80,7 +80,7 @@ def check(job: Job | Imported, strict: str | None = None) -> list[Finding]:
 
 
 def plan(job: Job) -> LaunchPlan:
-    """Return what would run: files, and environment and command of every node.
+    """Return the launch plan: files, and the environment and command of every node.
 
     Raises:
         pipeline.Refused: there is no such backend or version.
@@ -99,16 +99,16 @@ def import_argv(
     env: Mapping[str, str] | None = None,
     world_size: int | None = None,
 ) -> Imported:
-    """Read a backend's own command line and return the job that it describes.
+    """Convert a backend's native command line to a job.
 
     Args:
-        argv: arguments of the entry point, or a whole command with what starts it (`torchrun … SCRIPT …`).
-        version: version that the arguments are for; None: the newest that takes most of them.
+        argv: arguments of the entry point, or a full command with its launcher (`torchrun … SCRIPT …`).
+        version: version that the arguments are for; None: the newest that accepts most of them.
         env: environment of the command; NNODES, NPROC_PER_NODE and the like describe the cluster.
-        world_size: number of devices, if the command does not say.
+        world_size: number of devices, if the command does not set it.
 
     Raises:
-        ImportRefused: what cannot be read, with every reason.
+        ImportRefused: the arguments cannot be imported; lists every reason.
     """
     from launcher.importing.read_argv import read_argv
 
@@ -127,12 +127,12 @@ def import_file(
     """Read a script, a YAML or JSON configuration or an argument file and return the job of its training command.
 
     Args:
-        backend, version: instead of what is recognised.
-        variables: values of shell variables that the script leaves open.
-        partial: return what can be read; the reasons against it are in `problems`.
+        backend, version: used instead of the detected ones.
+        variables: values of shell variables that the script does not set.
+        partial: return what can be imported instead of raising; the reasons are in `problems`.
 
     Raises:
-        ImportRefused: what cannot be read, with every reason and its place.
+        ImportRefused: the file cannot be imported; lists every reason and its location.
     """
     from launcher.importing.read_command import Wanted
     from launcher.importing.read_file import read_file
@@ -145,13 +145,13 @@ def estimate(job: Job) -> Estimate:
     """Return memory, time and parameters of one optimizer step, and whether the job fits its devices.
 
     Raises:
-        CannotEstimate: the job contradicts itself or lacks a size; holds a finding for each mistake.
+        CannotEstimate: the job is inconsistent or lacks a size; has a finding for each mistake.
     """
     return _estimate(job)
 
 
 def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
-    """Return estimates of many jobs, thousands a second; a job that cannot run gives its `CannotEstimate`."""
+    """Return estimates of many jobs, thousands per second; a job that cannot run yields its `CannotEstimate`."""
     return _estimate_many(jobs)
 
 

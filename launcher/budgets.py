@@ -1,7 +1,7 @@
-"""How much of an input is expanded at most: one table, asked before memory or time is spent.
+"""Upper limits on the size of inputs, checked before memory or time is spent.
 
-A limit is far above what any real job needs and far below what stops a machine. It is not a setting: an input beyond it
-is a slip of the keyboard, or an attack.
+Each limit is far above what any real job needs and far below what exhausts a machine. It is not configurable: an input
+that exceeds it is a typing error or an attack.
 """
 
 import json
@@ -14,12 +14,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A limit.
+    """An upper limit on one kind of input.
 
     Attributes:
-        limit: the largest number that is taken.
+        limit: largest accepted number.
         unit: what is counted.
-        why: how the limit compares with real inputs, and what is beyond it.
+        why: how the limit compares with real inputs, and what exceeds it.
         works: what to do instead.
     """
 
@@ -115,7 +115,7 @@ BUDGETS = {
         works="a script that starts one training; launch -m for a grid",
     ),
 }
-# Fields of a job that are expanded into so many parts.
+# Job fields that set a number of parts, with the name of the parts.
 FIELDS = {
     "model.num_hidden_layers": "layers",
     "model.num_nextn_predict_layers": "layers",
@@ -128,7 +128,7 @@ FIELDS = {
 
 
 class BeyondBudget(Exception):
-    """An input is larger than anything real; `works` says what to do, `where` names the input."""
+    """An input exceeds its limit; `works` says what to do, `where` names the input."""
 
     def __init__(self, name: str, where: str, found: int | None = None) -> None:
         budget = BUDGETS[name]
@@ -139,21 +139,21 @@ class BeyondBudget(Exception):
 
 
 def spend(name: str, count: int, where: str) -> None:
-    """Refuse a count that is beyond its limit.
+    """Raise an error if a count exceeds its limit.
 
     Raises:
-        BeyondBudget: it is.
+        BeyondBudget: the count exceeds its limit.
     """
     if count > BUDGETS[name].limit:
         raise BeyondBudget(name, where, count)
 
 
 def read_limited(path: Path, name: str, where: str = "") -> bytes:
-    """Return a file's bytes, of which a device or a growing file has no end.
+    """Return a file's bytes up to a limit, since a device or a growing file has no end.
 
     Raises:
-        BeyondBudget: there are more than the limit.
-        OSError: it cannot be read.
+        BeyondBudget: the file is larger than the limit.
+        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         content = file.read(BUDGETS[name].limit + 1)
@@ -163,17 +163,17 @@ def read_limited(path: Path, name: str, where: str = "") -> bytes:
 
 
 def check_yaml(text: str, where: str) -> None:
-    """Refuse YAML that is too deep, or that its aliases multiply; reads it event by event, nothing is built.
+    """Reject YAML that is nested too deeply or expanded too far by aliases; parses events without building objects.
 
     Raises:
-        BeyondBudget: it is.
-        yaml.YAMLError: it is not YAML.
+        BeyondBudget: the text, its depth or its number of values exceeds the limit.
+        yaml.YAMLError: the text is not YAML.
     """
     import yaml
 
     spend("yaml bytes", len(text), where)
     sizes: dict[str, int] = {}  # values below each anchor
-    above: list[tuple[str | None, int]] = []  # anchors of the open collections, and the count where they began
+    above: list[tuple[str | None, int]] = []  # anchors of the open collections, and the count at their start
     count, deepest, most = 0, BUDGETS["nesting"].limit, BUDGETS["yaml values"].limit
     for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         if isinstance(event, yaml.ScalarEvent):
@@ -200,11 +200,11 @@ def _place(where: str, event: Any) -> str:
 
 
 def load_json(text: str, where: str) -> Any:
-    """Return what a JSON text holds.
+    """Parse JSON text.
 
     Raises:
-        BeyondBudget: it is nested too deeply.
-        json.JSONDecodeError: it is not JSON, or holds a number that nothing can read.
+        BeyondBudget: the text is nested too deeply.
+        json.JSONDecodeError: the text is not JSON, or contains a number that cannot be parsed.
     """
     try:
         tree = json.loads(text)
@@ -220,10 +220,10 @@ def load_json(text: str, where: str) -> Any:
 
 
 def json_value(text: str) -> Any:
-    """Return what a JSON text that is the value of an argument holds.
+    """Parse the value of an argument as JSON.
 
     Raises:
-        ValueError: it is not JSON, or nested too deeply.
+        ValueError: the text is not JSON, or nested too deeply.
     """
     try:
         return load_json(text, "")
@@ -244,7 +244,7 @@ def _children(node: Any) -> Iterator[Any]:
 
 
 def written_out(layout: str) -> str:
-    """Return a pipeline layout such as `Et*3|(tt|)*29,m|L` with its repetitions written out.
+    """Return a pipeline layout such as `Et*3|(tt|)*29,m|L` with its repetitions expanded.
 
     Source: megatron-core 0.16.1 pipeline_parallel_layer_layout.py (parse_str_to_list).
 

@@ -1,25 +1,25 @@
-"""Which known names somebody meant: one measure for fields, options, values, arguments, rules and verbs."""
+"""Suggests known names for a misspelled one: fields, options, values, arguments, rules and verbs."""
 
 import re
 from collections.abc import Iterable
 
-# Names that are this much less alike than the best are not offered beside it.
+# Names whose similarity is this far below the best one are not suggested.
 _MARGIN = 0.12
-# How alike a name counts that goes on after the typed text, as h100_80g does after h100.
+# Similarity of a name that starts with the typed text, such as h100_80g for h100.
 _CONTINUED = 0.9
 _SEPARATORS = re.compile(r"[-_. ]")
 
 
 def nearest(typed: str, names: Iterable[str], limit: int = 3, cutoff: float = 0.6) -> tuple[str, ...]:
-    """Return the names that look like the typed text, nearest first.
+    """Return the names that are most similar to the typed text, nearest first.
 
-    Names that differ from it in case and separators only are returned alone.
+    Names that differ from it only in case and separators are returned without others.
 
     Args:
-        typed: what somebody wrote.
-        names: all that could have been meant.
-        limit: how many are returned at most.
-        cutoff: how alike a name must be, from 0 to 1 (difflib's ratio of the plain texts).
+        typed: text that the user wrote.
+        names: all candidates.
+        limit: maximum number of names.
+        cutoff: minimum similarity, from 0 to 1 (difflib's ratio of the plain texts).
     """
     from difflib import SequenceMatcher
 

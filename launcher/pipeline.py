@@ -1,4 +1,4 @@
-"""Pipeline from job to launch plan: port, translate, judge by the rules, plan."""
+"""Pipeline from job to launch plan: port, translate, apply the rules, plan."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -17,13 +17,13 @@ from launcher.rules.fixes import with_fixes
 from launcher.rules.native import facts_of
 from launcher.rules.variants import Variants
 
-# The environment variable that a plan refers to where the weights' directory is not known yet.
+# Environment variables that a plan refers to if the path of the weights or the data is not given.
 MODEL_PATH = "MODEL_PATH"
 DATA_PATH = "DATA_PATH"
 
 
 class Refused(Exception):
-    """There is no backend to translate for; carries the finding."""
+    """No backend or version to translate for; `finding` has the reason."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A job judged and translated for one backend; nothing has been started or written."""
+    """A job checked and translated for one backend; nothing has been started or written."""
 
     job: Job
     backend: Backend
@@ -46,7 +46,7 @@ class Outcome:
         return all(finding.severity != "error" for finding in self.findings)
 
     def plan(self) -> LaunchPlan:
-        """Return what would run on the backend's own stack."""
+        """Return the launch plan of the backend's native stack."""
         return self.backend.launch(self.job, self.native)
 
 
@@ -54,7 +54,7 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
     """Return the job's backend and version.
 
     Raises:
-        Refused: none is chosen, or it or its version is not known.
+        Refused: no backend is chosen, or the backend or its version is unknown.
     """
     fields: tuple[str, ...] = ("backend.name",)
     works = tuple(f"backend={name}" for name in backend_names())
@@ -100,7 +100,7 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
 
 
 def variants_of(job: Job) -> Variants:
-    """Return the job ready to be judged with many other values, thousands a second.
+    """Return an object that checks the job with many other values, thousands per second.
 
     Raises:
         Refused: there is no such backend or version.
@@ -108,13 +108,13 @@ def variants_of(job: Job) -> Variants:
     backend, version = chosen_backend(job)
     load(backend.rules)
     job, _ = _arrived(job, backend, version)
-    # The reference stands before any value changes: it would be put into each variant otherwise.
+    # Set the reference before any value changes, instead of in each variant.
     job = _with_data_reference(job)
     return Variants(job, backend, version, lambda changed: _prepared(changed, backend, version)[0])
 
 
 def sound(job: Job) -> Callable[[Mapping[str, Value]], bool]:
-    """Return what tells whether a job's backend reads other values, without an error that it has not with its own."""
+    """Return a predicate: whether the job's backend uses given other values, without any new error."""
     variants, (backend, version) = variants_of(job), chosen_backend(job)
     before = {(error.rule, error.fields) for error in variants.errors({})}
 
@@ -134,7 +134,7 @@ def _arrived(
     version: str,
     sound: Callable[[Job], Callable[[Mapping[str, Value]], bool]] | None = None,
 ) -> tuple[Job, Sequence[Finding]]:
-    """Carry over what an imported job was written for another backend with; tell what cannot be."""
+    """Port the arguments of a job imported from another backend; return findings for those that cannot be ported."""
     if job.imported.backend is None and job.imported.args is None:
         return job, ()
     from launcher.port.port import port_job
@@ -156,14 +156,14 @@ def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list
 
 
 def _with_data_reference(job: Job) -> Job:
-    """Refer to data that is not named yet, so that a script asks for it instead of starting without."""
+    """Set data.paths to a variable if no data is given, so that a script requires it before it starts."""
     if job.data.paths or job.data.format in ("sample", "mock"):
         return job
     return with_values(job, {"data.paths": (f"${{{DATA_PATH}}}",)}, Origin(kind="derived"))
 
 
 def with_local_model(job: Job, backend: Backend) -> tuple[Job, list[Finding]]:
-    """Refer to a local directory where a backend cannot fetch the weights of a hub name itself."""
+    """Set model.path to a variable if the backend cannot download the weights of model.hub_id itself."""
     model = job.model
     if backend.reads_hub or model.path is not None or model.hub_id is None or model.pretrained is False:
         return job, []

@@ -1,4 +1,4 @@
-"""Which runtime a job gets: the backend's own stack, a rehearsal, or a refusal that says what to do."""
+"""Selects the runtime of a job: the backend's native stack, a rehearsal, or none, with the reason."""
 
 import dataclasses
 import os
@@ -13,9 +13,9 @@ from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan, Watch
 from launcher.plan.start import RESUME, start_of
 
-# Above this many parameters a rehearsal is not started unasked: it would not fit, or not end, without an accelerator.
+# Above this many parameters a rehearsal runs only on request: without an accelerator it would not fit, or not end.
 _TINY_PARAMETERS = 50_000_000
-# What a start says of weights that others made does not hold for the job's own checkpoints.
+# Overrides of a restart: settings for loading pretrained weights do not apply to the job's own checkpoints.
 _FROM_OWN_CHECKPOINT = {
     "checkpoint.load": f"${{{RESUME}}}",
     "checkpoint.finetune": None,
@@ -36,9 +36,9 @@ class Choice:
 
 
 def planned(outcome: Outcome) -> LaunchPlan:
-    """Return what would run: the rehearsal if the job asks for one, else the backend's own stack.
+    """Return the launch plan: a rehearsal if the job requests one, else the backend's native stack.
 
-    With the plan goes who starts it, what to watch, and how the same job goes on from its own checkpoints.
+    The plan includes the executor, what to monitor, and how to resume from the job's own checkpoints.
     """
     plan, job, watch = _commands(outcome)
     plan = dataclasses.replace(plan, start=start_of(job, native=not asks_for_rehearsal(job)), watch=watch)
@@ -53,7 +53,7 @@ def planned(outcome: Outcome) -> LaunchPlan:
 
 
 def _commands(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
-    """Return the commands, the job that they really run, and what to watch."""
+    """Return the commands, the job that they actually run, and what to monitor."""
     if not asks_for_rehearsal(outcome.job):
         watch = dataclasses.replace(outcome.backend.watch, checkpoints=outcome.job.checkpoint.save)
         return outcome.plan(), outcome.job, watch
@@ -69,14 +69,14 @@ def _may_restart(job: Job) -> bool:
 
 
 def asks_for_rehearsal(job: Job) -> bool:
-    """Tell whether the job is to be rehearsed: by its runtime, or by an option that only a rehearsal has."""
+    """Return whether the job requests a rehearsal, by its runtime or by an option that only a rehearsal has."""
     return job.runtime == "rehearsal" or (job.runtime is None and (job.rehearse.shrink or job.rehearse.fake_world))
 
 
 def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) -> Choice:
     """Choose the runtime of a job on this machine.
 
-    As given; else native if the backend is installed and a device is there; else a rehearsal if tiny; else none.
+    As given; else native if the backend is installed and a device is present; else a rehearsal if tiny; else none.
     """
     if job.runtime is not None:
         return Choice(runtime=job.runtime, reason="as given")
@@ -99,7 +99,7 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
 
 
 def requirements_of(backend: Backend, version: str) -> tuple[str, ...]:
-    """Return what a version of the backend does not start without; its table says what only other versions need."""
+    """Return the requirements of one version of the backend, without those that only other versions need."""
     rows = {each.module or each.name for each in backend.support}
     held = {each.module or each.name for each in backend.support if each.holds(version, None)}
     return tuple(each for each in backend.requires if each.partition(":")[2] not in rows - held)
@@ -108,10 +108,10 @@ def requirements_of(backend: Backend, version: str) -> tuple[str, ...]:
 def missing_requirements(
     backend: Backend, environ: Mapping[str, str] = os.environ, requirements: Sequence[str] | None = None
 ) -> list[str]:
-    """Return what a native run of the backend needs and does not find here, in words.
+    """Return descriptions of the requirements of a native run that are missing on this machine.
 
     Args:
-        requirements: some of the backend's; None: all.
+        requirements: subset of the backend's requirements; None: all.
     """
     missing = []
     for requirement in backend.requires if requirements is None else requirements:
@@ -124,12 +124,12 @@ def missing_requirements(
 
 
 def has_device(kinds: tuple[str, ...]) -> bool:
-    """Tell whether a device of one of these kinds is attached, judged by the driver's device files."""
+    """Return whether a device of one of these kinds is attached, judged by the driver's device files."""
     return any(Path(file).exists() for kind in kinds for file in _DEVICE_FILES.get(kind, ()))
 
 
 def is_tiny(job: Job) -> bool:
-    """Tell whether the model is small enough to be trained on a processor."""
+    """Return whether the model is small enough to be trained on a CPU."""
     model = job.model
     if model.hidden_size is None or model.num_hidden_layers is None:
         return False

@@ -1,4 +1,4 @@
-"""Megatron-SWIFT (ms-swift): `megatron sft|pt|rlhf`, from the seed's era before 3.5 to 4.6."""
+"""Megatron-SWIFT (ms-swift): `megatron sft|pt|rlhf`, from a commit before 3.5 (54e9c505) to 4.6."""
 
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ _VERSIONS = ("4.6.0", "4.0.0", "3.12.6", "3.6.4", "3.5.3", "3.5-dev")
 
 @cache
 def catalogue(version: str) -> Catalogue:
-    """Return what `megatron sft|pt|rlhf|export` of this version accepts."""
+    """Return the arguments that `megatron sft|pt|rlhf|export` of this version accepts."""
     return load(Path(__file__).parent / "catalogue" / f"{version}.json")
 
 

@@ -1,7 +1,7 @@
-"""How Megatron-SWIFT stores LoRA adapters: `--mcore_adapter`, and what training with `--tuner_type lora` saves.
+"""LoRA adapter format of Megatron-SWIFT: loaded by `--mcore_adapter`, saved by training with `--tuner_type lora`.
 
-Source: mcore-bridge 1.6.5 tuners/lora.py; ms-swift 4.6.0 megatron/utils/megatron_lm_utils.py (what of a model it saves:
-_filter_adapter_state_dict), megatron/arguments/megatron_args.py (what it takes from args.json beside the checkpoint).
+Source: mcore-bridge 1.6.5 tuners/lora.py; ms-swift 4.6.0 megatron/utils/megatron_lm_utils.py (saved weights:
+_filter_adapter_state_dict), megatron/arguments/megatron_args.py (values read from args.json beside the checkpoint).
 """
 
 from __future__ import annotations
@@ -45,4 +45,4 @@ FORMAT = torch_dist_adapters(
     "Megatron-SWIFT LoRA (torch_dist)",
     AdapterStack(arguments=_arguments, files=_files, refused=_refused),
 )
-"""What `--mcore_adapter` loads."""
+"""Checkpoint format that `--mcore_adapter` loads."""

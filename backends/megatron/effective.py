@@ -1,4 +1,4 @@
-"""What ms-swift makes of arguments that only stand for others; facts for comparing command lines."""
+"""Resolves aliases, defaults and unused arguments of ms-swift, to compare command lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,14 +10,14 @@ _UNREAD = ("load_safetensors", "use_flash_attn", "distributed_backend")
 
 
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments with the precision said in one way, and the loss per token as swift chooses it.
+    """Return the arguments with the precision as torch_dtype only, and with swift's default of the per-token loss.
 
-    Without --torch_dtype swift takes the one of config.json (swift/arguments/base_args/model_args.py:120), which is
-    bfloat16 for every model of its examples; --bf16 and --fp16 set it, too (megatron_args.py:1103-1114 @4.6.0).
-    --load_safetensors is read by nothing in 3.12.6 (declared in swift/megatron/argument/megatron_args.py:328 only),
-    --use_flash_attn by no model of Megatron-core, and in 3.x swift builds no others,
-    --distributed_backend by nothing either: swift has started the collectives with ddp_backend before.
-    The loss of a language model is one per token unless this is RLHF (megatron_args.py:758 @4.6.0).
+    Without --torch_dtype swift uses the one in config.json (swift/arguments/base_args/model_args.py:120), which is
+    bfloat16 for every model in its examples; --bf16 and --fp16 also set it (megatron_args.py:1103-1114 @4.6.0).
+    --load_safetensors is unused in 3.12.6 (declared in swift/megatron/argument/megatron_args.py:328 only).
+    --use_flash_attn is not read by Megatron-core models, the only ones that swift 3.x builds.
+    --distributed_backend is unused: the collectives are already initialized with ddp_backend.
+    calculate_per_token_loss is true for language models except in RLHF (megatron_args.py:758 @4.6.0).
     """
     found = {flag: value for flag, value in values.items() if flag not in (*_DTYPES, *_UNREAD)}
     said = next((dtype for flag, dtype in _DTYPES.items() if values.get(flag)), "bfloat16")
@@ -34,10 +34,10 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str, Any]:
-    """Return the values that swift gives to arguments that are absent: the learning rate, by what is trained.
+    """Return defaults that depend on other arguments: the learning rate, by tuner type.
 
-    Source: swift/megatron/argument/megatron_args.py:615 @3.12.6, arguments/megatron_args.py:570 @4.0.0; before, the
-    parser's default is 1e-5 whatever is trained.
+    Source: swift/megatron/argument/megatron_args.py:615 @3.12.6, arguments/megatron_args.py:570 @4.0.0; before 3.7,
+    the parser's default is 1e-5 for every tuner type.
     """
     if values.get("lr") is not None or not in_range(version, "3.7", None):
         return {}

@@ -1,4 +1,4 @@
-"""Environment variables that jobs of Megatron-SWIFT get, with when and who says so."""
+"""Environment variables set for Megatron-SWIFT jobs, with conditions and sources."""
 
 from launcher.mapping.environment import Variable
 

@@ -1,6 +1,6 @@
-"""Which models Megatron-SWIFT builds, by version, and how it names the layers of their checkpoints.
+"""Model families that Megatron-SWIFT can build, by version, and whether their checkpoints stack layers.
 
-Up to 3.9 swift's own classes, from 3.10 on a bridge (swift/megatron/model, since 4.1 mcore-bridge) read config.json.
+Up to 3.9 swift's own classes read config.json, from 3.10 on a bridge (swift/megatron/model, since 4.1 mcore-bridge).
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from launcher.catalogue.versions import in_range
 from launcher.job.model import Model
 from launcher.mapping.unbuildable_models import Unbuildable
 
+# swift's model types: swift/model/constant.py @4.6.0; swift/llm/model/constant.py @3.x.
 _IDS_46 = {
     name: name
     for name in (
@@ -35,8 +36,8 @@ _RANGES: tuple[tuple[str | None, str | None, Mapping[str, str]], ...] = (
     ("3.6", "3.11.99", _IDS_36),
     (None, "3.5.99", _IDS_35),
 )
-# Families whose config.json has no key that the bridge reads for dense layers among sparse ones: it knows
-# first_k_dense_replace, and neither mlp_only_layers nor decoder_sparse_step.
+# Families whose dense layers among MoE layers the bridge does not read from config.json: it reads
+# first_k_dense_replace, but neither mlp_only_layers nor decoder_sparse_step.
 _NO_DENSE_LAYERS = ("qwen2_moe", "qwen3_moe")
 # Families whose config.json has first_k_dense_replace, whatever its value.
 _LISTS_LAYERS = ("deepseek_v2", "deepseek_v3")
@@ -46,7 +47,7 @@ _PARSER = (
 
 
 def ids(version: str) -> Mapping[str, str]:
-    """Return the families that a version has Megatron models of, with its names of them."""
+    """Return the model families that a version supports, mapped to swift's model types."""
     return next(found for since, until, found in _RANGES if in_range(version, since, until))
 
 
@@ -94,19 +95,19 @@ ROWS: tuple[Unbuildable, ...] = (
         source=_PARSER,
     ),
 )
-"""What it cannot build."""
+"""Models that Megatron-SWIFT cannot build."""
 
 
 def rows() -> tuple[Unbuildable, ...]:
-    """Return what it cannot build."""
+    """Return the models that Megatron-SWIFT cannot build."""
     return ROWS
 
 
 def stacks_layers(model: Model) -> bool:
     """Return whether a torch_dist checkpoint has all layers of a model as one tensor.
 
-    Not where `moe_layer_freq` is a list (megatron-core 0.16.1 transformer/transformer_block.py:833), and the bridge
-    makes one of first_k_dense_replace wherever config.json has that key, also of 0.
+    False where `moe_layer_freq` is a list (megatron-core 0.16.1 transformer/transformer_block.py:833). The bridge
+    builds such a list wherever config.json has first_k_dense_replace, even if it is 0.
     """
     if model.is_moe and model.model_type in _LISTS_LAYERS:
         return False

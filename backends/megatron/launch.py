@@ -1,4 +1,4 @@
-"""How Megatron-SWIFT is started: `megatron sft|pt|rlhf`, which starts torchrun itself, as variables tell it."""
+"""Starts Megatron-SWIFT: `megatron sft|pt|rlhf` runs torchrun itself, configured by environment variables."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def command(job: Job) -> str:
 
 
 def argv(native: NativeArgs) -> list[str]:
-    """Return the arguments as HfArgumentParser reads them: `--flag value`, booleans true|false, lists as words."""
+    """Return the command line for HfArgumentParser: `--flag value`, booleans true|false, one word per list item."""
     line: list[str] = []
     for arg in native:
         values = list(arg.value) if isinstance(arg.value, (tuple, list)) else [arg.value]
@@ -39,7 +39,7 @@ def argv(native: NativeArgs) -> list[str]:
 
 
 def text_of(value: Value) -> str:
-    """Return one value as a word: true|false, JSON for mappings and inner lists."""
+    """Return one value as a command-line word: true|false, JSON for mappings and inner lists."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (Mapping, list, tuple)):
@@ -65,13 +65,13 @@ def launch(job: Job, native: NativeArgs) -> LaunchPlan:
 
 
 def _program(job: Job) -> str:
-    """The console script beside the chosen Python, or the one on the PATH; swift runs on with that script's Python."""
+    """Return the console script beside the chosen Python, else the one on the PATH; swift runs with its Python."""
     folder, slash, _ = (job.cluster.python or "").rpartition("/")
     return f"{folder}/megatron" if slash else "megatron"
 
 
 def _environment(job: Job, native: NativeArgs, rank: int) -> dict[str, str]:
-    """Variables from which swift makes torchrun's options (swift/cli/main.py:74 @4.6.0); without them none."""
+    """Return ENVIRONMENT and the variables that swift turns into torchrun options (swift/cli/main.py:74 @4.6.0)."""
     env = {"NPROC_PER_NODE": str(job.cluster.devices_per_node), "MASTER_PORT": str(master_port(job))}
     if job.cluster.nodes > 1:
         env |= {"NNODES": str(job.cluster.nodes), "NODE_RANK": str(rank), "MASTER_ADDR": master_addr(job)}

@@ -1,4 +1,4 @@
-"""The model directory that a plan prepares where there is none to name: config.json, tokenizer, random weights."""
+"""Prepares a model directory for jobs without one: config.json, tokenizer, random weights."""
 
 import json
 
@@ -9,13 +9,13 @@ from launcher.mapping.rows import Unsupported
 from launcher.plan import NodePlan, PlanFile
 
 _SCRIPT = "random_weights.py"
-# Float32 weights that the preparation draws in the memory of one machine; the script refuses more.
+# Limit of float32 weights initialized in the memory of one machine; the script rejects more.
 _LIMIT_GIB = "512"
 _FETCH = (
     "import sys; from transformers import AutoTokenizer; "
     "AutoTokenizer.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2])"
 )
-# Scripts of bash; their arguments are paths, and a command after them.
+# Bash scripts; arguments: paths, then a command.
 _ONCE = 'test -e "$1" || "${@:2}"'
 _COPY = (
     'for file in "$1"/*; do '
@@ -29,7 +29,7 @@ _DRAW = (
 
 
 def model_files(job: Job, version: str) -> tuple[PlanFile, ...]:
-    """Return config.json of a model without a directory of its own, and the script that draws its weights."""
+    """Return config.json of a model without a directory, and the script that initializes its weights."""
     if not is_described(job, version):
         return ()
     from importlib.resources import files as resources
@@ -37,7 +37,7 @@ def model_files(job: Job, version: str) -> tuple[PlanFile, ...]:
     try:
         config = json.dumps(config_json(job), indent=2) + "\n"
     except Unsupported:
-        return ()  # an error of the translation
+        return ()  # reported by the translation
     described = PlanFile(path=f"{model_dir(job)}/config.json", content=config)
     if not _draws(version):
         return (described,)
@@ -46,7 +46,7 @@ def model_files(job: Job, version: str) -> tuple[PlanFile, ...]:
 
 
 def prepare_model(job: Job, version: str) -> tuple[NodePlan, ...]:
-    """Return the commands that fill that directory; they do nothing where it is filled already."""
+    """Return the commands that fill the model directory; existing files are kept."""
     if not is_described(job, version):
         return ()
     folder, tokenizer = model_dir(job), job.tokenizer.path or job.model.path
@@ -64,14 +64,14 @@ def prepare_model(job: Job, version: str) -> tuple[NodePlan, ...]:
 
 
 def _draw(job: Job, folder: str, tokenizer: str, drawn: str) -> tuple[str, ...]:
-    """Return what draws into a fresh directory: transformers 5 would rename keys in the planned config.json."""
+    """Return the command that writes weights to a new directory: transformers 5 would rename keys in config.json."""
     script = f"{output_dir(job)}/{_SCRIPT}"
     places = (f"--config={folder}/config.json", f"--tokenizer={tokenizer}", f"--out={drawn}")
     return (_python(job), script, *places, "--seed", str(job.seed), "--limit-gib", _LIMIT_GIB)
 
 
 def _bash(body: str, *words: str) -> NodePlan:
-    """Run a script of bash with words as its arguments: as part of its text, a quote in one would end it."""
+    """Run a bash script with `words` as arguments: inserted into the script, a quote in one would end the string."""
     return NodePlan(rank=0, argv=("bash", "-c", body, "launch", *words))
 
 
@@ -80,5 +80,5 @@ def _python(job: Job) -> str:
 
 
 def _draws(version: str) -> bool:
-    """Whether weights must lie in the directory; before 3.10 Megatron-LM draws its own."""
+    """Return whether the directory must contain weights; before 3.10 Megatron-LM initializes them."""
     return in_range(version, BRIDGED, None)

@@ -1,4 +1,4 @@
-"""Versions that Megatron-SWIFT runs with, as its documentation and its packages name them."""
+"""Versions that Megatron-SWIFT requires, according to its documentation and packages."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ _NPU = "ms-swift docs/source_en/BestPractices/NPU-support.md @main 2026-08 (4.6.
 _PINS = "ms-swift requirements/framework.txt @{version}"
 _WHEEL = "ms-swift 4.6.0, METADATA on PyPI"
 
-# name, since, until, wanted, who says so; what is installed with ms-swift itself
+# Packages that are installed with ms-swift: name, since, until, required version, source.
 _PINNED = (
     ("transformers", "4.1", None, ">=4.33,<5.20.0", _WHEEL),
     ("transformers", "4.0", "4.0.99", ">=4.33,<5.3.0", _PINS.format(version="v4.0.0")),

@@ -1,4 +1,4 @@
-"""Plain Megatron-LM: the dialect that MindSpeed-LLM extends and that the rehearsal runs."""
+"""Plain Megatron-LM, which MindSpeed-LLM extends and rehearsals run."""
 
 from functools import cache
 from pathlib import Path

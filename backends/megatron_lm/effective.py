@@ -1,4 +1,4 @@
-"""What Megatron-LM makes of arguments that only stand for others; facts for comparing command lines."""
+"""Resolves aliases, defaults and ignored arguments of Megatron-LM, to compare command lines."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from launcher.families.layer_pattern import expand
 
 # Accepted and ignored: --use-mcore-models (arguments.py:1746 @0.12.1, `deprecated_use_mcore_models`), and
 # --ckpt-fully-parallel-save, which has become the default (`ckpt_fully_parallel_save_deprecated`).
-# The others: deprecated without effect (arguments.py:921 @0.12.1, :1128 @0.16.1), or read by no line (@0.16.1).
+# The others: deprecated without effect (arguments.py:921 @0.12.1, :1128 @0.16.1), or never read (@0.16.1).
 _IGNORED = (
     "use-mcore-models",
     "ckpt-fully-parallel-save",
@@ -25,13 +25,13 @@ _STANDS_FOR = {
 }
 # Sizes of an encoder without a decoder (arguments.py:787-793, :822-827 @core_v0.16.1).
 _SIZES = {"encoder-num-layers": "num-layers", "encoder-seq-length": "seq-length"}
-# What pretrain_gpt.py takes where none is named: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
+# Default of pretrain_gpt.py: args_defaults, pretrain_gpt.py:326 @0.12.1, :347 @0.16.1.
 TOKENIZER = "GPT2BPETokenizer"
 _CHUNKS, _LAYERS_OF_CHUNK = "num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage"
 
 
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of pretrain_gpt.py without deprecated spellings, with what it fills in."""
+    """Return the arguments of pretrain_gpt.py with deprecated names resolved and defaults filled in."""
     found = dialect(values)
     if not found.get("use-legacy-models"):
         found.pop("use-flash-attn", None)  # Megatron-core's models read attention-backend instead
@@ -42,14 +42,14 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
         found.pop(_LAYERS_OF_CHUNK)
         found |= {_CHUNKS: chunks} if chunks > 1 else {}
     if found.pop("moe-enable-deepep", False):
-        found["moe-flex-dispatcher-backend"] = "deepep"  # its older spelling (transformer_config.py:1063 @0.16.1)
+        found["moe-flex-dispatcher-backend"] = "deepep"  # its older name (transformer_config.py:1063 @0.16.1)
     if found.get("multi-latent-attention"):
         found.setdefault("rope-type", "yarn")  # MLATransformerConfig (transformer_config.py:2034 @0.16.1)
     return found
 
 
 def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments without deprecated spellings, in every program that takes Megatron's."""
+    """Return the arguments with deprecated names resolved, for every program that takes Megatron's arguments."""
     found = {flag: value for flag, value in values.items() if flag not in _IGNORED and flag not in _STANDS_FOR}
     for flag, (name, value) in _STANDS_FOR.items():
         if values.get(flag):
@@ -71,7 +71,7 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("cuda-graph-scope") in ("full", ["full"], ("full",)):
         found.pop("cuda-graph-scope")  # the default, by its older name (arguments.py:1255 @0.16.1)
     if found.get("position-embedding-type") == "rope":
-        found.pop("no-position-embedding", None)  # nothing reads it then (arguments.py:822 @0.12.1)
+        found.pop("no-position-embedding", None)  # not read then (arguments.py:822 @0.12.1)
     places = found.get("moe-layer-freq")
     if isinstance(places, str) and not places.strip("-").isdigit():
         found["moe-layer-freq"] = str(expand(places) or places)
@@ -81,7 +81,7 @@ def dialect(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _recompute_experts(found: dict[str, Any]) -> None:
-    """Say the older spelling of recomputed experts by modules (transformer_config.py:1255 @0.16.1, :754 @0.12.1)."""
+    """Replace the older flag for recomputing experts by modules (transformer_config.py:1255 @0.16.1, :754 @0.12.1)."""
     given = found.get("recompute-modules") or ["core_attn"]
     modules = list(given) if isinstance(given, (list, tuple)) else [given]
     del found["moe-layer-recompute"]
@@ -90,7 +90,7 @@ def _recompute_experts(found: dict[str, Any]) -> None:
 
 
 def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str, Any]:
-    """Return the global batch of a command line that names none: one micro-batch on every data-parallel rank.
+    """Return the default global batch size: one micro-batch on every data-parallel rank.
 
     Source: arguments.py:422 @core_v0.12.1, :498 @core_v0.16.1.
     """
@@ -103,9 +103,9 @@ def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str,
 
 
 def chunks_of(values: Mapping[str, Any]) -> int | None:
-    """Return the chunks per pipeline stage where their layers are given (arguments.py:443-464 @0.12.1).
+    """Return the chunks per pipeline stage where the layers per chunk are set (arguments.py:443-464 @0.12.1).
 
-    None: they are not given, or the layers do not divide (which validate_args refuses).
+    None: they are not set, or the layers do not divide (which validate_args rejects).
     """
     per_chunk, layers = values.get(_LAYERS_OF_CHUNK), values.get("num-layers", values.get("encoder-num-layers"))
     uneven = values.get("decoder-first-pipeline-num-layers") or values.get("decoder-last-pipeline-num-layers")

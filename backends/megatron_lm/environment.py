@@ -1,4 +1,4 @@
-"""Environment variables that jobs of Megatron-LM get, with when and who says so."""
+"""Environment variables set for Megatron-LM jobs, with conditions and sources."""
 
 from launcher.mapping.environment import Variable
 

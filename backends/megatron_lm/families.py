@@ -1,4 +1,4 @@
-"""Which models Megatron-LM cannot build; its mapping table refuses them from the same facts."""
+"""Models that Megatron-LM cannot build; its mapping table uses the same conditions to reject them."""
 
 from launcher.mapping.unbuildable_models import Unbuildable
 
@@ -20,5 +20,5 @@ SHARED_GATE = Unbuildable(
 
 
 def rows() -> tuple[Unbuildable, ...]:
-    """Return what it cannot build."""
+    """Return the models that Megatron-LM cannot build."""
     return ALL_DENSE, SHARED_GATE

@@ -1,4 +1,4 @@
-"""How Megatron-LM is started: torchrun, once per node, with the script of a checkout that the environment names."""
+"""Starts Megatron-LM: torchrun, once per node, with the script of the checkout in MEGATRON_LM_PATH."""
 
 from backends.megatron_lm.environment import ENVIRONMENT
 from launcher.catalogue.command_line import option
@@ -8,17 +8,17 @@ from launcher.mapping.native import NativeArgs
 from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 
-# A reference: the script and the executors fill it in from the environment, or refuse to start.
+# A reference: the script and the executors expand it from the environment, or fail.
 CHECKOUT = "${MEGATRON_LM_PATH}"
 
 
 def script(native: NativeArgs) -> str:
-    """Return the program of the checkout: layers of Mamba have one of their own, which takes them from --spec."""
+    """Return the training script: pretrain_mamba.py where --spec names Mamba layers, else pretrain_gpt.py."""
     return "pretrain_mamba.py" if "mamba" in str(native.get("spec", "")) else "pretrain_gpt.py"
 
 
 def argv(native: NativeArgs) -> list[str]:
-    """Return the arguments as words: `--flag value …`, a bare flag for a switch."""
+    """Return the command line: `--flag value …`, a bare flag for a switch."""
     words: list[str] = []
     for arg in native:
         values = () if arg.value is True else arg.value if isinstance(arg.value, tuple) else (arg.value,)
@@ -29,7 +29,7 @@ def argv(native: NativeArgs) -> list[str]:
 def launch(job: Job, native: NativeArgs) -> LaunchPlan:
     """Return the plan: `torchrun … pretrain_gpt.py|pretrain_mamba.py …` on every node.
 
-    The script needs no working directory of its own, so relative paths of the job keep their meaning.
+    The script needs no specific working directory, so relative paths of the job stay valid.
     """
     command = (f"{CHECKOUT}/{script(native)}", *argv(native))
     nodes = tuple(

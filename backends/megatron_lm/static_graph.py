@@ -1,4 +1,4 @@
-"""What only MindSpore's static graph has: why the PyTorch backends do not need it, or what they do instead."""
+"""Fields of MindSpore's static graph: why PyTorch backends do not need them, or what they do instead."""
 
 from collections.abc import Mapping
 
@@ -77,7 +77,7 @@ _THEIRS = {
 
 
 def irrelevant() -> dict[str, str]:
-    """Return the fields of a static graph that do not concern a PyTorch backend, with the reason."""
+    """Return the static-graph fields that are irrelevant to a PyTorch backend, with the reason."""
     graph = dict.fromkeys((path for path in field_paths() if path.startswith("graph.")), _NO_GRAPH)
     generation = dict.fromkeys((path for path in field_paths() if path.startswith("generation.")), _NO_TEXT)
     return {**graph, **generation, **_THEIRS}

@@ -1,4 +1,4 @@
-"""Versions that Megatron-LM runs with, as its own package names them."""
+"""Versions that Megatron-LM requires, according to its package."""
 
 from launcher.catalogue.requirements import Needed
 

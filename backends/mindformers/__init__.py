@@ -26,7 +26,7 @@ def _catalogue(version: str) -> Catalogue:
 
 
 def prepare(job: Job, version: str) -> Job:
-    """Return the job with what MindFormers does where nothing is said: experts are not split by tensor parallelism."""
+    """Return the job with MindFormers' default for unset `etp`: experts are not split by tensor parallelism."""
     if not job.model.is_moe or job.parallel.etp is not None:
         return job
     return replace(job, parallel=replace(job.parallel, etp=1))

@@ -1,4 +1,4 @@
-"""What the model classes of the mcore graph fill in where a file says nothing, under their own names.
+"""Default values of MindFormers' model classes for keys that a file omits, under MindFormers' names.
 
 Source: signature and registered parameters of models/*/configuration_*.py @2.1.0.
 """
@@ -76,7 +76,7 @@ _MODEL = "model.model_config."
 
 @cache
 def stores() -> Mapping[str, str]:
-    """Return what each key of the model section is converted to; aliases share it."""
+    """Return the setting that each key of the model section is converted to; aliases share one."""
     from pathlib import Path
 
     from launcher.catalogue.catalogue import load
@@ -87,9 +87,9 @@ def stores() -> Mapping[str, str]:
 
 
 def missing_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the class's own values of keys that a file of the mcore graph leaves out.
+    """Return the class defaults of keys that a file of the mcore graph omits.
 
-    None where a directory's config.json decides, or the class is not known.
+    Empty if a directory's config.json applies, or the class is unknown.
     """
     if values.get("pretrained_model_dir"):
         return {}
@@ -100,7 +100,7 @@ def missing_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-# -- the older models (use_legacy: True)
+# -- legacy models (use_legacy: True)
 
 _LLAMA: Mapping[str, Any] = {
     "batch_size": 1,
@@ -138,7 +138,7 @@ _LLAMA: Mapping[str, Any] = {
     "tie_word_embeddings": False,
     "input_sliced_sig": False,
 }
-# Class of the section model.model_config to what its signature says. Source: models/llama/llama_config.py,
+# Class of the section model.model_config to the defaults of its signature. Source: models/llama/llama_config.py,
 # models/glm2/glm2_config.py, research/deepseek3/deepseek3_config.py and research/telechat2/telechat_config.py @1.6.0.
 LEGACY: Mapping[str, Mapping[str, Any]] = {
     "LlamaConfig": _LLAMA,
@@ -216,12 +216,12 @@ LEGACY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-# What Llama's class rounds the width of its MLP with where a file does not say the width; read nowhere else.
+# Keys from which Llama's class computes the MLP width if a file omits it; read nowhere else.
 LLAMA_WIDTH = tuple(f"{_MODEL}{name}" for name in ("multiple_of", "ffn_dim_multiplier"))
 
 
 def legacy_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the class of a file of an older model takes by itself; empty for other classes."""
+    """Return the class defaults for a file of a legacy model; empty for other classes."""
     kind = str(values.get(f"{_MODEL}type"))
     found = {f"{_MODEL}{name}": value for name, value in LEGACY.get(kind, {}).items()}
     if kind != "LlamaConfig" or values.get(f"{_MODEL}intermediate_size") is not None:
@@ -232,7 +232,7 @@ def legacy_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _llama_width(hidden: Any, multiple: Any, factor: Any) -> int | None:
-    """Return the MLP's width that Llama's class computes; None where a number is missing or is none.
+    """Return the MLP width that Llama's class computes; None if a number is missing or invalid.
 
     Source: models/llama/llama.py:856-866 and models/llama/llama_layer.py:311-319 @1.6.0.
     """

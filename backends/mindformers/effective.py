@@ -1,4 +1,4 @@
-"""What a training run makes of a file: keys that nothing reads gone, what it fills in or replaces written out."""
+"""Settings that take effect in training: unread keys dropped, defaults and overridden values written out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _GENERATION = frozenset(
     f"{MODEL}{name}"
     for name in ("max_decode_length", "repetition_penalty", "temperature", "top_k", "top_p", "do_sample")
 )
-# Overwritten with the job's own (dataset/utils.py: check_dataset_config).
+# Overwritten with the job's seed and batch size (dataset/utils.py: check_dataset_config).
 _OVERWRITTEN = frozenset({"train_dataset.seed", "train_dataset.batch_size"})
 _ONLY_EVALUATING = (
     "eval_dataset.",
@@ -28,8 +28,8 @@ _ONLY_EVALUATING = (
     "eval_step_interval",
     "eval_epoch",
 )
-# What the mcore graph reads past. qkv_concat: parallel_core knows mla_qkv_concat only; input_sliced_sig is among the
-# keys that its converter leaves out (transformer_config_utils.py:192); vocab_emb_dp is set to false
+# Ignored by the mcore graph. qkv_concat: parallel_core reads mla_qkv_concat only; input_sliced_sig is among the
+# keys that its converter drops (transformer_config_utils.py:192); vocab_emb_dp is set to false
 # (transformer_config.py:421); router_aux_loss_coef is deleted (configuration_qwen3_moe.py:179). All @2.1.0.
 _ONLY_LEGACY = (
     "moe_config.",
@@ -38,7 +38,7 @@ _ONLY_LEGACY = (
     f"{MODEL}router_aux_loss_coef",
     "parallel_config.vocab_emb_dp",
 )
-# Key: the switch without which nothing reads it.
+# Key to the switch without which it is not read.
 _NEEDS = {
     "context.save_graphs_path": "context.save_graphs",  # core/context/build_context.py:143
     "context.save_dump_path": "context.enable_dump",  # core/context/build_context.py:151
@@ -56,7 +56,7 @@ _NEEDS = {
     "data_simplification": "profile",
     "mstx": "profile",
 }
-# Values that MindSpore and MindFormers take by themselves where the catalogue has no default.
+# Defaults of MindSpore and MindFormers that the catalogue does not have.
 _NEUTRAL: Mapping[str, Any] = {
     "context.save_graphs": False,  # mindspore.set_context @2.7
     "context.enable_dump": False,
@@ -76,7 +76,7 @@ _NEUTRAL: Mapping[str, Any] = {
 _MONITOR, _LOSS = "callbacks.CheckpointMonitor.", "callbacks.MFLossMonitor.type"
 _FORMAT = f"{_MONITOR}checkpoint_format"
 _COLUMNS, _ARGUMENTS = "train_dataset.input_columns", "train_dataset.construct_args_key"
-# lr_end where a schedule is silent; None: it reads past the key (core/lr/lr_schedule.py @2.1.0).
+# Default of lr_end by schedule; None: the schedule ignores the key (core/lr/lr_schedule.py @2.1.0).
 _ENDS: Mapping[str, float | None] = {
     "ConstantWarmUpLR": None,
     "LinearWithWarmUpLR": None,
@@ -87,7 +87,7 @@ _ENDS: Mapping[str, float | None] = {
 
 
 def effective(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a training run works with, without values that it takes anyway."""
+    """Return the settings that take effect in training, without default values."""
     mcore = not values.get("use_legacy", True)
     unread = list(_NEVER)
     unread += [] if values.get("do_eval") else _ONLY_EVALUATING
@@ -99,7 +99,7 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
         and not key.startswith(tuple(unread))
         and not (key in _NEEDS and not values.get(_NEEDS[key]))
     }
-    if len(values) > 1:  # One argument alone is no file.
+    if len(values) > 1:  # A single argument is not a file.
         found |= {key: value for key, value in _filled_in(values, mcore).items() if key not in found}
         stages = values.get("parallel_config.pipeline_stage", 1)
         staged = isinstance(stages, int) and stages > 1
@@ -115,7 +115,7 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with one key for what has an older name."""
+    """Return the settings with old key names replaced."""
     older = {"parallel.strategy_ckpt_save_file": "parallel.strategy_ckpt_config.save_file"}
     return {
         older.get(key, key): value
@@ -125,7 +125,7 @@ def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled_in(values: Mapping[str, Any], mcore: bool) -> dict[str, Any]:
-    """Return what the trainer adds: a callback is there or not, mcore's checkpoints are safetensors, class defaults."""
+    """Return what the trainer adds: types of callbacks, default sections, class defaults."""
     found: dict[str, Any] = {}
     for key in values:
         section, _, rest = key.partition(".")
@@ -139,14 +139,14 @@ def _filled_in(values: Mapping[str, Any], mcore: bool) -> dict[str, Any]:
 
 
 def _resolve_schedule(values: Mapping[str, Any], found: dict[str, Any]) -> None:
-    """Write out warm-up, end and length of the learning rate's schedule."""
+    """Write out warm-up, end and length of the learning rate schedule."""
     kind = str(found.get("lr_schedule.type"))
     if kind not in _ENDS:
         return
     steps = steps_of(NativeView(values))
     if found.get("lr_schedule.total_steps") in (None, -1) and steps is not None:
         found["lr_schedule.total_steps"] = steps
-    if found.get("lr_schedule.warmup_ratio") is not None:  # It goes before the steps (lr_schedule.py: _get_lr_steps).
+    if found.get("lr_schedule.warmup_ratio") is not None:  # It overrides the steps (lr_schedule.py: _get_lr_steps).
         found.pop("lr_schedule.warmup_steps", None)
     for name in ("warmup_steps", "warmup_ratio", "warmup_lr_init"):
         if not found.get(f"lr_schedule.{name}"):
@@ -159,7 +159,7 @@ def _resolve_schedule(values: Mapping[str, Any], found: dict[str, Any]) -> None:
 
 
 def _resolve_data(values: Mapping[str, Any], found: dict[str, Any]) -> None:
-    """Write out columns and their split, which the trainer derives for its own loaders (base_trainer.py:892 @1.8.0)."""
+    """Write out columns and their split, which the trainer derives for its loaders (base_trainer.py:892 @1.8.0)."""
     kind = values.get("train_dataset.data_loader.type")
     if kind in (None, MEGATRON) and not values.get("train_dataset.data_loader.shuffle"):
         found.pop("train_dataset.data_loader.shuffle", None)  # false is its default
@@ -178,23 +178,23 @@ def _resolve_data(values: Mapping[str, Any], found: dict[str, Any]) -> None:
     if found.get("parallel.dataset_strategy") is not None and kind in (MEGATRON, HUB):
         found["parallel.full_batch"] = False
     if found.get("parallel.full_batch", True):
-        found.pop("parallel.dataset_strategy", None)  # It is reset to full_batch (base_trainer.py:205 @1.8.0).
+        found.pop("parallel.dataset_strategy", None)  # Replaced by full_batch (base_trainer.py:205 @1.8.0).
 
 
 def _resolve_legacy(found: dict[str, Any]) -> None:
-    """Drop what the older models do not read: a split that is none, and what their width has been computed from."""
+    """Drop keys without effect in legacy models: sequence parallelism with tp 1, inputs of a given MLP width."""
     if found.get("parallel_config.model_parallel", 1) == 1:
-        found.pop("parallel_config.use_seq_parallel", None)  # nothing to split; mcore refuses it
+        found.pop("parallel_config.use_seq_parallel", None)  # nothing to split; mcore rejects it
     if found.get(f"{MODEL}type") == "LlamaConfig" and found.get(f"{MODEL}intermediate_size") is not None:
         for name in LLAMA_WIDTH:
             found.pop(name, None)
 
 
 def _resolve_model(found: dict[str, Any]) -> None:
-    """Write out what mcore makes of formats and activations."""
+    """Write out the formats and activations that mcore uses."""
     if any(key.startswith(_MONITOR) for key in found):
         found[_FORMAT] = "safetensors"  # base_trainer.py:1375 @1.8.0
-    if f"{MODEL}softmax_compute_dtype" in found:  # the same setting as a type and as a switch
+    if f"{MODEL}softmax_compute_dtype" in found:  # the same setting as dtype and as switch
         wide = found.pop(f"{MODEL}softmax_compute_dtype") in ("float32", "fp32", True)
         found[f"{MODEL}attention_softmax_in_fp32"] = wide
     act, gated = f"{MODEL}hidden_act", f"{MODEL}gated_linear_unit"
@@ -206,11 +206,11 @@ def _resolve_model(found: dict[str, Any]) -> None:
         found[gated] = True  # :2639
     for name in ("n_group", "topk_group"):
         if found.get(f"{MODEL}{name}") == 0:
-            found[f"{MODEL}{name}"] = 1  # neither limits the choice (router.py: group_limited_topk)
+            found[f"{MODEL}{name}"] = 1  # both mean no limit (router.py: group_limited_topk)
     width, one = f"{MODEL}moe_shared_expert_intermediate_size", found.get(f"{MODEL}moe_intermediate_size")
     if isinstance(one, int) and found.get(width) == one * (found.get(f"{MODEL}n_shared_experts") or 0):
-        found.pop(width)  # what it is without being said
-    # A number of heads that is not said, and the names of classes, follow from others.
+        found.pop(width)  # equals the default
+    # An omitted number of heads, and class names, follow from other keys.
     if found.get(KIND) in ("deepseek_v3", "telechat3_moe"):
         for name in ("head_dim", "kv_channels"):
             found.pop(f"{MODEL}{name}", None)  # latent attention has its own sizes

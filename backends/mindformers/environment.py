@@ -1,4 +1,4 @@
-"""Environment variables that jobs of MindFormers get, with when and who says so."""
+"""Environment variables of MindFormers jobs, with conditions and sources."""
 
 from launcher.mapping.environment import Variable
 

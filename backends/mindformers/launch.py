@@ -1,4 +1,4 @@
-"""How a MindFormers job starts: one YAML file, and msrun with run_mindformer.py on every node."""
+"""Builds MindFormers' launch plan: one YAML file, and msrun with run_mindformer.py on every node."""
 
 from pathlib import PurePosixPath
 
@@ -18,23 +18,23 @@ _CLUSTER_TIMEOUT = 7200  # seconds; scripts/msrun_launcher.sh
 
 
 def argv(native: NativeArgs) -> list[str]:
-    """Return the words of the entry point; all settings are in the file."""
+    """Return the command line of the entry point; all settings are in the file."""
     return ["run_mindformer.py", "--config", CONFIG]
 
 
 def config_path(job: Job) -> str:
-    """Return the place of the YAML file, relative to the working directory or absolute."""
+    """Return the path of the YAML file, relative to the working directory or absolute."""
     return f"{output_dir(job)}/{CONFIG}"
 
 
 def _config_argument(job: Job) -> str:
-    # run_mindformer.py looks for a relative path beside itself, so it gets an absolute one.
+    # run_mindformer.py resolves relative paths against its own folder, so it gets an absolute one.
     path = config_path(job)
     return path if PurePosixPath(path).is_absolute() else f"${{LAUNCH_DIR}}/{path}"
 
 
 def _msrun(job: Job, node_rank: int) -> tuple[str, ...]:
-    """Return the command of one node; it ends when all its workers have, and with their exit code (`--join`)."""
+    """Return the command of one node; it waits for all its workers and returns their exit code (`--join`)."""
     cluster = job.cluster
     return (
         "msrun",
@@ -61,7 +61,7 @@ def _msrun(job: Job, node_rank: int) -> tuple[str, ...]:
 
 
 def comments(native: NativeArgs) -> dict[str, str]:
-    """Return what the file says about its own arithmetic, by section."""
+    """Return the file's comments on batch and device arithmetic, by section."""
     size, dp = native.get("runner_config.batch_size", 1), native.get("parallel_config.data_parallel", 1)
     tp, pp = native.get("parallel_config.model_parallel", 1), native.get("parallel_config.pipeline_stage", 1)
     cp, parts = native.get("parallel_config.context_parallel", 1), native.get("micro_batch_interleave_num", 1)
@@ -76,7 +76,7 @@ def comments(native: NativeArgs) -> dict[str, str]:
 
 
 def _options(job: Job, native: NativeArgs) -> tuple[PlanFile, ...]:
-    """Return the file of options for parallel compilation, where it is the launcher's own."""
+    """Return the options file for parallel compilation, if the launcher writes it."""
     path = options_path(job)
     if native.get("context.ascend_config.parallel_speed_up_json_path") != path:
         return ()

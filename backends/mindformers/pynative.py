@@ -1,4 +1,4 @@
-"""Reads the `TrainConfig` of MindFormers' pynative trainer (2.x) as the static graph's file that trains the same."""
+"""Converts the `TrainConfig` of MindFormers' pynative trainer (2.x) to the equivalent static graph file."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -7,9 +7,9 @@ from typing import Any
 
 from launcher.catalogue.catalogue import Catalogue, load
 
-_DEVICES = 8  # What data_parallel_shard -1 fills where a file does not say the world: one node.
+_DEVICES = 8  # World size assumed for data_parallel_shard -1, as a file does not set it: one node.
 _CP = {"colossal": "colossalai_cp", "ulysses": "ulysses_cp", "hybrid": "hybrid_cp"}
-# Settings with a key of their own: section and name there to the path here.
+# Section and name in TrainConfig to the path in the static graph's file.
 _RENAMED: Mapping[str, Mapping[str, str]] = {
     "training": {
         "seed": "seed",
@@ -38,7 +38,7 @@ _RENAMED: Mapping[str, Mapping[str, str]] = {
         "profile_memory": "profile_memory",
     },
 }
-# MLATransformerConfig's own values (parallel_core/transformer_config.py @2.1.0).
+# MLATransformerConfig's defaults (parallel_core/transformer_config.py @2.1.0).
 _STRETCH = {
     "original_max_position_embeddings": 4096,
     "beta_fast": 32,
@@ -71,14 +71,14 @@ _SKELETON: Mapping[str, Any] = {
 
 
 def is_pynative(tree: Mapping[str, Any]) -> bool:
-    """Tell whether a parsed file is a `TrainConfig`."""
+    """Return whether a parsed file is a `TrainConfig`."""
     return isinstance(tree.get("parallelism"), Mapping) and isinstance(tree.get("training"), Mapping)
 
 
 def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the static graph that train the same; what has none keeps its own path.
+    """Return the equivalent arguments of the static graph; settings without one keep their path.
 
-    Data parallelism that is left to the world (-1) is taken for one node of 8 devices. Shards of weights
+    For data parallelism derived from the world size (-1), one node of 8 devices is assumed. Sharded weights
     (optim_grads_params) have no counterpart: optimizer states and gradients are sharded.
     """
     left = {section: dict(node) for section, node in tree.items() if isinstance(node, Mapping)}
@@ -101,7 +101,7 @@ def static_of(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_default(path: str, value: Any) -> bool:
-    if path == "parallelism.data_parallel_shard_strategy":  # said, because weights are not sharded here
+    if path == "parallelism.data_parallel_shard_strategy":  # kept, because weights are not sharded in the static graph
         return False
     argument = _catalogue().get(path)
     return argument is not None and argument.has_default and bool(argument.default == value)
@@ -172,7 +172,7 @@ def _put_batch(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
 
 
 def _counted(value: Any) -> int:
-    """Return a size to count with; 1 for what is none, of which the rules tell (ARG-VALUE, ARG-BOUND)."""
+    """Return a size, or 1 if it is invalid, which rules report (ARG-VALUE, ARG-BOUND)."""
     return value if isinstance(value, int) and value > 0 else 1
 
 

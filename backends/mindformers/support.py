@@ -1,4 +1,4 @@
-"""Versions that MindFormers runs with, as its installation page and its packages name them."""
+"""Dependency versions of MindFormers, from its installation page and package metadata."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from launcher.catalogue.requirements import Needed
 _PAGE = "https://www.mindspore.cn/mindformers/docs/en/{release}/installation.html, version matching"
 _PACKAGE = "mindformers {version}, METADATA on PyPI"
 
-# since, until, release of the page, mindspore (wanted, tested), CANN, firmware and driver; "": upstream names none
+# since, until, release of the page, mindspore (wanted, tested), CANN, firmware and driver; "": not specified upstream
 _RELEASES = (
     ("1.6", "1.6.99", "r1.6.0", ">=2.7.0rc1,<2.8", "2.7.0", "8.2.RC1", "25.2.0"),
     ("1.7", "1.7.99", "r1.7.0", ">=2.7.1,<2.8", "2.7.1", "8.3.RC1", "25.3.RC1"),
@@ -15,7 +15,7 @@ _RELEASES = (
     ("1.9", "1.99", "r1.9.0", ">=2.9,<2.10", "2.9.0", "9.0.0", "26.0.RC1"),
     ("2", None, "", ">=2.11.0,<2.12", "2.11.0", "", ""),
 )
-# name, since, until, wanted, version of the package that says so
+# name, since, until, wanted, package version with this requirement
 _PACKAGES = (
     ("transformers", "1.6", "1.7.99", "==4.51.3", "1.6.0"),
     ("transformers", "1.8", "1.99", "==4.57.1", "1.8.0"),

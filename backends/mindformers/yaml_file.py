@@ -1,4 +1,4 @@
-"""MindFormers' YAML as flat arguments and back: deterministic to write, lossless to read.
+"""Converts MindFormers' YAML to flat arguments and back: deterministic output, lossless input.
 
 An argument is a dotted path (`parallel_config.model_parallel`). The list `callbacks` is addressed by type,
 `callbacks.CheckpointMonitor.prefix`; a second callback of one type is `callbacks.TYPE#2.KEY`. Other lists are values.
@@ -14,7 +14,7 @@ from backends.mindformers.pynative import is_pynative, static_of
 from launcher.job import Value
 from launcher.mapping.native import NativeArgs
 
-# Mappings that are one value, because their keys are data and not settings of a fixed name.
+# Mappings that are a single value, because their keys are data and not fixed setting names.
 VALUES = frozenset(
     {
         "model.model_config.rope_scaling",
@@ -35,9 +35,9 @@ _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null",
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Value]:
-    """Return the arguments of a parsed file; the copy of train_dataset in train_dataset_task is left out.
+    """Return the arguments of a parsed file; the copy of train_dataset in train_dataset_task is dropped.
 
-    A pynative `TrainConfig` comes as the arguments of the static graph that train the same.
+    A pynative `TrainConfig` is converted to the equivalent arguments of the static graph.
     """
     if is_pynative(tree):
         return {path: frozen(value) for path, value in static_of(tree).items()}
@@ -75,7 +75,7 @@ def parse(text: str) -> dict[str, Value]:
     """Return the arguments of a MindFormers YAML file.
 
     Raises:
-        ValueError: the text is no YAML mapping.
+        ValueError: the text is not a YAML mapping.
     """
     import yaml
 
@@ -125,7 +125,7 @@ def render(native: NativeArgs, comments: Mapping[str, str] | None = None) -> str
 
     Args:
         native: the arguments.
-        comments: what to write above a section, by its name; "" is the head of the file.
+        comments: comments above sections, by name; "" is the head of the file.
     """
     comments = comments or {}
     lines = [f"# {line}" for line in comments.get("", "").splitlines()]
@@ -177,7 +177,7 @@ def _scalar(value: Any) -> str:
         return "True" if value else "False"
     if isinstance(value, float):
         text = repr(value)
-        # YAML 1.1 reads 1e-05 as text: a number needs its point.
+        # YAML 1.1 reads 1e-05 as text: a float needs a decimal point.
         return text.replace("e", ".0e", 1) if "e" in text and "." not in text else text
     if isinstance(value, int):
         return str(value)
@@ -186,7 +186,7 @@ def _scalar(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a text between double quotes as YAML has them: JSON's, but for characters that YAML folds or refuses."""
+    """Return a double-quoted YAML string: as in JSON, except for characters that YAML folds or rejects."""
     escaped = {ord(char): f"\\U{ord(char):08x}" for char in text if not char.isprintable()}
-    # What JSON itself escapes is gone by then, in a form that YAML has, too.
+    # Characters that JSON escapes are already replaced, by escapes that are valid in YAML.
     return json.dumps(text, ensure_ascii=False).translate(escaped)

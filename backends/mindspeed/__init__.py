@@ -1,4 +1,4 @@
-"""MindSpeed-LLM on Ascend: Megatron-LM's dialect with arguments of its own."""
+"""MindSpeed-LLM on Ascend: Megatron-LM's command line with additional arguments."""
 
 from functools import cache
 from pathlib import Path
@@ -50,7 +50,7 @@ ENTRY = Entry(
     ),
 )
 
-# Its own rules, and those of the Megatron-LM that it extends.
+# MindSpeed-LLM's rules, and those of Megatron-LM, which it extends.
 RULES = (
     *(
         f"backends.mindspeed.rules.{part}"

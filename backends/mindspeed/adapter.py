@@ -22,7 +22,7 @@ from launcher.convert.lora.stack import AdapterStack, adapter_of
 from launcher.convert.slices import moved
 
 SHARED: Final[Shared] = (("q_a_proj", "kv_a_proj_with_mqa"), ("q_proj", "kv_a_proj_with_mqa"))
-"""Latent attention: both down projections are one plain linear layer there, `linear_qkv`."""
+"""MLA: both down projections are one plain linear layer in MindSpeed-LLM, `linear_qkv`."""
 _ATTENTION: Final = "self_attention."
 _QUERY_DOWN: Final = (f"{_ATTENTION}linear_q_down_proj", f"{_ATTENTION}linear_q_proj")
 _KEY_VALUE_DOWN: Final = f"{_ATTENTION}linear_kv_down_proj"
@@ -45,7 +45,7 @@ def _spelled(experts: Experts, *, old: bool) -> Dialect:
 
 
 def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, old: bool) -> Iterator[CoreTensor]:
-    """Put the factors of both down projections of latent attention together: one A, and B under B, on every rank."""
+    """Merge the LoRA factors of both MLA down projections: one A, concatenated B, replicated on every rank."""
     query: dict[tuple[str, int | None], CoreTensor] = {}
     for tensor in tensors:
         stem, mark, end = tensor.name.partition(".lora_")
@@ -116,4 +116,4 @@ FORMAT = legacy_adapters(
     replace(STACK, dialect=_dialect, found=_found),
     options=OPTIONS,
 )
-"""What `--lora-load` loads."""
+"""Format that `--lora-load` loads."""

@@ -27,7 +27,7 @@ _ATTENTION = "self_attention."
 _DOWN = (f"{_ATTENTION}linear_q_down_proj.weight", f"{_ATTENTION}linear_q_proj.weight")
 _KEY_VALUE_DOWN = f"{_ATTENTION}linear_kv_down_proj.weight"
 _QUERY_UP, _KEY_VALUE_UP = f"{_ATTENTION}linear_q_up_proj.weight", f"{_ATTENTION}linear_kv_up_proj.weight"
-# What 2.1.0 calls them.
+# Their names in 2.1.0.
 OLD_NAMES = {
     _QUERY_UP: f"{_ATTENTION}linear_qb.weight",
     _KEY_VALUE_UP: f"{_ATTENTION}linear_kvb.weight",
@@ -35,10 +35,10 @@ OLD_NAMES = {
 }
 # The norm before the feed-forward network: a module, or part of Transformer Engine's first linear layer.
 _MLP_NORMS = ("pre_mlp_layernorm.weight", "mlp.linear_fc1.layer_norm_weight")
-# Arguments that every checkpoint of MindSpeed-LLM stores, and no other one.
+# Arguments stored in every MindSpeed-LLM checkpoint and in no other.
 _SIGNS = ("mla_mm_split", "moe_tp_extend_ep")
 VERSION_OF_OLD_NAMES = "2.1.0"
-# Arguments of a job that `--set` may give instead: both spellings are read.
+# Job arguments that `--set` may give instead; both spellings are accepted.
 OPTIONS = ("mla_mm_split", "schedules_method")
 
 
@@ -74,7 +74,7 @@ def _found(logical: Logical, names: frozenset[str], _args: Mapping[str, Any]) ->
 
 
 def _of_converter(logical: Logical, tensors: Iterable[CoreTensor], *, respell: Respell) -> Iterator[CoreTensor]:
-    """Name norms as its converter does for transformer_engine layers, which its modules do not always follow."""
+    """Name norms as the converter does for transformer_engine layers; names in the modules may differ."""
     first = logical.model.first_k_dense_replace
     for tensor in respell(logical, tensors):
         fused = tensor.layer is not None and tensor.place == "decoder" and tensor.layer < first
@@ -128,7 +128,7 @@ def _respelled(logical: Logical, tensors: Iterable[CoreTensor], *, split: bool, 
 
 
 def _of_mtp(tensor: CoreTensor, model: Model) -> CoreTensor:
-    """Norms at the end of MTP layers are the block's, and the decoder's is the model's where there are MTP layers."""
+    """Rename final norms: those of MTP layers belong to the MTP block, the decoder's then to the model."""
     if tensor.place == "mtp" and tensor.name == "final_layernorm.weight":
         return replace(tensor, place="mtp_norm", name="weight")
     if model.num_nextn_predict_layers and tensor.name == "decoder.final_layernorm.weight":
@@ -137,14 +137,14 @@ def _of_mtp(tensor: CoreTensor, model: Model) -> CoreTensor:
 
 
 def _joined(query: CoreTensor, key_value: CoreTensor) -> CoreTensor:
-    """Both down projections are one tensor, whole on every rank (LinearNoTP)."""
+    """Concatenate both down projections into one tensor, replicated on every rank (LinearNoTP)."""
     boxes = (*query.boxes, *(moved(box, 0, query.shape[0]) for box in key_value.boxes))
     shape = (query.shape[0] + key_value.shape[0], *query.shape[1:])
     return replace(query, name=f"{_ATTENTION}linear_qkv.weight", shape=shape, boxes=boxes, split=None)
 
 
 def _apart(tensor: CoreTensor, model: Model, names: tuple[str, str], second: int | None) -> Iterator[CoreTensor]:
-    """`mla_mm_split`: the two parts of every head's rows are tensors of their own."""
+    """Split the two parts of every head's rows into two tensors (`mla_mm_split`)."""
     heads, sizes = model.num_attention_heads or 0, (model.qk_nope_head_dim or 0, second or 0)
     logical = tensor.boxes[0].logical
     for name, size, start in zip(names, sizes, (0, sizes[0]), strict=True):
@@ -162,7 +162,7 @@ def _apart(tensor: CoreTensor, model: Model, names: tuple[str, str], second: int
 
 
 def _arguments(target: Target) -> dict[str, Any]:
-    """What its loader, and its converter on the way back, look for besides Megatron's arguments."""
+    """Return the arguments beyond Megatron's that the loader and the converter to Hugging Face read."""
     layout, model = target.layout, target.logical.model
     layers = (model.num_hidden_layers or 0) + len(layout.noop_layers)
     found: dict[str, Any] = {
@@ -184,7 +184,7 @@ def _arguments(target: Target) -> dict[str, Any]:
         width = model.moe_intermediate_size if model.is_mla else model.shared_expert_intermediate_size
         found["n_shared_experts"] = model.shared_expert_intermediate_size // (width or 1)
     if not model.is_mla:
-        # convert_mg2hf.py:834 @26.1.0 takes query groups apart only where this is set, for every family.
+        # convert_mg2hf.py:834 @26.1.0 splits query groups only if this is set, for every family.
         found["qkv_split"] = "per_group"
     if layout.version == VERSION_OF_OLD_NAMES and model.is_mla:
         found.update(
@@ -201,7 +201,7 @@ def _chunk_layers(layout: Layout, layers: int) -> int | None:
 
 
 def _layer_list(layout: Layout, layers: int) -> str | None:
-    """--num-layer-list, where the ends differ from the other stages."""
+    """Return --num-layer-list if the first or last stage differs from the others."""
     ends = (layout.first_stage_layers, layout.last_stage_layers)
     if ends == (None, None) or layout.pp == 1:
         return None
@@ -225,6 +225,6 @@ def _recognises(path: Path) -> bool:
 
 
 STACK = Stack(dialect=_dialect, found=_found, folded=_folded, arguments=_arguments, states=False)
-"""What it makes of Megatron's legacy format."""
+"""MindSpeed-LLM's variant of Megatron's legacy format."""
 FORMAT = legacy_format("mindspeed", "MindSpeed-LLM (torch)", STACK, recognises=_recognises, options=OPTIONS)
-"""What MindSpeed-LLM loads with `--ckpt-format torch`."""
+"""Format that MindSpeed-LLM loads with `--ckpt-format torch`."""

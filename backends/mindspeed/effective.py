@@ -1,4 +1,4 @@
-"""What MindSpeed-LLM makes of arguments that only stand for others; facts for comparing command lines."""
+"""Resolves MindSpeed-LLM's deprecated and derived arguments, for comparing command lines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,12 +35,12 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
     return _all_experts(_weights_summing_to_one(_fused_permutation(found)))
 
 
-# Routing in which nothing reads --norm-topk-prob (core/transformer/moe/router.py:553-625 @26.1.0, :478-520 @2.1.0).
+# Balancing types that ignore --norm-topk-prob (core/transformer/moe/router.py:553-625 @26.1.0, :478-520 @2.1.0).
 _NOT_NORMALISED = ("seq_aux_loss", "none", "noaux_tc", "sinkhorn")
 
 
 def _weights_summing_to_one(values: dict[str, Any]) -> dict[str, Any]:
-    """Drop --norm-topk-prob where nothing reads it, or where the weights that it divides add up to one already."""
+    """Drop --norm-topk-prob where it is not read, or where the weights already sum to one."""
     kind = values.get("moe-router-load-balancing-type", "aux_loss")
     single = values.get("moe-router-score-function") == "sigmoid" and values.get("moe-router-topk", 2) == 1
     summed = (
@@ -55,16 +55,16 @@ def _weights_summing_to_one(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _fused_permutation(values: dict[str, Any]) -> dict[str, Any]:
-    """Either of two switches sets both (MindSpeed features_manager/fusions/fused_moe_permute.py:42 @master)."""
+    """Set both switches if either is set (MindSpeed features_manager/fusions/fused_moe_permute.py:42 @master)."""
     switches = ("use-fused-moe-token-permute-and-unpermute", "moe-permute-fusion")
     return {**values, **dict.fromkeys(switches, True)} if any(values.get(flag) for flag in switches) else values
 
 
 def _all_experts(values: dict[str, Any]) -> dict[str, Any]:
-    """Every layer has experts: -1 and 1 as frequency, 0 and -1 as dense layers say so (transformer_block.py:163)."""
+    """Normalize settings for MoE in all layers: frequency -1 or 1, dense layers 0 or -1 (transformer_block.py:163)."""
     dense, every = values.get("first-k-dense-replace", 0), values.get("moe-layer-freq", 1)
     if str(every) not in ("1", "-1"):
         return values
     if dense not in (0, -1):
-        return {**values, "moe-layer-freq": 1}  # a remainder by -1 is 0, as by 1
+        return {**values, "moe-layer-freq": 1}  # modulo -1 is 0, as modulo 1
     return {flag: value for flag, value in values.items() if flag not in ("first-k-dense-replace", "moe-layer-freq")}

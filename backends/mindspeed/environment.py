@@ -1,4 +1,4 @@
-"""Environment variables that jobs of MindSpeed-LLM get, with when and who says so."""
+"""Environment variables of MindSpeed-LLM jobs, with conditions and sources."""
 
 from backends.megatron_lm.environment import CONNECTIONS
 from launcher.mapping.environment import Variable

@@ -1,4 +1,4 @@
-"""How MindSpeed-LLM is started: torchrun, once per node, in a checkout that the environment names."""
+"""Builds MindSpeed-LLM's launch plan: torchrun once per node, in the checkout at MINDSPEED_LLM_PATH."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from launcher.plan.plan import LaunchPlan, NodePlan
 from launcher.plan.rendezvous import torchrun
 from launcher.plan.shell import LAUNCH_DIR
 
-# References: the script and the executors fill them in from the environment, or refuse to start.
+# Expanded from the environment by the script and the executors, which fail if it is not set.
 CHECKOUT = "${MINDSPEED_LLM_PATH}"
 
 # Arguments that name files. The scripts run in the checkout, whose preprocess_data.py is looked for in the working
@@ -32,12 +32,12 @@ _FILES = frozenset(
 )
 
 
-# Layer specifications whose models another script builds. Source: tests/poc/deepseek4_flash, examples/mcore/mamba2.
+# Layer specifications that need another entry script. Source: tests/poc/deepseek4_flash, examples/mcore/mamba2.
 _OF_SPEC = {"mamba_spec": "pretrain_mamba.py", "deepseek4_spec": "pretrain_deepseek4.py"}
 
 
 def script(native: NativeArgs) -> str:
-    """Return the entry script: post-training has its own, which takes the task as a stage, as have two families."""
+    """Return the entry script: posttrain_gpt.py with --stage, those of `_OF_SPEC`, otherwise pretrain_gpt.py."""
     if native.has("stage"):
         return "posttrain_gpt.py"
     spec = native.get("spec", "")
@@ -46,7 +46,7 @@ def script(native: NativeArgs) -> str:
 
 
 def anchored(job: Job, native: NativeArgs) -> NativeArgs:
-    """Return the arguments with relative paths below the folder in which the launch happens."""
+    """Return the arguments with relative paths resolved against the launch directory."""
     named_by_user = {job.tokenizer.path, job.model.path} - {None}
 
     def anchor(arg: NativeArg) -> NativeArg:

@@ -1,4 +1,4 @@
-"""Versions that MindSpeed-LLM runs with, as its release notes and installation guide name them."""
+"""Dependency versions of MindSpeed-LLM, from its release notes and installation guide."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,10 +19,10 @@ class _Release:
     Attributes:
         since, until: backend versions that the row is for.
         core, megatron: branches of MindSpeed and Megatron-LM; megatron_wanted: versions of the latter.
-        torch, torch_wanted: upstream's words, and a specifier.
+        torch, torch_wanted: upstream's text, and a version specifier.
         torch_npu: release of the TorchNPU plug-in, whose package has torch's number.
         cann, cann_wanted: tested, and the range that the compatibility table allows.
-        source: where the table stands.
+        source: document with the table.
     """
 
     since: str
@@ -104,7 +104,7 @@ _RELEASES = (
         torch_npu="7.1.0",
         cann="8.2.RC1",
         cann_wanted="",
-        # Its requirements name a transformers that Python 3.8 has not.
+        # Its requirements name a transformers version that does not support Python 3.8.
         python=">=3.9,<3.12",
         transformers="4.57.1",
         source=f"{_TABLE} @2.1.0",
@@ -164,7 +164,7 @@ SUPPORT = (
         source=_GUIDE,
     ),
     *(each for release in _RELEASES for each in _needed(release)),
-    # Bound to CANN's version; operators of some models need it.
+    # Depends on CANN's version; operators of some models need it.
     Needed(
         name="triton_ascend",
         since="26.1",

@@ -1,1 +1,1 @@
-"""Layers and recomputation spread over pipeline stages so that a step takes the least time within the memory limit."""
+"""Distributes layers and recomputation over pipeline stages for the least step time within the memory limit."""

@@ -1,4 +1,4 @@
-"""The ways to recompute that a backend takes: which parts of a layer, in how many layers, each way with its problem."""
+"""Recomputation choices that a backend supports: parts of a layer, number of layers, and the problem of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launcher.pipeline import Outcome, judge
 _ORIGIN = Origin(kind="override", where="launch balance")
 _FULL, _PART = "recompute.layers_per_chunk", "recompute.selective_layers_per_chunk"
 _MODULES = "recompute.modules"
-# What can be recomputed of a layer, alone or together. Cheap parts come first where two are as good.
+# Parts of a layer that can be recomputed, alone or together. Of equally good parts, the cheaper comes first.
 _PARTS: tuple[dict[str, Value], ...] = (
     {"recompute.activation": True},
     {"recompute.norm": True},
@@ -25,24 +25,24 @@ _PARTS: tuple[dict[str, Value], ...] = (
     ),
 )
 _OWN = (_MODULES, "recompute.activation", "recompute.norm")
-# What a module recomputes with itself: nothing is recomputed inside of what is.
+# Parts that recomputing a module includes.
 _INSIDE = {
     "moe": ("moe_act", "shared_experts", "recompute.activation"),
     "mlp": ("recompute.activation",),
     "shared_experts": ("recompute.activation",),
 }
-# Unions of parts that are tried at most.
+# Maximum number of unions of parts to try.
 _MOST = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """One way to recompute, and the problem of splitting the layers under it.
+    """One recomputation choice, and the problem of splitting the layers under it.
 
     Attributes:
         estimated: the problem with the estimate's times.
-        problem: the one to solve: with measured times where there are some, with limits corrected.
-        part: values that say what is recomputed of a layer where not all of it is.
+        problem: the problem to solve: with measured times where available, with corrected limits.
+        part: values of the partial recomputation of a layer.
     """
 
     estimated: Problem
@@ -56,7 +56,7 @@ def _choice(problem: Problem, part: Mapping[str, Value]) -> Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What a backend takes: numbers of layers for each chunk, and why not where it does not."""
+    """Whether a backend supports layer counts per chunk, and if not, why."""
 
     full_each: bool
     part_each: bool
@@ -64,7 +64,7 @@ class Taken:
 
 
 class _Backend:
-    """What the job's backend says to other recomputation than none; without a backend, what Megatron-core would."""
+    """Recomputation support of the job's backend; without a backend, that of Megatron-core."""
 
     def __init__(self, start: Job) -> None:
         self.start = start
@@ -75,7 +75,7 @@ class _Backend:
         return judge(with_values(self.start, {**RECOMPUTED, **values}, _ORIGIN), fixes=False)
 
     def against(self, values: Mapping[str, Value]) -> list[Finding]:
-        """Return errors and warnings that come with these values."""
+        """Return errors and warnings that these values add."""
         return [
             finding
             for finding in self._judged(values).findings
@@ -83,14 +83,14 @@ class _Backend:
         ]
 
     def takes(self, part: Mapping[str, Value]) -> bool:
-        """Tell whether these parts of every layer can be recomputed: nothing speaks against it, and it is passed on."""
+        """Return whether these parts of every layer can be recomputed: no new findings, but other native arguments."""
         if self.plain is None:
             return "recompute.activation" not in part and "recompute.norm" not in part
         outcome = self._judged(part)
         return not self.against(part) and _said(outcome) != _said(self.plain)
 
     def taken(self) -> Taken:
-        """Return for what the backend takes numbers of layers."""
+        """Return which layer counts per chunk the backend supports."""
         if self.plain is None:
             return Taken(full_each=False, part_each=False, why=())
         parallel = self.start.parallel
@@ -122,7 +122,7 @@ def _chunks(job: Job) -> int:
 
 
 def own_part(job: Job) -> dict[str, Value]:
-    """Return what the job itself recomputes in part; nothing where it does not."""
+    """Return the partial recomputation that the job sets; empty where it sets none."""
     part = {path: value_at(job, path) for path in _OWN if value_at(job, path)}
     if job.recompute.granularity == "selective":
         part["recompute.granularity"] = "selective"
@@ -132,10 +132,10 @@ def own_part(job: Job) -> dict[str, Value]:
 
 
 def parts_of(job: Job, backend: _Backend) -> list[dict[str, Value]]:
-    """Return sets of parts to recompute that the backend takes: the job's own, else each larger than the one before.
+    """Return sets of parts to recompute that the backend supports: the job's set, else growing sets.
 
-    The part that frees most for its time comes first. What a backend does not take together with that starts again:
-    some stacks recompute the activation function and norms in their own way, or Megatron-core's modules.
+    The part that frees most memory per time comes first. If the backend rejects a union, a second chain has modules
+    only: some stacks recompute activation function and norms by their own options, or Megatron-core's modules.
     """
     own = own_part(job)
     if own:
@@ -146,7 +146,7 @@ def parts_of(job: Job, backend: _Backend) -> list[dict[str, Value]]:
 
 
 def _chain(backend: _Backend, rated: list[dict[str, Value]]) -> tuple[list[dict[str, Value]], bool]:
-    """Return growing unions of parts, and whether one was refused in such a union."""
+    """Return growing unions of parts, and whether the backend rejected one."""
     sets: list[dict[str, Value]] = []
     freed, refused = 0.0, False
     for part in rated:
@@ -164,7 +164,7 @@ def _chain(backend: _Backend, rated: list[dict[str, Value]]) -> tuple[list[dict[
 
 
 def _rated(backend: _Backend) -> Iterator[tuple[float, dict[str, Value]]]:
-    """Yield each part that frees memory with its seconds for each byte, unless it costs as much as the whole layer."""
+    """Yield each part that frees memory with its seconds per byte, unless it costs as much as the whole layer."""
     for part in _PARTS:
         if backend.takes(part):
             freed, seconds, whole = _figures(backend.start, part)
@@ -184,7 +184,7 @@ def _figures(start: Job, part: Mapping[str, Value]) -> tuple[float, float, float
 
 
 def _union(one: Mapping[str, Value], other: Mapping[str, Value]) -> dict[str, Value]:
-    """Return both, without what is inside a module of the other."""
+    """Return the union of both, without parts that a module of `other` includes."""
     inside = {name for module in _modules(other.get(_MODULES)) for name in _INSIDE.get(str(module), ())}
     left = [module for module in _modules(one.get(_MODULES)) if module not in inside]
     modules = tuple(dict.fromkeys([*left, *_modules(other.get(_MODULES))]))
@@ -197,11 +197,11 @@ def _modules(value: Value) -> tuple[Value, ...]:
 
 
 def choices_of(job: Job, *, recompute: bool, empty_ends: bool) -> tuple[Posed, list[Choice], Taken]:
-    """Return the even split to compare with, every way to recompute that the backend takes, and what it takes.
+    """Return the even split to compare with, every recomputation choice of the backend, and what it supports.
 
     Args:
-        recompute: also choose recomputation; otherwise what the job says stays.
-        empty_ends: the first and the last chunk may go without layers.
+        recompute: also choose recomputation; otherwise the job's is kept.
+        empty_ends: the first and the last chunk may have no layers.
 
     Raises:
         CannotEstimate, BadProblem: see `pose`.
@@ -224,9 +224,9 @@ def choices_of(job: Job, *, recompute: bool, empty_ends: bool) -> tuple[Posed, l
 
 
 def _for_all(job: Job, plain: Posed, parts: list[dict[str, Value]], empty_ends: bool) -> Iterator[Choice]:
-    """Yield the ways that hold for all chunks: a number of layers in full, or the same parts of every layer.
+    """Yield the choices that apply to all chunks: a number of layers in full, or the same parts of every layer.
 
-    Both together only where the job has parts of its own: some stacks count the layers of either in their own way.
+    Both together only where the job sets parts: some stacks count the layers of the two differently.
     """
     most = 2 * -(-plain.problem.layers // plain.problem.parts)
     yield from (_choice(replace(plain.problem, covered=count), {}) for count in range(most + 1))

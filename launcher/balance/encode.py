@@ -17,12 +17,12 @@ _ORIGIN = Origin(kind="override", where="launch balance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expressed:
-    """A split as values of canonical fields that the backend takes.
+    """A split as values of canonical fields that the backend accepts.
 
     Attributes:
-        how: the field that carries the layers.
-        native: the backend's own arguments that say so, where they differ from the job's.
-        refused: the ways that came before it, with the first reason of the backend.
+        how: the field that encodes the layers.
+        native: the backend's arguments for it, where they differ from the job's.
+        refused: the encodings tried before, with the backend's first error.
     """
 
     how: str
@@ -34,16 +34,16 @@ class Expressed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inexpressible:
-    """No way of writing the split is one that the backend takes; holds the reason against each."""
+    """The backend accepts no encoding of the split; holds the error of each."""
 
     refused: tuple[tuple[str, str], ...]
 
 
 def express(job: Job, split: Split, recompute: Mapping[str, Value]) -> Expressed | Inexpressible:
-    """Return the first way to write a split that brings no error that the job does not have already.
+    """Return the first encoding of a split that adds no error to those of the job.
 
     Args:
-        recompute: values that say what is recomputed.
+        recompute: values of the recomputation.
 
     Raises:
         pipeline.Refused: the job has no backend.
@@ -75,7 +75,7 @@ def _default(job: Job, path: str) -> Value:
 
 
 def ways(job: Job, layers: tuple[int, ...], stages: int) -> Iterator[tuple[str, dict[str, Value]]]:
-    """Yield the ways to write layers per chunk (in the model's order), the plainest first: a name and the values."""
+    """Yield encodings of layers per chunk (in the model's order), the simplest first: a name and the values."""
     chunks = len(layers) // stages
     per_stage = [sum(layers[stage::stages]) for stage in range(stages)]
     if len(set(layers)) == 1:
@@ -91,6 +91,6 @@ def ways(job: Job, layers: tuple[int, ...], stages: int) -> Iterator[tuple[str, 
 
 
 def _noop(layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the empty layers that fill every chunk up to the longest, counted within all layers."""
+    """Return the indices, among all layers, of the no-op layers that pad every chunk to the longest."""
     longest = max(layers)
     return tuple(chunk * longest + place for chunk, count in enumerate(layers) for place in range(count, longest))

@@ -1,4 +1,4 @@
-"""A job's pipeline as a problem, by the estimate's own figures, and a split as a job again."""
+"""Converts a job's pipeline to a problem with estimated figures, and a split to values of a job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from launcher.estimate.sizes import Sizes, kernel_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.job import Job, Value, with_values
 
-# What a split replaces: the other ways to say how many layers a stage has.
+# Fields that a split replaces: the other ways to set the layers of a stage.
 UNEVEN: dict[str, Value] = {
     "parallel.layout": None,
     "parallel.first_stage_layers": None,
@@ -32,7 +32,7 @@ UNEVEN: dict[str, Value] = {
     "parallel.account_for_embedding": None,
     "parallel.account_for_loss": None,
 }
-# Nothing recomputed; first what says how many layers, then what says which parts of them.
+# Values for no recomputation: first the fields of full, then those of partial recomputation.
 _IN_FULL = tuple(f"recompute.{name}" for name in ("granularity", "method", "num_layers", "layers_per_chunk"))
 _IN_PART = "recompute.selective_layers_per_chunk"
 RECOMPUTED: dict[str, Value] = {
@@ -52,7 +52,7 @@ class Posed:
     """A job's problem: seconds and bytes.
 
     Attributes:
-        start: the same job with its layers spread evenly, which estimates and translates.
+        start: the same job with its layers spread evenly, used for estimates and encodings.
         before: its estimate.
     """
 
@@ -62,7 +62,7 @@ class Posed:
 
 
 def layout_text(job: Job, layers: tuple[int, ...]) -> str:
-    """Return layers per chunk as Megatron-core writes a layout: `Ett|ttt|tmL`."""
+    """Return layers per chunk in Megatron-core's layout syntax: `Ett|ttt|tmL`."""
     chunks = ["t" * count for count in layers]
     chunks[0] = "E" + chunks[0]
     chunks[-1] += "m" * (job.model.num_nextn_predict_layers or 0) + "L"
@@ -70,7 +70,7 @@ def layout_text(job: Job, layers: tuple[int, ...]) -> str:
 
 
 def short_layout(text: str) -> str:
-    """Return a layout with repeated chunks written as `(tt|)*n`, as people write it.
+    """Return a layout in short form, with repeated chunks as `(tt|)*n`.
 
     >>> short_layout("Ett|ttt|ttt|ttt|tL")
     'Et*2|(t*3|)*3tL'
@@ -89,7 +89,7 @@ def short_layout(text: str) -> str:
 
 
 def split_values(job: Job, split: Split, recompute: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a split as canonical values that Megatron-core itself would take: a layout, and recomputed layers."""
+    """Return a split as canonical values that Megatron-core accepts: a layout, and recomputed layers."""
     return {**UNEVEN, "parallel.layout": layout_text(job, split.layers()), **recompute}
 
 
@@ -97,7 +97,7 @@ def recompute_values(problem: Problem, split: Split, part: Mapping[str, Value]) 
     """Return the recomputation of a split.
 
     Args:
-        part: what says which parts of a layer are recomputed where not all of it is.
+        part: values of the partial recomputation of a layer.
     """
     if problem.covered is not None:
         most = min(problem.covered, max(split.layers()))
@@ -123,9 +123,9 @@ def pose(
     """Return the problem of a job's pipeline.
 
     Args:
-        recompute: also choose how many layers are recomputed; otherwise what the job says stays.
-        empty_ends: the first and the last chunk may go without layers.
-        whole: what is recomputed of every layer that is not recomputed in full.
+        recompute: also choose how many layers are recomputed; otherwise the job's recomputation is kept.
+        empty_ends: the first and the last chunk may have no layers.
+        whole: partial recomputation of every layer that is not recomputed in full.
 
     Raises:
         CannotEstimate: the job's figures are incomplete or wrong.
@@ -156,10 +156,10 @@ def pose(
 def layer_times(
     start: Job, *, choose: bool = True, empty_ends: bool = False, part: Mapping[str, Value] | None = None
 ) -> Problem:
-    """Return the layers of a job with their times and bytes, before any limit of memory.
+    """Return the layers of a job with their times and bytes, without memory limits.
 
     Args:
-        choose: layers may be recomputed in full; the job itself then does so with none.
+        choose: layers may be recomputed in full; the job itself then recomputes none in full.
         part: values under which layers may be recomputed in part, too.
 
     Raises:
@@ -221,7 +221,7 @@ def _in_order(stages: tuple[tuple[Chunk, ...], ...]) -> list[Chunk]:
 
 
 def _modes(start: Job, *, choose: bool, part: Mapping[str, Value] | None) -> dict[str, tuple[str, ...]]:
-    """Return the ways to recompute a layer by name, with the modules that each recomputes."""
+    """Return the recomputation modes of a layer by name, with the modules that each recomputes."""
     modes: dict[str, tuple[str, ...]] = {}
     if part:
         split = resolved(with_values(start, part))
@@ -257,7 +257,7 @@ def _fixed(sizes: Sizes, machine: Machine, chunk: Chunk) -> Fixed:
 
 
 def _dealt(problem: Problem) -> Split:
-    """Return the layers spread evenly, nothing recomputed that need not be."""
+    """Return the layers spread evenly, without optional recomputation."""
     dealt = kinds_in_order(problem, even(problem))
     zeros = (0,) * problem.parts
     return Split(
@@ -273,10 +273,10 @@ def even_split(posed: Posed) -> Split:
 
 
 def with_limits(problem: Problem, before: Estimate) -> Problem:
-    """Return the problem with limits such that the even split is as far from them as its estimate is from capacity.
+    """Return the problem with limits that leave the even split the headroom that its estimate has to capacity.
 
     What the estimate counts beyond layers and activations in flight (embedding, head, workspaces, temporaries of the
-    running kernel, the allocator's reserve) is thereby taken off each stage.
+    running kernel, the allocator's reserve) is thereby subtracted from each stage.
     """
     assert before.capacity is not None
     steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)

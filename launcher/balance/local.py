@@ -1,4 +1,4 @@
-"""Good splits quickly: layers per chunk are given, recomputation follows from memory; one layer at a time is moved."""
+"""Local search: moves one layer at a time; recomputation follows from the layers per chunk and memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from launcher.balance.schedule import Schedule
 
 
 def kinds_in_order(problem: Problem, layers: Sequence[int]) -> list[list[int]]:
-    """Return layers per kind and chunk when the model's layers are dealt out in order."""
+    """Return layers per kind and chunk when the model's layers are assigned in order."""
     left = [kind.count for kind in problem.kinds]
     dealt = [[0] * problem.parts for _ in problem.kinds]
     for chunk, count in enumerate(layers):
@@ -23,14 +23,14 @@ def kinds_in_order(problem: Problem, layers: Sequence[int]) -> list[list[int]]:
 
 
 def even(problem: Problem) -> list[int]:
-    """Return layers per chunk as even as they come, the longer ones in the middle."""
+    """Return layers per chunk, as even as possible, the longer ones in the middle."""
     share, rest = divmod(problem.layers, problem.parts)
     first = (problem.parts - rest) // 2
     return [share + (first <= chunk < first + rest) for chunk in range(problem.parts)]
 
 
 def rounded(problem: Problem, fractions: Sequence[float]) -> list[int] | None:
-    """Return whole layers per chunk whose running sum stays next to that of fractions; None: a chunk has too few."""
+    """Return integer layers per chunk with the rounded running sum of `fractions`; None: a chunk has too few."""
     layers, total, before = [], 0.0, 0
     for chunk in range(problem.parts):
         total += fractions[chunk]
@@ -44,7 +44,7 @@ def _enough(problem: Problem, layers: Sequence[int]) -> bool:
     return all(count >= (0 if chunk in problem.may_be_empty else problem.fewest) for chunk, count in enumerate(layers))
 
 
-# Layers of a stage's chunks by kind, treated: what is known of stages already.
+# Cache: a stage and its layers by kind and chunk, to its layers by kind, mode and chunk.
 Known = dict[tuple[int, tuple[tuple[int, ...], ...]], tuple[tuple[tuple[int, ...], ...], ...] | None]
 
 
@@ -52,7 +52,7 @@ def treated(problem: Problem, steps: Schedule, layers: Sequence[int], known: Kno
     """Return these layers with as little recomputation as each stage's memory allows; None: it does not fit.
 
     Args:
-        known: stages treated before, for calls with the same problem; grows.
+        known: cache of stages for calls with the same problem; updated in place.
     """
     dealt = kinds_in_order(problem, layers)
     if problem.covered is not None:
@@ -103,7 +103,7 @@ def _cover(problem: Problem, counts: list[list[list[int]]], covered: int) -> Non
 def _stage(
     problem: Problem, in_flight: Sequence[Sequence[int]], stage: int, own: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[tuple[int, ...], ...], ...] | None:
-    """Return a stage's layers by kind, mode and chunk: those recomputed first that free most for their time.
+    """Return a stage's layers by kind, mode and chunk: those that free most memory per time are recomputed first.
 
     None: they do not fit.
     """
@@ -134,7 +134,7 @@ def _stage(
 def _choices(
     problem: Problem, counts: list[list[list[int]]], worst: Sequence[int]
 ) -> Iterator[tuple[float, int, int, int, int]]:
-    """Yield what can be recomputed further at the stage's fullest moment.
+    """Yield the possible further recomputations at the stage's memory peak.
 
     Yields:
         Bytes freed per time, kind, mode before, mode after, virtual chunk.
@@ -161,7 +161,7 @@ def _cost(kind: Kind, before: int, after: int) -> float:
 def neighbours(
     problem: Problem, steps: Schedule, layers: Sequence[int], known: Known
 ) -> Iterator[tuple[list[int], Split]]:
-    """Yield every split that differs by one layer moved from one chunk to another and fits."""
+    """Yield every split that fits with one layer moved from one chunk to another."""
     for source in range(problem.parts):
         for target in range(problem.parts):
             if source == target:

@@ -1,4 +1,4 @@
-"""Measured ratios in place of estimated times, by the names that Taylor's profiles give them."""
+"""Replaces estimated times by measured ratios, under the names of Taylor's profiles."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def with_ratios(
     """Return the problem with times by these ratios; the forward of a layer with experts (if there is one) is the unit.
 
     Args:
-        dense: forward of the other kind of layer over that.
+        dense: forward of the other kind of layer over that unit.
         backward: backward over forward, of layers and the head.
-        head: forward of what the last chunk carries besides layers, over that of a layer.
+        head: forward of the last chunk's modules besides layers, over that of a layer.
         recompute: full recomputation over forward.
-        layer: forward of one layer with experts, or of any where all are alike; None: as it is. What is not measured
-            grows with it.
+        layer: forward of one layer with experts, or of any if there is one kind; None: unchanged. Unmeasured times
+            scale with it.
     """
     main = next((kind for kind in problem.kinds if kind.name == "moe"), problem.kinds[-1])
     unit, name = main.forward if layer is None else layer, main.name
@@ -57,11 +57,11 @@ def _grown(now: float, before: float) -> float:
 
 
 def _kind(kind: Kind, forward: float, backward: float | None, recompute: float | None) -> Kind:
-    """Return a kind of layer with another forward time; what is not measured keeps its ratio to the forward."""
+    """Return a kind of layer with another forward time; unmeasured times keep their ratio to the forward."""
     grown, first = _grown(forward, kind.forward), kind.modes[0]
     plain = first.backward * grown if backward is None else backward * forward
     if first.name == "full":
-        # The job's own recomputation, which is not chosen. The estimate counts it as one more forward.
+        # The job's fixed recomputation, which the estimate counts as one more forward.
         plain += 0.0 if backward is None else forward
         plain += 0.0 if recompute is None else (recompute - 1) * forward
     modes = [replace(first, backward=plain)]

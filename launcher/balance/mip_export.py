@@ -22,7 +22,7 @@ def whole_program(problem: Problem) -> Program:
     period = program.column(program.infinity, "period", integer=False)
 
     def after(terms: Terms, step: int, delay: float) -> None:
-        """Demand that Σ terms is at least the duration of a step plus a delay."""
+        """Require that Σ terms is at least the duration of a step plus a delay."""
         chunk = steps.chunk_of[step]
         duration: Terms = [(int(c), -float(program.growth[chunk, c])) for c in np.flatnonzero(program.growth[chunk])]
         program.row(float(program.base[chunk]) + delay, program.infinity, [*terms, *duration])
@@ -39,7 +39,7 @@ def write_mps(path: Path, problem: Problem) -> None:
     """Write the whole program as an MPS file.
 
     Raises:
-        OutputRefused: something else lies there.
+        OutputRefused: another file exists at this path.
         OSError: the file cannot be written.
     """
     import highspy

@@ -1,4 +1,4 @@
-"""The even split and the answer in one picture: memory of every stage and the timeline of the pipeline."""
+"""Plot of the even and the balanced split: memory of every stage and the timeline of the pipeline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from launcher.job import Job
 
 
 def write_plot(path: Path, answer: Answer) -> str | None:
-    """Write the picture (.html, .svg or .png); return what is wrong where it cannot be done."""
+    """Write the picture (.html, .svg or .png); return an error message on failure."""
     before, after = _drawn(answer.posed.start, "before (even)"), _drawn(answer.job, "after (balanced)")
     return write_drawing(path, stacked(before, after), f"{answer.job.name or 'job'}: balance")
 

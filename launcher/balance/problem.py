@@ -1,4 +1,4 @@
-"""What a balance is asked about: layers with their times and bytes, the pipeline's shape, the memory of its stages.
+"""The balancing problem: layers with their times and bytes, the pipeline's shape, the memory of its stages.
 
 Times may have any unit as long as all have the same one (a MoE layer's forward is 1 in Taylor's ratios, estimates are
 in seconds); memory likewise (MB there, bytes here).
@@ -15,7 +15,7 @@ class BadProblem(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mode:
-    """One way of treating a layer's activations: kept, recomputed in full, recomputed in part.
+    """One mode of a layer's activations: kept, recomputed in full, recomputed in part.
 
     Attributes:
         backward: time of the layer's backward, recomputation included.
@@ -32,8 +32,8 @@ class Kind:
     """`count` equal layers; kinds follow each other in the model (dense layers first, then those with experts).
 
     Attributes:
-        memory: what one layer holds all the time (weights, gradients, optimizer).
-        modes: the ways to treat its activations; the first keeps everything, each later one less.
+        memory: static memory of one layer (weights, gradients, optimizer).
+        modes: modes of its activations; the first keeps everything, each later one less.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """What a chunk carries besides layers: the embedding, the output layer and loss, prediction layers."""
+    """Modules of a chunk besides layers: the embedding, the output layer and loss, prediction layers."""
 
     forward: float = 0.0
     backward: float = 0.0
@@ -60,15 +60,15 @@ class Problem:
 
     Attributes:
         kinds: layers, in the model's order.
-        limits: memory that layers and activations of each stage may take, embedding and head already taken off.
-        fixed: what chunks carry besides layers, by number.
+        limits: memory that layers and activations of each stage may take, embedding and head already subtracted.
+        fixed: modules of chunks besides layers, by chunk number.
         transfer: time of sending one activation to the next stage.
-        few_in_flight: warm up with one micro-batch a stage instead of two (always so where one chunk is all).
-        fewest: layers that a chunk has at least, where not in `may_be_empty`.
+        few_in_flight: warm up with one micro-batch per stage instead of two (always with one chunk per stage).
+        fewest: minimum layers of a chunk that is not in `may_be_empty`.
         may_be_empty: chunks that need no layer (a first one with the embedding, a last one with the head).
         one_mode_a_chunk: recomputation in full and in part exclude each other within a chunk.
-        in_order: where each chunk has its own numbers: no layer of a chunk is recomputed more than one before it.
-        covered: layers recomputed at the beginning of every chunk (method `block`); None: each chunk its own number.
+        in_order: where each chunk has its own numbers: no layer of a chunk is recomputed more than an earlier one.
+        covered: layers recomputed at the beginning of every chunk (method `block`); None: set per chunk.
     """
 
     stages: int
@@ -100,11 +100,11 @@ class Problem:
         return chunk % self.stages
 
     def fixed_of(self, chunk: int) -> Fixed:
-        """Return what a chunk carries besides layers."""
+        """Return the modules of a chunk besides layers."""
         return self.fixed.get(chunk, Fixed())
 
     def checked(self) -> Problem:
-        """Return this problem.
+        """Check this problem and return it.
 
         Raises:
             BadProblem: its figures contradict each other.
@@ -142,7 +142,7 @@ class Split:
         return tuple(sum(column) for column in zip(*self.counts[kind], strict=True))
 
     def in_mode(self, problem: Problem, name: str) -> tuple[int, ...]:
-        """Return layers per chunk that are treated in the way of this name."""
+        """Return layers per chunk in the mode of this name."""
         chosen = [
             self.counts[index][position]
             for index, kind in enumerate(problem.kinds)

@@ -1,4 +1,4 @@
-"""Measured times of layouts, read from the table that Taylor's profiles are summed up in.
+"""Reads measured times of layouts from the summary table of Taylor's profiles.
 
 Source of the columns: mindspore/toolkits e8d3573 autoparallel/symphony (README 2.2.2; utils/profiling/profile_info.py).
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from launcher.job import Job
 
 LAYOUT = ("dp", "tp", "pp", "ep")
-# Sizes on which times depend besides; a table without such a column holds for all of them.
+# Further sizes that times depend on; a table without such a column applies to all of their values.
 FURTHER = ("micro_batch_size", "etp")
 TIMES = ("dmratio", "bfratio", "re_grow_ration", "hratio", "moe_bw")
 # Peak memory (MB) of the layout itself, or with two expert parallel sizes.
@@ -25,7 +25,7 @@ _MAY_BE_ZERO = frozenset({"hratio", "re_grow_ration"})
 
 
 class BadTable(ValueError):
-    """The table cannot be used; `mistakes` says for each what is wrong in which line and column."""
+    """The table cannot be used; `mistakes` holds one message per error, with line and column."""
 
     def __init__(self, mistakes: list[str]) -> None:
         super().__init__("\n".join(mistakes))
@@ -34,7 +34,7 @@ class BadTable(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Peak memory that falls with the expert parallel size: `base + experts / ep`, bytes.
+    """Peak memory as a function of the expert parallel size: `base + experts / ep`, bytes.
 
     Source: memory_model.py:76-91 of Taylor, in the general form for any two sizes.
     """
@@ -48,10 +48,10 @@ class Peak:
 
 
 def fit(ep1: int, peak1: float, ep2: int, peak2: float) -> Peak:
-    """Return the peak memory that goes through two measurements.
+    """Return the peak memory fitted to two measurements.
 
     Raises:
-        ValueError: both are of the same size.
+        ValueError: both have the same expert parallel size.
     """
     if ep1 == ep2:
         raise ValueError(f"both peaks are of ep {ep1}")
@@ -61,10 +61,10 @@ def fit(ep1: int, peak1: float, ep2: int, peak2: float) -> Peak:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was measured for one layout.
+    """Measurements of one layout.
 
     Attributes:
-        line: of the file.
+        line: line number in the file.
         sizes: of the layout, by column.
         dense: forward of a dense layer over that of the layer whose time is `layer`; None: there is one kind.
         backward, recompute, head: over forward, as in Taylor's ratios.
@@ -82,30 +82,30 @@ class Measured:
     peak: Peak | None
 
     def is_of(self, sizes: Mapping[str, int]) -> bool:
-        """Tell whether it was measured for these sizes."""
+        """Return whether it was measured for these sizes."""
         return all(sizes.get(name) == size for name, size in self.sizes.items())
 
     @property
     def name(self) -> str:
-        """The layout in words."""
+        """The layout as text."""
         return ", ".join(f"{name}={size}" for name, size in self.sizes.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows that are filled in, and the lines of those that are not yet."""
+    """Completed rows, and the line numbers of empty ones."""
 
     path: Path
     rows: tuple[Measured, ...]
     empty: tuple[int, ...]
 
     def row_of(self, sizes: Mapping[str, int]) -> Measured | None:
-        """Return what was measured for these sizes."""
+        """Return the measurements for these sizes."""
         return next((row for row in self.rows if row.is_of(sizes)), None)
 
 
 def sizes_of(job: Job) -> dict[str, int]:
-    """Return the sizes of a job by the columns that name a layout."""
+    """Return the sizes of a job by layout column."""
     parallel, moe = job.parallel, job.model.is_moe
     return {
         "dp": parallel.dp or max(1, job.cluster.world_size // (parallel.tp * parallel.pp * parallel.cp)),
@@ -118,7 +118,7 @@ def sizes_of(job: Job) -> dict[str, int]:
 
 
 def two_kinds(job: Job) -> bool:
-    """Tell whether a model has both dense layers and layers with experts."""
+    """Return whether a model has both dense layers and layers with experts."""
     model = job.model
     return model.is_moe and (model.first_k_dense_replace > 0 or model.moe_layer_freq > 1)
 
@@ -130,7 +130,7 @@ def read_table(path: Path, *, dense: bool) -> Table:
         dense: the model has layers of two kinds, so that `dmratio` must be there.
 
     Raises:
-        BadTable: columns are missing, or a cell holds no number that could be measured.
+        BadTable: columns are missing, or a cell is not a valid measurement.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

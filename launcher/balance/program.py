@@ -1,4 +1,4 @@
-"""The integer program: how many layers of which kind, treated how, each chunk gets; bounded below by cuts on the time.
+"""Integer program for the layers of each kind, mode and chunk, with cuts that bound the step time from below.
 
 HiGHS solves it (highspy: MIT, wheels for every platform, one package; SciPy's `milp` is the same solver without warm
 starts, row changes or MPS files).
@@ -115,7 +115,7 @@ class Program:
         self._most([(column, 1.0) for column in used.values()], 1)
 
     def _covered(self, chunk: int, covered: int) -> None:
-        """Let the first `covered` layers of the chunk be recomputed and no other."""
+        """Recompute the first `covered` layers of the chunk and no other."""
         kept = [kind[0][chunk] for kind in self.number]
         again = [mode[chunk] for kind in self.number for mode in kind[1:]]
         enough = self.column(1, f"covered_{chunk}")
@@ -126,7 +126,7 @@ class Program:
         self._in_order(chunk)
 
     def _in_order(self, chunk: int) -> None:
-        """Let a later kind be recomputed as far as a mode only where every earlier layer of the chunk is, too."""
+        """Allow a mode for a later kind only where every earlier layer of the chunk has that mode or a later one."""
         layers = float(self.problem.layers)
         for later in range(1, len(self.number)):
             for mode in range(1, len(self.number[later])):
@@ -162,7 +162,7 @@ class Program:
         return growth, base
 
     def _loads(self) -> int:
-        """Return the column of the longest work that a stage has with one micro-batch; a step takes all of them."""
+        """Return the column of the longest stage time per micro-batch; a step takes at least that for all of them."""
         load = self.column(self.infinity, "load", integer=False)
         parts, stages = self.problem.parts, self.problem.stages
         for stage in range(stages):
@@ -186,7 +186,7 @@ class Program:
         self.row(float(prices @ self.base) + constant, self.infinity, [*row, (self.time, 1.0)])
 
     def integral(self, on: bool) -> None:
-        """Demand whole layers, or allow fractions for a quick bound."""
+        """Require integer layers, or allow fractions for a quick bound."""
         kind = self.highspy.HighsVarType.kInteger if on else self.highspy.HighsVarType.kContinuous
         for column in self.integers:
             self.solver.changeColIntegrality(column, kind)
@@ -205,10 +205,10 @@ class Program:
         return np.array(self.solver.getSolution().col_value), bound
 
     def least_load(self, seconds: float, gap: float) -> tuple[NDArray[np.float64] | None, float]:
-        """Spread the work over stages as evenly as whole layers allow; return that, and a lower bound of the step.
+        """Minimise the longest stage with integer layers; return the solution and a lower bound of the step's time.
 
-        Fractions of layers are what the linear program wins most by. This program of the longest stage alone is solved
-        in seconds, and its bound holds from then on.
+        Fractional layers weaken the bound of the linear program most. This program of the longest stage alone is
+        solved in seconds, and its bound is kept as a constraint.
         """
         self.integral(True)
         self.solver.changeColCost(self.time, 0.0)
@@ -217,14 +217,14 @@ class Program:
         self.solver.changeColCost(self.time, 1.0)
         self.solver.changeColCost(self.load, 0.0)
         if bound < self.infinity:
-            # What the solver proves holds within its tolerances.
+            # The solver's bound holds within its tolerances.
             self.solver.changeColBounds(self.load, (1 - 1e-7) * bound, self.infinity)
         return values, bound * self.problem.micro_batches
 
     def relaxed(self, seconds: float) -> tuple[NDArray[np.float64] | None, float]:
-        """Solve with fractions of layers; return values (None: none in time) and a lower bound of the step's time."""
+        """Solve with fractional layers; return values (None: none in time) and a lower bound of the step's time."""
         self.integral(False)
-        # The clock of linear programs goes on from run to run, that of integer programs begins anew.
+        # The clock of linear programs continues from run to run, that of integer programs restarts.
         self.solver.setOptionValue("time_limit", self.solver.getRunTime() + max(0.05, seconds))
         self.solver.run()
         status = self.solver.getModelStatus()

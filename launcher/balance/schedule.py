@@ -1,4 +1,4 @@
-"""The order in which stages run micro-batches, interleaved or not, and what follows what.
+"""The order in which stages run micro-batches, interleaved or not, and the precedence of steps.
 
 A long step is periodic in its middle. Beyond six rounds of `stages` micro-batches only five are laid out; the others
 cost one period each (Taylor, mindspore/toolkits e8d3573 math_model.py:51-57; measured there: at most 0.19 % off).
@@ -35,7 +35,7 @@ class Schedule:
         end: the step that ends last.
         period: per stage, the first forward of the last round and of the round before.
         repeated: rounds that are not laid out; each costs one period.
-        in_flight: per stage, numbers of micro-batches in flight per virtual chunk of which one is the memory's peak.
+        in_flight: per stage, numbers of micro-batches in flight per virtual chunk, one of which is the memory peak.
     """
 
     chunk_of: tuple[int, ...]
@@ -63,7 +63,7 @@ def rounds_of(stages: int, micro_batches: int, *, whole: bool = False) -> tuple[
 
 
 def steps_of(stage: int, stages: int, chunks: int, rounds: list[int], few_in_flight: bool) -> list[Step]:
-    """Return the steps of one stage in order: warm-up, then a forward and a backward in turn, then what is left."""
+    """Return the steps of one stage in order: warm-up, then alternating forwards and backwards, then cool-down."""
     forward, backward = [], []
     for number, size in enumerate(rounds):
         for virtual in range(chunks):
@@ -122,7 +122,7 @@ def _back(stages: int) -> range:
 
 
 def _peaks(steps: list[Step], chunks: int) -> tuple[tuple[int, ...], ...]:
-    """Return the numbers in flight that no other moment of the stage exceeds in every chunk."""
+    """Return the Pareto-maximal numbers of micro-batches in flight per chunk."""
     live, seen = [0] * chunks, set()
     for step in steps:
         live[step.virtual] += -1 if step.backward else 1

@@ -1,4 +1,4 @@
-"""The answer of `launch balance` on one screen."""
+"""Text output of `launch balance`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from launcher.balance.solve_job import Answer
 from launcher.estimate.memory import GIB
 from launcher.job import Job, Value, value_at
 
-# What a split holds for. A file with it stands alone, whatever strategy the job had before.
+# Fields that a split depends on. A file with them is independent of the job's previous strategy.
 _HOLDS_FOR = (
     *(f"parallel.{name}" for name in ("tp", "pp", "vpp", "cp", "ep", "etp")),
     *("batch.micro_batch_size", "parallel.sequence_parallel", "parallel.distributed_optimizer"),
@@ -31,7 +31,7 @@ def strategy(answer: Answer) -> dict[str, Value] | None:
 
 
 def screen(answer: Answer) -> str:
-    """Return the answer as text: layers per stage, memory, time before and after, and how the backend says it."""
+    """Return the answer as text: layers per stage, memory, time before and after, and backend arguments."""
     return "\n".join([_verdict(answer), "", *_stages(answer), "", *_backend(answer)])
 
 
@@ -70,7 +70,7 @@ def _stages(answer: Answer) -> list[str]:
 
 
 def _parts(answer: Answer) -> str:
-    """Return what is recomputed of a layer where not all of it is, in words."""
+    """Return the partial recomputation of a layer as text."""
     names = {"recompute.activation": "activation function", "recompute.norm": "normalisations"}
     words = [text for path, text in names.items() if answer.part.get(path)]
     modules = answer.part.get("recompute.modules")
@@ -99,7 +99,7 @@ def _backend(answer: Answer) -> list[str]:
 
 
 def _plain(value: Value) -> str:
-    """Return a value as text; names with the same value together, and only the first of them."""
+    """Return a value as text; names with the same value are grouped under the first of them."""
     if isinstance(value, Mapping):
         names: dict[str, list[str]] = {}
         for name, item in value.items():

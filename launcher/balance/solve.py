@@ -1,8 +1,8 @@
-"""The best split found by decomposition, with a proven bound: an integer program that learns the schedule cut by cut.
+"""Finds the best split with a proven bound: an integer program with cuts from the schedule.
 
-The integer program knows layers and memory but nothing of the schedule. Each solution's schedule is timed exactly (a
-linear program), and its prices become one more lower bound on the time of every other split (Benders' decomposition).
-The two meet at the optimum; stopped earlier, the distance between them is the proven gap.
+The integer program models layers and memory but not the schedule. Each solution's schedule is timed exactly (a linear
+program), and its prices add a lower bound on the time of every other split (Benders' decomposition). Bound and time
+meet at the optimum; if stopped earlier, their distance is the proven gap.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# How exactly the first integer program is solved, as a share of the time.
+# Assumed relative distance to the optimum at the first integer program.
 _FIRST_GAP = 0.02
 
 
@@ -33,7 +33,7 @@ class _NoSplit(Exception):
 
 
 class Infeasible(ValueError):
-    """No split keeps every stage within its memory; `lacking` is the stage and by how much, at least."""
+    """No split keeps every stage within its memory; `stage` exceeds it by at least `lacking`."""
 
     def __init__(self, message: str, stage: int | None = None, lacking: float | None = None) -> None:
         super().__init__(message)
@@ -42,13 +42,13 @@ class Infeasible(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balanced:
-    """A split, the time of its step, and what is proven about it.
+    """A split, the time of its step, and its proven bound.
 
     Attributes:
         time: of one step, in the problem's unit.
         bound: no split takes less than this.
-        optimal: the gap is closed; otherwise the time limit came first.
-        memory: peak of each stage, of what the problem counts.
+        optimal: the gap is closed; otherwise the time limit was reached.
+        memory: peak of each stage, as far as the problem counts it.
     """
 
     split: Split
@@ -61,7 +61,7 @@ class Balanced:
 
     @property
     def gap(self) -> float:
-        """Return by what share of its time the split may be from the best one."""
+        """Return the relative gap between the time and its bound."""
         return max(0.0, 1 - self.bound / self.time) if self.time else 0.0
 
 
@@ -75,9 +75,9 @@ def balance(
 
     Args:
         seconds: time limit; the best split so far is returned with its gap.
-        gap: distance to the bound, as a share, at which to stop.
-        quick: local search alone, and the bound of the linear program and of the longest stage.
-        watch: told the best time and the bound whenever one of them has moved.
+        gap: relative gap to the bound at which to stop.
+        quick: local search only, and the bound of the linear program and of the longest stage.
+        watch: called with the best time and the bound whenever one of them changes.
 
     Raises:
         Infeasible: no split fits, or none was found in time.
@@ -96,11 +96,11 @@ def balance_any(
 ) -> tuple[int, Balanced]:
     """Return the best split of several problems with the same schedule, and the number of its problem.
 
-    Its bound holds for all of them: what is learned of the schedule in one is known in the next, and those whose bound
-    is above the best split are left at that.
+    Its bound holds for all of them: cuts of the schedule are shared, and problems whose bound is above the best split
+    are not searched further.
 
     Raises:
-        Infeasible: no problem has a split that fits; tells the one that lacks least.
+        Infeasible: no problem has a split that fits; reports the smallest excess.
         BadProblem: see `balance`.
     """
     for problem in problems:
@@ -115,7 +115,7 @@ def balance_any(
 
 
 class _Many:
-    """Searches over problems that share a schedule: those not yet ruled out, and the bound of those that are."""
+    """Searches over problems that share a schedule: the open ones, and the bound of those ruled out."""
 
     def __init__(self, *, seconds: float, gap: float, watch: Watch | None) -> None:
         self.begun, self.seconds, self.gap, self.watch = time.monotonic(), seconds, gap, watch
@@ -137,7 +137,7 @@ class _Many:
         return min([self.beaten, *(search.bound for search in self.searches.values())])
 
     def add(self, number: int, problem: Problem, seconds: float) -> None:
-        """Search a problem roughly, unless it cannot be better than what others have."""
+        """Search a problem roughly, unless it cannot be better than the others."""
         search = _Search(problem, seconds=min(seconds, max(self.left, 1.0)), gap=self.gap, learned=self.learned)
         self.learned, search.watch, search.stop_at = search.learned, self._tell, self.best
         try:
@@ -154,7 +154,7 @@ class _Many:
             self.short.append(search)
 
     def finish(self) -> None:
-        """Search on where the bound is lowest, until nothing can be better than the best split or time is up."""
+        """Continue the search with the lowest bound until the best split is proven or the time limit is reached."""
         while self.left > 0 and self.best - self.bound > self.gap * self.best:
             open_ = [each for each in self.searches.values() if each.bound < (1 - self.gap) * self.best]
             if not open_:
@@ -175,7 +175,7 @@ class _Many:
     def answer(self) -> tuple[int, Balanced]:
         if not any(search.best is not None for search in self.searches.values()):
             if self.short and not self.searches:
-                # The problem that recomputes most lacks least.
+                # The problem that recomputes most has the smallest excess.
                 most = max(self.short, key=lambda each: _depth(each.problem))
                 raise _infeasible(most.problem, most.steps)
             raise Infeasible(
@@ -197,7 +197,7 @@ class _Many:
 
 @dataclass(slots=True)
 class Learned:
-    """What is known of a schedule: lower bounds of the step, each as prices of chunk times and a constant."""
+    """Cuts of a schedule: lower bounds of the step, each as prices of chunk times and a constant."""
 
     timing: Timing
     prices: NDArray[np.float64]
@@ -208,16 +208,16 @@ class Learned:
         self.constants = np.append(self.constants, constant)
 
     def floor(self, durations: NDArray[np.float64]) -> float:
-        """Return the time that a step takes at least, as far as known."""
+        """Return the best known lower bound of the step time."""
         return float((self.prices @ durations + self.constants).max())
 
 
 class _Search:
-    """The search of one problem, that can be gone on with.
+    """The search of one problem, which can be resumed.
 
     Attributes:
-        stop_at: the time of another problem's split; bounds above it are good enough.
-        stuck: the last integer program was no longer worth its time.
+        stop_at: the time of another problem's split; a bound above it ends the search.
+        stuck: the last integer program gave no solution.
     """
 
     def __init__(self, problem: Problem, *, seconds: float, gap: float, learned: Learned | None = None) -> None:
@@ -244,15 +244,15 @@ class _Search:
 
     @property
     def reached(self) -> float:
-        """Return the time that must be beaten."""
+        """Return the time to improve on."""
         return min(self.time, self.stop_at)
 
     def go_on(self, seconds: float) -> None:
-        """Search on for this long."""
+        """Restart the clock with this time limit."""
         self.begun, self.seconds = time.monotonic(), seconds
 
     def is_beaten(self, best: float) -> bool:
-        """Tell whether no split can be better than this, as far as a linear program with what is known tells."""
+        """Return whether the linear program with the known cuts proves that no split is better than `best`."""
         _, bound = self.program.relaxed(self.seconds)
         if bound == self.program.infinity:
             raise _NoSplit
@@ -260,7 +260,7 @@ class _Search:
         return self.bound >= (1 - self.gap) * best
 
     def consider(self, split: Split) -> float:
-        """Time a split, learn from it, keep it if it is the best; return its time."""
+        """Time a split, add its cut, keep it if it is the best; return its time."""
         total = self._learn(self._durations(split))
         if total < self.time:
             self.best, self.time = split, total
@@ -279,7 +279,7 @@ class _Search:
         return total
 
     def begin(self) -> None:
-        """Begin with the even split, if it fits, and what single moves make of it; then with the shortest stages."""
+        """Start with the even split, if it fits, improved by single moves; then with the shortest stages."""
         self.improve(even(self.problem), 0.8 * self.seconds)
         values, bound = self.program.least_load(max(0.1, min(0.4 * self.seconds, self.left)), 0.1 * self.gap)
         if values is None and bound == self.program.infinity:
@@ -291,7 +291,7 @@ class _Search:
             self.improve(list(split.layers()), self.left - 0.15 * self.seconds)
 
     def improve(self, layers: list[int], until: float) -> None:
-        """Move single layers as long as that helps; known prices rule out most moves before they are timed."""
+        """Move single layers as long as that helps; known cuts rule out most moves before they are timed."""
         split = treated(self.problem, self.steps, layers, self.known)
         if split is None:
             return
@@ -314,7 +314,7 @@ class _Search:
             layers, now = better
 
     def relax(self, share: float) -> None:
-        """Learn with fractions of layers first: each round is a small linear program."""
+        """Add cuts with fractional layers first: each round is a small linear program."""
         until = max(0.0, self.left - share * self.seconds)
         values: NDArray[np.float64] | None = None
         while self.left > until:
@@ -333,10 +333,10 @@ class _Search:
             self.improve(layers, self.left - share * self.seconds)
 
     def run(self) -> None:
-        """Alternate between the integer program and the schedule until they meet or time is up."""
+        """Alternate between the integer program and the schedule until the gap closes or the time limit is reached."""
         self.program.integral(True)
         while not self.closed and self.left > 0:
-            # Far from the optimum a rough solution teaches as much as an exact one and costs far less.
+            # Far from the optimum a rough solution gives as good a cut as an exact one at far less cost.
             distance = 1 - self.bound / self.reached if self.reached < float("inf") else _FIRST_GAP
             values, bound = self.program.solve(max(self.left, 0.1), max(0.5 * self.gap, 0.3 * distance))
             self.bound = max(self.bound, bound)
@@ -352,14 +352,14 @@ class _Search:
 
 
 def _depth(problem: Problem) -> float:
-    """Return how much a problem recomputes at most."""
+    """Return the maximum of layers per chunk that a problem recomputes."""
     if problem.covered is None:
         return 0.0 if all(len(kind.modes) == 1 for kind in problem.kinds) else float("inf")
     return problem.covered
 
 
 def _infeasible(problem: Problem, steps: Schedule) -> Infeasible:
-    """Tell which stage lacks memory, and how much all limits must grow together for a split to exist."""
+    """Return the stage that exceeds memory most, and by how much, when all limits grow just enough for a split."""
     from dataclasses import replace
 
     low, high = 0.0, max(1.0, *(abs(limit) for limit in problem.limits))

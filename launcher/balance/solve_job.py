@@ -1,4 +1,4 @@
-"""`launch balance` from job to answer: posed, solved, written in the backend's terms, estimated again."""
+"""Runs `launch balance`: poses and solves the problem of a job, encodes the split and estimates it again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launcher.estimate.estimate import estimate
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
 
-# How often limits are corrected by what the estimate of the answer says, before giving up.
+# Maximum number of corrections of the limits by the estimate of the solution.
 _CORRECTIONS = 5
 
 
@@ -29,13 +29,13 @@ class Answer:
     Attributes:
         posed: the problem, and the even split it is compared with.
         balanced: the solver's answer.
-        job: the job with the split, as Megatron-core would take it.
+        job: the job with the split, as Megatron-core accepts it.
         after: its estimate.
-        times: seconds of a step, split evenly and as answered, by measured times where some were given.
-        measured: whether some were.
-        expressed: the split in the terms of the job's backend; None: the job has no backend.
-        part: values that say what is recomputed of a layer where not all of it is.
-        limits: what the backend does not take, and why: recomputation was chosen without it.
+        times: seconds of a step, with the even and the balanced split, by measured times where given.
+        measured: whether measured times were given.
+        expressed: the split encoded for the job's backend; None: the job has no backend.
+        part: values of the partial recomputation of a layer.
+        limits: why the backend does not support some recomputation, which was therefore not chosen.
     """
 
     posed: Posed
@@ -58,7 +58,7 @@ class Answer:
         return split.in_mode(problem, "selective")
 
     def as_tree(self) -> dict[str, Any]:
-        """Return what `--json` prints."""
+        """Return the output of `--json`."""
         problem, split = self.posed.problem, self.balanced.split
         stages = problem.stages
         before, after = self.posed.before, self.after
@@ -106,16 +106,16 @@ def balance_job(
 
     Args:
         seconds: time limit of the solver.
-        gap: distance to the proven bound, as a share, at which to stop.
-        quick: local search alone, with the bound of the linear program.
-        recompute: also choose recomputation; otherwise what the job says stays.
-        empty_ends: the first and the last chunk may go without layers.
+        gap: relative gap to the proven bound at which to stop.
+        quick: local search only, with the bound of the linear program.
+        recompute: also choose recomputation; otherwise the job's is kept.
+        empty_ends: the first and the last chunk may have no layers.
         reshape: changes the problem before it is solved (measured ratios instead of estimated times).
-        watch: told the best time and the bound whenever the best has moved.
+        watch: called with the best time and the bound whenever the best changes.
 
     Raises:
         Infeasible: no split fits.
-        CannotEstimate, BadProblem: the job is not one whose pipeline could be balanced.
+        CannotEstimate, BadProblem: the job's pipeline cannot be balanced.
     """
     posed, choices, taken = choices_of(job, recompute=recompute, empty_ends=empty_ends)
     if reshape is not None:
@@ -139,7 +139,7 @@ def balance_job(
 
 
 def _tighter(choice: Choice, over: list[float]) -> Choice:
-    """Return a choice with limits lower by what the estimate of its answer had above the device's memory."""
+    """Return a choice with limits reduced by the estimated excess over the device's memory."""
     limits = tuple(limit - more for limit, more in zip(choice.problem.limits, over, strict=True))
     return replace(choice, problem=replace(choice.problem, limits=limits))
 
@@ -173,9 +173,9 @@ def _answer(
 
 
 def _corrected(answer: Estimate, estimated: Problem, posed: Problem, split: Split) -> float:
-    """Return the seconds of a step whose pipeline takes the posed times instead of the estimated ones.
+    """Return the seconds of a step with the pipeline times of `posed` instead of the estimated ones.
 
-    What follows the pipeline (reduction, optimizer) stays as estimated.
+    The time after the pipeline (reduction, optimizer) stays as estimated.
     """
     assert answer.time is not None
     if all(getattr(estimated, name) == getattr(posed, name) for name in ("kinds", "fixed", "transfer")):
@@ -188,6 +188,6 @@ def _corrected(answer: Estimate, estimated: Problem, posed: Problem, split: Spli
 
 
 def _over(after: Estimate) -> list[float]:
-    """Return by how many bytes each stage is above the device's memory."""
+    """Return the bytes by which each stage exceeds the device's memory."""
     assert after.capacity is not None
     return [max(0.0, stage.peak_reserved + after.outside - after.capacity) for stage in after.stages]

@@ -1,4 +1,4 @@
-"""Taylor's inputs and quirks: its ratios, its memory constants by their own names, and what it gets wrong.
+"""Taylor's inputs and quirks: its ratios, its memory constants under their original names, and its errors.
 
 Source: mindspore/toolkits e8d3573 autoparallel/symphony (README; pipeline_conductor/memory.py, math_model.py).
 """
@@ -52,8 +52,8 @@ def taylor_problem(
     """Return the problem that Taylor poses for these figures.
 
     Args:
-        memory: megabytes by Taylor's names (`act_mem`, `layer_mem012`, `mem_lim_stage0` …); limits have the static
-            memory of their stage taken off already.
+        memory: megabytes by Taylor's names (`act_mem`, `layer_mem012`, `mem_lim_stage0` …); limits exclude the
+            static memory of their stage.
         selective: allow selective recomputation (its default is not to).
         quirks: recompute dense layers at the full cost of a forward whatever the recompute ratio, as its expression
             does by operator precedence (math_model.py:158-162).

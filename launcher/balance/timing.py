@@ -1,4 +1,4 @@
-"""The time of a step for given chunk times, and which steps make it so long: a linear program over start times."""
+"""The time of a step for given chunk times, and its critical steps: a linear program over start times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Timing:
-    """Start times of all steps, solved again and again for other durations (each solution starts from the last).
+    """Start times of all steps, solved repeatedly for other durations (warm-started from the last solution).
 
     The objective is the end of the last step plus `repeated` periods. Its dual gives, for each step, how much the
     objective grows with that step's duration: a bound that holds for every split, exact for this one.

@@ -1,4 +1,4 @@
-"""What one version of a backend really accepts, as data: names, types, arity, choices, defaults, with their source.
+"""Arguments that one version of a backend accepts, as data: names, types, arity, choices, defaults, with their source.
 
 The files are made by `tools/catalogue` from the backend's own parser; this module only loads, looks up and checks.
 """
@@ -44,11 +44,11 @@ class Argument:
     default: Value = None
     has_default: bool = False
     absent: Value = None
-    """What the backend makes of its absence, where the parser says less (`default` is then None)."""
+    """Effective value without the argument, where the parser does not define it (`default` is then None)."""
     default_from: str | None = None
     """The source expression of a default that is computed at run time (`has_default` is then False)."""
     command_defaults: Mapping[str, Value] = field(default_factory=dict)
-    """Defaults of single commands where they differ from `default`."""
+    """Defaults of individual commands where they differ from `default`."""
     choices: tuple[Value, ...] | None = None
     action: str = "store"
     const: Value = None
@@ -81,7 +81,7 @@ class Argument:
     def bare_in(self, command: str | None = None) -> bool:
         """Whether `--name` without a value means true in this command.
 
-        HfArgumentParser lets an Optional[bool] stand alone only where its default is not None (hf_argparser.py:213).
+        HfArgumentParser accepts a bare Optional[bool] only if its default is not None (hf_argparser.py:213).
         """
         return self.optional_value or (self.type == "bool" and self.command_defaults.get(command or "") is not None)
 
@@ -90,12 +90,12 @@ class Argument:
         return self.command_defaults.get(command, self.default) if command else self.default
 
     def without(self, command: str | None = None) -> Value:
-        """Return what the backend has in this command without the argument; None where it is not known."""
+        """Return the effective value without the argument in this command; None if unknown."""
         default = self.default_for(command)
         return self.absent if default is None else default
 
     def is_default(self, value: Value, command: str | None = None) -> bool:
-        """Tell whether a stored value is, in type, too, what the backend has without the argument."""
+        """Return whether a stored value equals, also in type, the effective value without the argument."""
         default = self.without(command)
         if default is None and not self.has_default:
             return False
@@ -109,7 +109,7 @@ class Catalogue:
 
     `style` is the parser's: `hf` (dataclasses under HfArgumentParser: `-` and `_` are the same, bools take an optional
     value), `argparse` (as declared), `yaml` (dotted keys), `env` (environment variables). `open_sections` are the YAML
-    paths below which the backend lets unknown keys pass; "" is the whole file.
+    paths below which the backend accepts unknown keys; "" is the whole file.
     """
 
     backend: str
@@ -122,7 +122,7 @@ class Catalogue:
     commands: tuple[str, ...] = ()
     open_sections: tuple[str, ...] = ()
     ignored_sections: tuple[str, ...] = ()
-    """YAML paths that the backend reads past without an error or an effect."""
+    """YAML paths that the backend ignores without an error."""
     _index: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
     _by_dest: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
 
@@ -142,12 +142,12 @@ class Catalogue:
         return isinstance(name, str) and self.get(name) is not None
 
     def normalise(self, name: str) -> str:
-        """Return the spelling under which this backend's parser looks a name up (leading dashes go)."""
+        """Return the spelling under which this backend's parser looks a name up (leading dashes removed)."""
         name = name.lstrip("-")
         return name.replace("-", "_") if self.style == "hf" else name
 
     def get(self, name: str) -> Argument | None:
-        """Return the argument of that name or alias, or None; `-` is `_` only where the parser says so."""
+        """Return the argument of that name or alias, or None; `-` equals `_` only if the parser allows it."""
         return self._index.get(self.normalise(name))
 
     def by_dest(self, dest: str) -> Argument | None:
@@ -155,12 +155,12 @@ class Catalogue:
         return self._by_dest.get(dest)
 
     def is_negation(self, name: str) -> bool:
-        """Whether the name is the `no_X` twin of a bool, and not an argument of its own."""
+        """Whether the name is the `no_X` form of a bool, and not a separate argument."""
         argument = self.get(name)
         return bool(argument and argument.negation and self.normalise(name) == self.normalise(argument.negation))
 
     def by_prefix(self, prefix: str) -> list[Argument]:
-        """Return what an abbreviated name could mean; empty where the parser accepts no abbreviations."""
+        """Return the arguments that an abbreviated name matches; empty where the parser accepts no abbreviations."""
         if not self.abbreviations:
             return []
         exact = self.get(prefix)
@@ -171,12 +171,12 @@ class Catalogue:
         return list(found.values())
 
     def is_open(self, name: str) -> bool:
-        """Whether an unknown YAML key at this dotted path reaches the backend without being refused."""
+        """Whether an unknown YAML key at this dotted path reaches the backend without an error."""
         if any(not section or f"{name}.".startswith(section + ".") for section in self.open_sections):
             return True
         parent = name.rpartition(".")[0]
         while self.style == "yaml" and parent:
-            # Below a key that takes a mapping (`model.model_config.rope_scaling`), the keys are its own matter.
+            # Below a key that takes a mapping (`model.model_config.rope_scaling`), the keys are not checked.
             argument = self.get(parent)
             if argument is not None:
                 return _takes(argument.type, {"dict", "any"})
@@ -184,7 +184,7 @@ class Catalogue:
         return False
 
     def names(self) -> Iterable[str]:
-        """Yield every name a user may type: names, aliases, then nothing of the `no_X` twins."""
+        """Yield every name a user may type: names and aliases, without the `no_X` forms."""
         for argument in self.arguments:
             yield argument.name
             yield from argument.aliases
@@ -194,10 +194,10 @@ class Catalogue:
         return suggest(name, self.names(), limit)
 
     def check(self, name: str, value: Value, command: str | None = None) -> str | None:
-        """Return in plain words what is wrong with giving `value` to `name`, or None.
+        """Return what is wrong with giving `value` to `name`, or None.
 
         `value` is a native value (bool, int, list, dict …) or command-line text; a list of text for several values.
-        A flag without a value on the command line is given as True. With a `command`, the argument must be one of its.
+        A flag without a value on the command line is given as True. With a `command`, the argument must belong to it.
         """
         argument = self.get(name)
         if argument is None:
@@ -232,7 +232,7 @@ def plain(name: str) -> str:
 
 
 def check_value(argument: Argument, value: Value, *, name: str = "", negated: bool = False) -> str | None:
-    """Return what is wrong with the value of one argument, or None; `negated` for its `no_X` twin."""
+    """Return what is wrong with the value of one argument, or None; `negated` for its `no_X` form."""
     name = name or argument.name
     if argument.is_flag or negated:
         if isinstance(value, bool) or value is None:
@@ -258,7 +258,7 @@ def check_value(argument: Argument, value: Value, *, name: str = "", negated: bo
 
 
 def as_parsed(argument: Argument, value: Value) -> Value:
-    """Return a value that `check_value` passes as a parser of words makes it: numbers from text, text from numbers.
+    """Return a valid value as a command-line parser would: numbers from text, text from numbers.
 
     A list argument given one value holds a list of one, as after `--name value`.
     """
@@ -291,7 +291,7 @@ def _takes(kind: str, kinds: set[str]) -> bool:
 
 def _check_item(argument: Argument, value: Value, name: str) -> str | None:
     if argument.choices is not None:
-        # None among the choices of a text can only be a default: a parser makes no None of the word.
+        # None among the choices of a text can only be a default: a parser does not convert the word to None.
         known = {str(choice) for choice in argument.choices if choice is not None or argument.type != "str"}
         if str(value) not in known:
             near = suggest(str(value), sorted(known), 1)
@@ -417,7 +417,7 @@ def load(path: str | Path) -> Catalogue:
 def versions(folder: str | Path) -> Sequence[str]:
     """Return the versions that a catalogue folder holds, oldest first (`master` last).
 
-    Another entry point of the same version (`2.1.0-pynative`) is no version of its own.
+    Another entry point of the same version (`2.1.0-pynative`) is not a separate version.
     """
     stems = (path.stem for path in Path(folder).glob("*.json"))
     return sorted((stem for stem in stems if stem.partition("-")[2] in ("", "dev")), key=_version_key)

@@ -39,7 +39,7 @@ def boolean_style(argument: Argument, catalogue: Catalogue) -> str:
 
 
 def kind(argument: Argument) -> str:
-    """Return the type with what it allows, on one line."""
+    """Return the type with its allowed values, on one line."""
     text = "list of " + argument.type if argument.is_list else argument.type
     if argument.choices is not None:
         text += " (" + " | ".join(str(choice) for choice in argument.choices) + ")"

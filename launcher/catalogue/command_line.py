@@ -1,19 +1,19 @@
-"""Values on a command line that Python's argparse parses: none may be taken for an option."""
+"""Writes values for Python's argparse so that none is parsed as an option."""
 
 import re
 from collections.abc import Sequence
 
-# argparse's own pattern up to Python 3.12; later versions take more. Anything else behind `-` is an option to it.
+# argparse's own pattern up to Python 3.12; later versions accept more. Any other text after `-` is an option.
 _NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 
 
 def looks_like_option(text: str) -> bool:
-    """Tell whether argparse takes a word of its own for an option (argparse.ArgumentParser._parse_optional)."""
+    """Return whether argparse parses a separate word as an option (argparse.ArgumentParser._parse_optional)."""
     return len(text) > 1 and text.startswith("-") and not _NEGATIVE.fullmatch(text)
 
 
 def can_be_written(texts: Sequence[str]) -> bool:
-    """Tell whether the values of one option can be written: one alone may begin with `-`, behind `=`.
+    """Return whether the values of one option can be written: only a single one may begin with `-`, after `=`.
 
     Not `--` alone: argparse up to Python 3.12 removes it even there.
     """

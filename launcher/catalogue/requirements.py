@@ -10,18 +10,18 @@ class Needed:
     """One thing that a backend needs, and which versions of it work.
 
     Attributes:
-        name: of the distribution (`torch`), `python`, `cann`, or the environment variable that names a checkout.
-        meaning: what the variable of a checkout names, for people.
-        module: what it is imported as, where that is not its name.
+        name: name of the distribution (`torch`), `python`, `cann`, or the environment variable that names a checkout.
+        meaning: description of the checkout that the variable names, for messages.
+        module: import name, if it differs from `name`.
         kind: package, python, cann or checkout.
         wanted: versions as a specifier (`>=2.6,<3`); "": any.
-        tested: versions that upstream tested, in its own words.
+        tested: versions that upstream tested, as upstream writes them.
         is_backend: its version is that of the backend, so it must fit the catalogue that arguments are written for.
         since, until: versions of the backend for which this holds, both inclusive; None: no bound.
         devices: kinds of device that need it; empty: all.
-        file, pattern: where a checkout says its version: a file in it, and an expression whose groups are joined.
+        file, pattern: where a checkout defines its version: a file in it, and a regular expression (groups joined).
         install: how to get it.
-        source: who says so.
+        source: upstream source of the requirement.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Needed:
     source: str
 
     def holds(self, version: str, device: str | None) -> bool:
-        """Tell whether a version of the backend needs it, on a kind of device (None: on any)."""
+        """Return whether a version of the backend needs it, on a kind of device (None: on any)."""
         return in_range(version, self.since, self.until) and (
             not self.devices or device is None or device in self.devices
         )

@@ -15,6 +15,6 @@ def version_key(version: str) -> tuple[int, ...]:
 
 @cache
 def in_range(version: str, since: str | None, until: str | None) -> bool:
-    """Tell whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0 itself, not 4.0.1."""
+    """Return whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0 itself, not 4.0.1."""
     key = version_key(version)
     return (since is None or key >= version_key(since)) and (until is None or key <= version_key(until))

@@ -1,4 +1,4 @@
-"""The command line. Importing this costs next to nothing: `launch --help` must be instant."""
+"""The command line. This module imports almost nothing, so that `launch --help` is instant."""
 
 import os
 import sys
@@ -9,12 +9,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 fine, 1 refused or failed, 2 wrong usage, 130 Ctrl-C.
 
     Args:
-        argv: words of the command line; None: those of this process, whose signals and standard streams are taken over.
+        argv: command-line arguments; None: those of this process, whose signal handlers and streams are replaced.
     """
     if argv is not None:
         return _run(list(argv))
     try:
-        # First of all: Ctrl-C during an import would be shown with a traceback.
+        # Before other imports: Ctrl-C during an import would print a traceback.
         from launcher.cli import process
 
         process.prepare()

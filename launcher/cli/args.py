@@ -1,4 +1,4 @@
-"""`launch args`: the arguments that a backend version, a launcher or the environment really takes, from catalogues."""
+"""`launch args`: lists the arguments that a backend version, a launcher or the environment takes, from catalogues."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,14 +20,14 @@ launch args {cuda} --backend-version {old} moe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """A catalogue that is listed, and what it is called."""
+    """A catalogue that is listed, and its name."""
 
     name: str
     catalogue: Catalogue
 
 
 def main(words: list[str]) -> int:
-    """List a catalogue; exit 1 if nothing fits the text, 2 for an unknown backend or version."""
+    """List a catalogue; exit 1 if nothing matches the text, 2 for an unknown backend or version."""
     made = parser("args", "List the arguments that a backend or launcher accepts.", _EXAMPLES, overrides=False)
     made.add_argument(
         "backend", nargs="?", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`"
@@ -57,10 +57,10 @@ def main(words: list[str]) -> int:
 
 
 def _listed(name: str | None, version: str | None, *, environment: bool) -> list[_Listed]:
-    """Return the catalogues that the words mean.
+    """Return the catalogues of a backend or launcher.
 
     Raises:
-        WrongUse: nothing is called so, or there is no catalogue for that version.
+        WrongUse: the name is unknown, or there is no catalogue for that version.
     """
     started = [starter for starter in starters() if starter.name == name]
     try:

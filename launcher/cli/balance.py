@@ -1,4 +1,4 @@
-"""`launch balance`: layers and recomputation over pipeline stages, so that a step takes the least time."""
+"""`launch balance`: distributes layers and recomputation over pipeline stages for the least step time."""
 
 import argparse
 import sys
@@ -141,10 +141,10 @@ def _finding(text: str) -> Finding:
 
 
 def _row(job: Job, file: str | None) -> Measured | None:
-    """Return what was measured for the job's layout.
+    """Return the measurements for the job's layout.
 
     Raises:
-        BadTable: the file cannot be used, or says nothing about this layout.
+        BadTable: the file cannot be used, or has no measurement of this layout.
     """
     if file is None:
         return None

@@ -1,4 +1,4 @@
-"""`launch check`: every rule, before a single process starts."""
+"""`launch check`: applies every rule before any process starts."""
 
 import argparse
 import sys
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def main(words: list[str]) -> int:
-    """Check a job, or a file somebody already has; exit 0 without errors, 1 with errors, 2 for a wrong command line."""
+    """Check a job, or an existing file; exit 0 without errors, 1 with errors, 2 for a wrong command line."""
     made = parser(
         "check",
         "Apply every rule to a job, or to a script or YAML that exists already, and show all findings at once.",
@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
 
 
 def _file(options: argparse.Namespace) -> str | None:
-    """Return the file that is to be judged, if the first word is one."""
+    """Return the file to check, if the first argument is one."""
     words = options.overrides
     is_file = bool(words) and not options.multirun and "=" not in words[0] and Path(words[0]).is_file()
     return words[0] if is_file else None

@@ -1,4 +1,4 @@
-"""`launch convert`: checkpoints there and back, with proof."""
+"""`launch convert`: converts checkpoints in both directions and verifies the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Each: --help. Every conversion is verified byte by byte unless --no-verify is gi
 
 
 def main(words: list[str]) -> int:
-    """Convert; exit 1 if the conversion is refused or cannot be proved, 2 for a wrong command line."""
+    """Convert; exit 1 if the conversion is refused or cannot be verified, 2 for a wrong command line."""
     if not words or words[0] in ("-h", "--help"):
         lines = "".join(f"  {name:12} {doc}\n" for name, doc in _VERBS.items())
         print(filled(_HELP.replace("{verbs}", "|".join(_VERBS)).replace("{lines}", lines)), end="")
@@ -133,7 +133,7 @@ def _example(verb: str) -> str:
 
 
 def _reported(body: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
-    """Run a body; say how to get a library that it needs and that is not here."""
+    """Run a body; report how to install a library that it needs and that is missing."""
     try:
         return body(options)
     except ModuleNotFoundError as error:
@@ -192,7 +192,7 @@ def _verify(options: argparse.Namespace) -> int:
     return _CODES[answer.outcome]
 
 
-# Not 1: the checkpoints are what a cast makes of each other. Not 0: they are not the same weights.
+# 3: the checkpoints differ only by a cast, so they are neither different (1) nor the same weights (0).
 _CODES = {"equal": 0, "different": 1, "equal_after_rounding": 3}
 _BODIES: dict[str, Callable[[argparse.Namespace], int]] = {
     "hf-to-mcore": _convert,

@@ -1,4 +1,4 @@
-"""From the words of `launch convert` to the conversion of a LoRA adapter, where one is named or found."""
+"""Builds the conversion of a LoRA adapter from `launch convert` arguments, where one is named or found."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def adapter_source(options: argparse.Namespace) -> tuple[Path, Format] | None:
 def adapter_conversion(
     options: argparse.Namespace, source: tuple[Path, Format], backend: str | None, layout: Layout, read_as: Layout
 ) -> Iterator[Conversion]:
-    """Give the conversion that the options ask for; an adapter that is rewritten lies beside `--out` meanwhile.
+    """Yield the conversion that the options define; a rewritten adapter is kept next to `--out` meanwhile.
 
     Raises:
-        ConvertError: the adapter cannot be carried over as it is, and `--rewrite` is not given; or an option that is
-            about models.
+        ConvertError: the adapter cannot be converted as it is, and `--rewrite` is not given; or an option applies to
+            models only.
     """
     path, form = source
     _refuse_options_of_models(options, path)
@@ -95,10 +95,10 @@ def adapter_conversion(
 
 
 def check_words(options: argparse.Namespace, target: Format, source: Format | None = None) -> None:
-    """Refuse options of `--set` and `--layers` that the target (of an adapter: or the source) would pass over.
+    """Refuse options of `--set` and `--layers` that the target (of an adapter: or the source) would ignore.
 
     Raises:
-        WrongWord: the format does not know the name.
+        WrongWord: the format has no option of that name.
     """
     known = list(dict.fromkeys((*target.options, *(source.options if source is not None else ()))))
     for word in options.set:
@@ -123,5 +123,5 @@ def _refuse_options_of_models(options: argparse.Namespace, path: Path) -> None:
 
 
 def _target(form: Format, backend: str | None) -> tuple[Format, Shared]:
-    """The format to write: the backend's; without one that of the source, where a training stack wrote it."""
+    """Return the format to write: the backend's; without one, that of the source if a training stack wrote it."""
     return (form, ()) if backend is None and form.name != PEFT.name else adapters_for(backend)

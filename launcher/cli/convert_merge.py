@@ -1,4 +1,4 @@
-"""`launch convert merge`: a LoRA adapter into its Hugging Face model."""
+"""`launch convert merge`: merges a LoRA adapter into its Hugging Face model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def merge_parser() -> argparse.ArgumentParser:
 
 
 def merge_body(options: argparse.Namespace) -> int:
-    """Merge; what is refused is raised."""
+    """Merge the adapter; refusals are raised as exceptions."""
     from launcher.convert.containers.staging import check_space, check_target
     from launcher.convert.convert import refuse_overlap
     from launcher.convert.lora.merge import merge, plan_merge

@@ -1,4 +1,4 @@
-"""From the words of `launch convert` to what is asked for: folders, formats, the model, the layout of a job."""
+"""Builds a conversion from the arguments of `launch convert`: folders, formats, the model, the layout of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.backend import UnknownBackend, backend_names
 
-# What a job and the weights converted for it must agree on.
+# Fields in which a job and the weights converted for it must agree.
 _SHAPE = (
     "model_type",
     "num_hidden_layers",
@@ -37,7 +37,7 @@ _SHAPE = (
 
 @contextmanager
 def request(options: argparse.Namespace) -> Iterator[Conversion]:
-    """Give the conversion that the options of `hf-to-mcore`, `mcore-to-hf` or `reshard` ask for.
+    """Yield the conversion that the options of `hf-to-mcore`, `mcore-to-hf` or `reshard` define.
 
     Raises:
         ConvertError: a folder, a format or a model cannot be found.
@@ -86,7 +86,7 @@ def request(options: argparse.Namespace) -> Iterator[Conversion]:
 
 
 def _job(overrides: Sequence[str], config_dirs: Sequence[str], backend: str | None = None) -> Job | None:
-    """The job whose layout is meant; None without overrides (Hydra is not even imported then)."""
+    """Return the job whose layout is used; None without overrides (Hydra is not imported then)."""
     if not overrides:
         return None
     named = any(word.startswith("backend=") for word in overrides)
@@ -97,7 +97,7 @@ def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None
     """Return the folder with config.json and the model it describes; where none has one, the model of the job.
 
     Raises:
-        ConvertError: neither says what the model is.
+        ConvertError: neither describes the model.
     """
     if job is not None and job.model.hidden_size is not None and not any(map(has_config, folders)):
         return None, job.model

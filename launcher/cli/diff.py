@@ -1,4 +1,4 @@
-"""`launch diff`: files and jobs, or one job on several backends, side by side after each backend's own defaults."""
+"""`launch diff`: compares files and jobs, or one job on several backends, after each backend's own defaults."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _WIDEST = 44
 
 
 def main(words: list[str]) -> int:
-    """Show what differs, what changes training first; exit 0 if nothing does, 1 if something does, 2 for mistakes."""
+    """Show differences, those that affect training first; exit 0 if there are none, 1 if there are, 2 for mistakes."""
     made = parser(
         "diff",
         "Compare what jobs mean, after each backend's own defaults: two or more files (scripts, configurations, job "

@@ -29,12 +29,12 @@ Target = tuple[Backend, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """The words of `launch diff`, sorted.
+    """The arguments of `launch diff`, by kind.
 
     Attributes:
         jobs: files, and choices of whole jobs (`+job=x.yaml`).
         common: overrides for all of them.
-        targets: backends and versions that were named.
+        targets: backends and versions that are named.
     """
 
     jobs: tuple[str, ...]
@@ -43,10 +43,10 @@ class Words:
 
 
 def sorted_words(words: Sequence[str], backends: str | None) -> Words:
-    """Tell files and whole jobs from overrides.
+    """Separate files and whole jobs from overrides.
 
     Raises:
-        WrongUse: there are not two things to compare, or a name is not known.
+        WrongUse: there are not two things to compare, or a name is unknown.
     """
     jobs = tuple(word for word in words if _WHOLE.fullmatch(word) or _is_file(word))
     common = tuple(word for word in words if word not in jobs)
@@ -122,13 +122,13 @@ def _read(word: str, common: Sequence[str], options: argparse.Namespace) -> _Rea
 
 
 def _without(mistake: Mistake, path: Path, word: str) -> Mistake:
-    """Name the file that the user gave, not the one made of it."""
+    """Return the mistake with the user's file in place of the temporary one made from it."""
     where = word if mistake.where.startswith(str(path)) else mistake.where
     return dataclasses.replace(mistake, where=where, what=mistake.what.replace(str(path), word))
 
 
 def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
-    # Folders that the launcher derives from a job's name are no difference between jobs.
+    # Folders that the launcher derives from a job's name are not differences between jobs.
     job = dataclasses.replace(read.job, name="job", origins={**read.job.origins})
     backend, version = target or chosen_backend(job)
     own_name, own_version = job.backend.name, job.backend.version
@@ -154,7 +154,7 @@ def _about(label: str, read: _Read, backend: Backend, version: str, job: Job) ->
 
 
 def _labels(words: Sequence[str]) -> list[str]:
-    """Return short names: the file's own, with as much of its folder as tells it from the others."""
+    """Return short labels: file names, or whole paths where the file names are not distinct."""
     names = [Path(match["name"] if (match := _WHOLE.fullmatch(word)) else word) for word in words]
     short = [path.name for path in names]
     chosen = short if len(set(short)) == len(set(names)) else [str(path) for path in names]

@@ -1,4 +1,4 @@
-"""Which verb runs: one table of verbs, looked up without importing any of them."""
+"""Dispatches to a verb: one table of verbs, looked up without importing any of them."""
 
 import gc
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ VERBS = {
 
 
 def dispatch(words: list[str]) -> int:
-    """Run the verb that the words name and return the exit code."""
+    """Run the verb that the arguments name and return the exit code."""
     if not words or words[0] in ("-h", "--help", "help"):
         verbs = "".join(f"  {name:9} {verb.doc}\n" for name, verb in VERBS.items())
         print(HELP.format(verbs=verbs, name=BUILT_IN[0], other=BUILT_IN[-1]), end="")
@@ -71,7 +71,7 @@ def dispatch(words: list[str]) -> int:
     if words[0] not in VERBS and _is_bare_word(words[0]):
         return exit_code("", lambda: _unknown_verb(words[0]), words)
     name, rest = (words[0], words[1:]) if words[0] in VERBS else ("run", words)
-    # What is imported and read at the start stays: looking for garbage among it is a tenth of a short command's time.
+    # Objects from start-up stay alive: garbage collection over them takes a tenth of a short command's time.
     gc.set_threshold(50_000, 20, 20)
 
     def body() -> int:
@@ -89,7 +89,7 @@ def _is_bare_word(word: str) -> bool:
 
 
 def _is_text(word: str) -> bool:
-    """Tell whether a word can be written to a file, and be a file's name: no bytes that are no UTF-8, no NUL."""
+    """Return whether an argument can be written to a file and used as a file name: valid UTF-8, no NUL."""
     return "\0" not in word and (word.isascii() or not any("\ud800" <= char <= "\udfff" for char in word))
 
 

@@ -1,4 +1,4 @@
-"""`launch doctor`: is everything there that a job, or this machine, needs; a table, and how to get what is missing."""
+"""`launch doctor`: checks what a job, or this machine, needs; prints a table and how to install what is missing."""
 
 import sys
 from argparse import Namespace
@@ -23,7 +23,7 @@ _MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
 
 
 def main(words: list[str]) -> int:
-    """Show what is there; exit 1 if a job cannot run natively, or no backend can."""
+    """Show what is installed; exit 1 if a job cannot run natively, or no backend can."""
     made = parser("doctor", "Look for everything that a job needs before it starts.", _EXAMPLES)
     made.add_argument("--no-hosts", action="store_true", help="ssh: do not compare software on all hosts")
     options = parse(made, words)
@@ -57,7 +57,7 @@ def _of_job(options: Namespace) -> int:
 
 
 def _backends(overrides: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the backends that are asked for where there is no job; None where there is one."""
+    """Return the requested backends if there is no job; None if there is one."""
     if not overrides:
         return backend_names()
     chosen = [word.partition("=")[2] for word in overrides if word.startswith("backend=")]

@@ -1,4 +1,4 @@
-"""`launch dry-run`: exactly what would run, and where every value came from."""
+"""`launch dry-run`: shows exactly what would run, and the origin of every value."""
 
 import argparse
 import dataclasses
@@ -43,7 +43,7 @@ def main(words: list[str]) -> int:
 
 
 def _shown(options: argparse.Namespace) -> Answer:
-    """Show one job in the form that was asked for."""
+    """Show one job in the requested form."""
     job = composed(options)
     if options.multirun and not (options.has_own_folder and job.output_dir):
         job = _apart(job, options.number)
@@ -55,7 +55,7 @@ def _shown(options: argparse.Namespace) -> Answer:
         return Answer(code=code, tree=None)
     plan = planned(outcome)
     if options.multirun:
-        # A sweep's jobs share a name; where they start each run has an id, and so each has one here.
+        # A sweep's jobs share a name; a started run has its own id, so each gets one here.
         own = dataclasses.replace(plan.start, name=f"{plan.start.name}-{options.number}")
         plan = dataclasses.replace(plan, start=own)
     if options.render is not None and outcome.ok:
@@ -64,7 +64,7 @@ def _shown(options: argparse.Namespace) -> Answer:
     if options.json:
         return Answer(code=code, tree=as_json(outcome, plan))
     if outcome.ok or options.format == "text":
-        # A refused job has no script: whoever pipes it into a file must not get one that runs.
+        # A refused job has no script, so that output piped into a file cannot be run.
         _print(options.format, outcome, plan)
     sys.stdout.flush()
     print_findings(outcome.findings, outcome.job)
@@ -72,7 +72,7 @@ def _shown(options: argparse.Namespace) -> Answer:
 
 
 def _apart(job: Job, number: int) -> Job:
-    """Give a job of a sweep a folder of its own, as `run -m` does where nothing lies there yet."""
+    """Give a job of a sweep its own folder, as `run -m` does if the folder does not exist yet."""
     if job.output_dir is not None:
         folder = f"{job.output_dir}/{number}"
     else:
@@ -81,7 +81,7 @@ def _apart(job: Job, number: int) -> Job:
 
 
 def render(plan: LaunchPlan, folder: str, outcome: Outcome) -> None:
-    """Write the files of a start to an empty folder and say how they are started.
+    """Write the files that start a job to an empty folder and print the command that runs them.
 
     Raises:
         NotDone: the folder is not empty or cannot be written.
@@ -100,7 +100,7 @@ def _print(form: str, outcome: Outcome, plan: LaunchPlan) -> None:
     """Print a plan in one form.
 
     Raises:
-        NotDone: what starts it cannot be written yet.
+        NotDone: the files that start it cannot be written yet.
     """
     from launcher.executors.failure import CannotStart
 
@@ -111,7 +111,7 @@ def _print(form: str, outcome: Outcome, plan: LaunchPlan) -> None:
 
 
 def here(outcome: Outcome) -> str:
-    """Return what `run` would do on this machine, in words; a dry run shows the cluster's command."""
+    """Return what `run` would do on this machine, as text; a dry run shows the cluster's command."""
     choice = choose(outcome.job, outcome.backend)
     if choice.runtime is None:
         return f"cannot run on this machine ({choice.reason}); rehearse.shrink=true rehearses it here"
@@ -175,7 +175,7 @@ def _text(outcome: Outcome, plan: LaunchPlan) -> None:
 
 
 def _environment(outcome: Outcome, plan: LaunchPlan) -> list[Explained]:
-    """Return the variables of a node, and who set each."""
+    """Return the variables of a node, with the origin of each."""
     own = outcome.backend.environment
     return explained(plan.nodes[0].env, own, outcome.job, outcome.native, VARIABLES)
 
@@ -200,7 +200,7 @@ def _shell(outcome: Outcome, plan: LaunchPlan) -> None:
 
 
 def _submit(outcome: Outcome, plan: LaunchPlan) -> None:
-    """Print the file that starts the job, or that its queue gets; where there is no queue, the script."""
+    """Print the file that starts the job, or that is submitted to its queue; without a queue, the script."""
     from launcher.executors.registry import get_executor
     from launcher.executors.render import Place
 
@@ -219,7 +219,7 @@ def _yaml(job: Job) -> None:
 
     tree = uninterpolated(as_tree(job))
     for path in ("parallel.dp", "checkpoint.save"):
-        # What follows from other values is left open, so that the file can be changed.
+        # Derived values are left unset, so that the file can be edited.
         if job.origin(path).kind == "derived":
             section, name = path.split(".")
             tree[section][name] = None

@@ -1,4 +1,4 @@
-"""`launch estimate`: will it fit, how fast will it be, computed from the job that would be started."""
+"""`launch estimate`: memory use and speed, computed from the job that would be started."""
 
 import argparse
 from pathlib import Path
@@ -11,7 +11,7 @@ from launcher.outputs.kinds import PICTURE, TRACE
 
 
 def main(words: list[str]) -> int:
-    """Estimate a job; exit 0 with an answer (whether or not it fits), 1 for a job that cannot run, 2 for usage."""
+    """Estimate a job; exit 0 with a result (whether or not it fits), 1 for a job that cannot run, 2 for usage."""
     made = parser(
         "estimate",
         "Memory per pipeline stage and time of one step, without a device.",
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
 
 
 def _estimated(options: argparse.Namespace) -> Answer:
-    """Estimate one job, show the answer to people, and write the files that were asked for."""
+    """Estimate one job, print the result as text, and write the requested files."""
     job = composed(options)
     try:
         answer = estimate(job, timeline=bool(options.plot or options.trace))

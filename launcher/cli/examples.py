@@ -1,4 +1,4 @@
-"""Names of backends in examples of help texts: those that are installed, so that no text names one that is not."""
+"""Backend names for the examples in help texts: only those of installed backends."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 def filled(text: str) -> str:
     """Return an example with names for `{cuda}` and `{npu}` (backends for these), `{new}` and `{old}` (versions).
 
-    Backends are loaded: only for a text that is shown.
+    Loads backends, so call it only for text that is shown.
     """
     return text.format_map(_names()) if "{" in text else text
 

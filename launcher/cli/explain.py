@@ -1,4 +1,4 @@
-"""`launch explain`: what a name in any output means, and what it ties to."""
+"""`launch explain`: explains a name from any output, and what it maps to."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ launch explain parallel.tp
 
 
 def main(words: list[str]) -> int:
-    """Explain a name; exit 2 if nothing is called so."""
+    """Explain a name; exit 2 if it is unknown."""
     made = parser(
         "explain",
         "Explain a field, a rule or other finding, a native argument of any backend version, an argument of a launcher "
@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
 
 def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:
-    """Return the words without dashes before the name, and the name as typed (`--tensor-model-parallel-size`)."""
+    """Return the arguments without dashes before the name, and the name as typed (`--tensor-model-parallel-size`)."""
     own = ("--json", "--backend", "--help")
     typed = next((word for word in words if word.startswith("--") and word.partition("=")[0] not in own), "")
     return [word.lstrip("-") if word == typed else word for word in words], typed
@@ -60,7 +60,7 @@ def _near(name: str, backends: Sequence[Backend]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*suggest(name, known_names(backends)), *suggest_field(name)]))[:4]
 
 
-# -- one screen
+# -- text output
 
 
 def _show(tree: Mapping[str, Any]) -> None:
@@ -94,7 +94,7 @@ def _plain(value: object) -> str:
 
 
 def _versions(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield one line for versions of a backend that say the same, sources aside."""
+    """Yield one line for versions of a backend with the same entry, regardless of its source."""
     groups: list[tuple[list[str], str, Mapping[str, Any]]] = []
     for entry in entries:
         says = _line(entry)

@@ -1,4 +1,4 @@
-"""What `launch explain` knows: fields, rules and other findings, native arguments, launchers, environment variables."""
+"""Names for `launch explain`: fields, rules and other findings, native arguments, launchers, environment variables."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ def _of_estimate() -> dict[str, Rule]:
 
 
 def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
-    """Yield everything that is called so: a field first, unless the name is typed with dashes."""
+    """Yield everything of that name: a field first, unless the name is typed with dashes."""
     makers = [_field, _section, _rule, _told, _argument, _started]
     plain = name.lstrip("-")
     if name.startswith("-"):
@@ -115,7 +115,7 @@ def _mapping(name: str, backend: Backend, version: str, catalogue: Catalogue) ->
         return {"backend": label, "says": ", ".join(own), "defaults": defaults, "read for": feeds, "notes": notes}
     if name in table.unsupported:
         return {"backend": label, "says": f"cannot: {table.unsupported[name].why}"}
-    if name not in table.irrelevant:  # rows that write nothing: they only refuse what the backend does not do
+    if name not in table.irrelevant:  # rows that write nothing: they only refuse unsupported values
         notes = list(dict.fromkeys(row.note for row in first if row.note))
         says = "has no argument for it: a value is accepted where it is what this backend does anyway"
         return {"backend": label, "says": says, "notes": notes}
@@ -196,7 +196,7 @@ def _told(name: str, backends: Sequence[Backend]) -> Tree | None:
 
 
 def _argument(name: str, backends: Sequence[Backend]) -> Tree | None:
-    # Of several keys that end so, the versions of one stay together.
+    # If several keys match, the versions of each stay together.
     found = [
         each for backend in backends for each in sorted(_of_backend(name, backend), key=lambda each: each["argument"])
     ]
@@ -218,7 +218,7 @@ def _argument(name: str, backends: Sequence[Backend]) -> Tree | None:
 
 
 def _no_field(backend: Backend, argument: Argument) -> str:
-    """Say why an argument has no field, where that is known."""
+    """Return why an argument has no field, where that is known."""
     row = owns_of(backend.name).reason(argument.name, argument)
     return f"{row.no_field}  [{row.source}]" if row is not None else ""
 
@@ -253,7 +253,7 @@ def _tied(paths: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def _matching(name: str, catalogue: Catalogue) -> list[Argument]:
-    """Return the argument of that name in any spelling; for YAML, keys that end so."""
+    """Return the argument of that name in any spelling; for YAML, keys with that last part."""
     for spelled in (name, name.replace("_", "-"), name.replace("-", "_")):
         argument = catalogue.get(spelled)
         if argument is not None:
@@ -267,7 +267,7 @@ def _matching(name: str, catalogue: Catalogue) -> list[Argument]:
 
 
 def _renamed(name: str, backend: Backend) -> Iterator[str]:
-    """Say what became of an argument that newer versions lack, and what a newer name was before."""
+    """Yield how an argument that newer versions lack was renamed or removed, and the old names of a newer one."""
     plain = name.replace("-", "_")
     missing = [version for version in backend.versions if not _matching(name, backend.catalogue(version))]
     if missing and (len(missing) < len(backend.versions) or plain in renames_of(backend.name)):
@@ -282,7 +282,7 @@ def _renamed(name: str, backend: Backend) -> Iterator[str]:
             yield f"{backend.title}: it was {old}{until}{note}"
 
 
-# -- what starts a backend
+# -- launchers and environment variables
 
 
 def _started(name: str, backends: Sequence[Backend]) -> Tree | None:

@@ -1,4 +1,4 @@
-"""How a secret reaches the processes of a job, by executor; its value is written nowhere on any of these ways."""
+"""How a secret reaches the processes of a job, by executor; none of these ways writes its value to a file."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from launcher.job.secret import is_secret, variable_of
 
 _INHERITED = "inherited from the shell that calls launch"
 _REFERRED = "backend.env.{name}='${{oc.env:{name}}}'"
-# Executor: how a variable comes to the processes, for names that go along by themselves; and for others.
+# Executor: how a variable reaches the processes, for names that are forwarded by default, and for others.
 _WAYS = {
     "local": (_INHERITED, _INHERITED),
     "environment": (
@@ -34,7 +34,7 @@ _WAYS = {
 
 
 def explained_secret(name: str) -> Mapping[str, object] | None:
-    """Return what to do with a variable that is a secret; None for other names."""
+    """Return how to set a variable that is a secret; None for other names."""
     variable = variable_of(name)
     if not is_secret(variable) or name.upper() != variable:
         return None

@@ -1,4 +1,4 @@
-"""Environment variables that plans set or refer to, and that libraries below the backends read: meaning, as data."""
+"""Meaning of environment variables that plans set or refer to, or that libraries used by the backends read."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,4 +1,4 @@
-"""Waiting for a run that something else runs: its log as it grows, and its state."""
+"""Follows a run that another process executes: its log as it grows, and its state."""
 
 import time
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from launcher.observe.logs import fetch, read_lines, sources
 from launcher.observe.state import State, state_of
 
 _ASK_SECONDS = 2.0
-# Files of a shared disk may show their last lines a little after the queue says that the job has ended.
+# On a shared disk, the last lines of a file may appear shortly after the queue reports the end of the job.
 _LATE_SECONDS = 1.0
 
 
 def still_going(record: Record) -> Callable[[], bool]:
-    """Return a question that tells whether a run may still write; the queue is asked every two seconds at most."""
+    """Return a function that checks whether a run may still write; it polls the queue every two seconds at most."""
     asked, going = 0.0, True
 
     def ask() -> bool:

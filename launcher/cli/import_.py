@@ -1,4 +1,4 @@
-"""`launch import`: what somebody already has, a script or a configuration, as a job."""
+"""`launch import`: converts an existing script or configuration to a job."""
 
 import argparse
 from pathlib import Path
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return own words, and the arguments to import after `--`."""
+    """Return the command's own arguments, and the arguments to import after `--`."""
     if "--" not in words:
         return words, []
     at = words.index("--")

@@ -1,4 +1,4 @@
-"""What `launch import` prints and writes: what each argument became."""
+"""Output of `launch import`: how each argument was mapped."""
 
 import sys
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from launcher.mapping.backend import get_backend
 from launcher.outputs.files import check_output
 from launcher.outputs.kinds import JOB
 
-_COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value before its middle is left out
+_COLUMNS, _LINE = (44, 28), 100  # characters of the columns, and of a value before its middle is omitted
 
 
 def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool) -> int:
-    """Write and report imported jobs; return the exit code: 1 if something was left out for a problem."""
+    """Write and report imported jobs; return the exit code: 1 if something was dropped because of a problem."""
     paths = paths_of(output, len(jobs))
     for imported, path in zip(jobs, paths, strict=True):
         if path is not None:
@@ -56,7 +56,7 @@ def numbered(output: str | None, number: int, count: int) -> str | None:
 
 
 def write(path: str, text: str) -> None:
-    """Write a job file; another one in its place, which may have been edited, is kept beside it."""
+    """Write a job file; an earlier one of that name, which may have been edited, is kept beside it."""
     try:
         write_file(path, text, JOB)
     except OSError as error:
@@ -64,7 +64,7 @@ def write(path: str, text: str) -> None:
 
 
 def _report(imported: Imported, source: str, output: str | None) -> None:
-    """Print what each argument became; remarks go to stderr."""
+    """Print how each argument was mapped; remarks go to stderr."""
     title = get_backend(imported.backend).title
     mapped = sum(bool(each.fields) for each in imported.became)
     cluster = imported.job.cluster
@@ -111,7 +111,7 @@ def _variables(imported: Imported) -> Iterator[tuple[str, str, str]]:
 
 
 def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
-    """Yield aligned lines; what is longer than its column pushes the rest on, what is longer than a line says so."""
+    """Yield aligned lines; text longer than its column shifts the rest, text longer than a line is shortened."""
     names = min(_COLUMNS[0], max((len(name) for name, _, _ in rows), default=0))
     values = min(_COLUMNS[1], max((len(value) for _, value, _ in rows), default=0))
     for name, value, became in rows:

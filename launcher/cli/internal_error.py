@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 RULE = "CMD-INTERNAL"
-_KEPT = 20  # newest files of details
+_KEPT = 20  # number of files with details that are kept
 _LONGEST = 300  # characters of a message
-# Where this file is, two levels up: places in the program are shown relative to it.
+# The folder two levels up: source locations are shown relative to it.
 _PROGRAM = Path(__file__).resolve().parents[2]
 
 
 def exit_code(error: BaseException, words: Sequence[str]) -> int:
-    """Say what ended the program on one line and return the exit code."""
+    """Print what ended the program on one line and return the exit code."""
     verb = _verb(words)
     if isinstance(error, SystemExit):
         return _of_exit(error)
@@ -37,7 +37,7 @@ def exit_code(error: BaseException, words: Sequence[str]) -> int:
 
 
 def one_line(error: BaseException) -> str:
-    """Return what is said of an exception when nothing else can be done, with the file of its details."""
+    """Return the message for an exception that cannot be handled in any other way, with the file of its details."""
     details = write_details(error, "launch")
     return f"launch: {_internal(error)}" + (f"; details: {details}" if details else "")
 
@@ -82,7 +82,7 @@ def _of_exit(error: SystemExit) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason where the machine, not the program, is at fault; "": the program is."""
+    """Return the reason if the machine, not the program, caused the error; "": the program did."""
     if isinstance(error, MemoryError):
         return "this machine has not enough memory for it"
     if not isinstance(error, OSError):

@@ -10,7 +10,7 @@ from launcher.observe.logs import fetch, read_lines, sources
 
 
 def main(words: list[str]) -> int:
-    """Print the log of a run; exit 1 for an unknown id or rank, 2 for a pattern that is none."""
+    """Print the log of a run; exit 1 for an unknown id or rank, 2 for an invalid pattern."""
     made = parser("logs", "Show what a run printed.", "launch logs qwen3_8b-2 -f --rank 3", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     made.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")

@@ -1,4 +1,4 @@
-"""`-m`: one answer for each combination of swept values, for the verbs that start nothing; Hydra's own words for it."""
+"""`-m`: one result for each combination of swept values, for verbs that start nothing; parses Hydra's own settings."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -14,7 +14,7 @@ from launcher.compose.overrides import is_text
 from launcher.job.secret import without_secrets
 
 SUBMITIT = "submitit_slurm"
-# Settings of Hydra's submitit launcher, and the fields that say the same here.
+# Settings of Hydra's submitit launcher, and the equivalent fields.
 _SETTINGS = {
     "partition": "cluster.partition={}",
     "account": "cluster.account={}",
@@ -34,7 +34,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a verb says of one job: exit code, and what --json shows."""
+    """Result of a verb for one job: exit code, and the output of --json."""
 
     code: int
     tree: Any
@@ -46,10 +46,10 @@ def add_option(made: ArgumentParser) -> None:
 
 
 def answered(options: Namespace, one: Callable[[Namespace], Answer]) -> int:
-    """Ask for the job of the command line, or with -m for each of a sweep; return the highest exit code.
+    """Run a verb for the job of the command line, or with -m for each of a sweep; return the highest exit code.
 
     Args:
-        one: answers for a single job; it prints for people unless --json was asked for.
+        one: runs the verb for a single job; it prints text unless --json is given.
     """
     if not options.multirun:
         answer = one(options)
@@ -77,7 +77,7 @@ def answered(options: Namespace, one: Callable[[Namespace], Answer]) -> int:
 
 
 def _caught(one: Callable[[Namespace], Answer], options: Namespace) -> Answer:
-    """Let one wrong job of a sweep be an answer, so that the others have theirs."""
+    """Return the refusal of one job of a sweep as its result, so that the other jobs still run."""
     try:
         return one(options)
     except Exception as error:
@@ -90,16 +90,16 @@ def _caught(one: Callable[[Namespace], Answer], options: Namespace) -> Answer:
 
 
 def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str]:
-    """Take Hydra's own settings out of the words of a sweep.
+    """Separate Hydra's own settings from the arguments of a sweep.
 
     Args:
-        wait: the user wants to see the jobs' end.
+        wait: whether to wait for the jobs to end (`--wait`).
 
     Returns:
-        The words of the job, and the name of Hydra's launcher that was asked for; "": none.
+        The arguments of the job, and the name of the requested Hydra launcher; "": none.
 
     Raises:
-        ComposeError: a launcher, sweeper or setting that has no meaning here.
+        ComposeError: a launcher, sweeper or setting that is not supported.
     """
     rest: list[str] = []
     launcher, mistakes = "", []
@@ -130,7 +130,7 @@ def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str
 
 
 def _is_many(value: str) -> bool:
-    """Tell whether a value is a sweep, or text that sbatch would read as a list."""
+    """Return whether a value is a sweep, or text that sbatch would read as a list."""
     quoted = len(value) > 1 and value[0] in "'\"" and value[-1] == value[0]
     return not quoted and any(sign in value for sign in ",()")
 

@@ -1,4 +1,4 @@
-"""Native arguments typed as overrides (`max_epochs=3`): the canonical field that they are, or `backend.args`."""
+"""Native arguments typed as overrides (`max_epochs=3`): suggests the canonical field, or `backend.args`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -10,12 +10,12 @@ from launcher.job import override_text
 if TYPE_CHECKING:
     from launcher.mapping.backend import Backend
 
-# Longer values and YAML's anchors are not read: a suggestion is not worth their expansion.
+# Longer values and YAML anchors are not parsed: expanding them is too costly for a suggestion.
 _LONGEST = 200
 
 
 def with_native_names(error: ComposeError) -> list[Mistake]:
-    """Return the mistakes of a command line; unknown fields that a backend has as arguments come with what they are."""
+    """Return the mistakes of a command line; unknown fields that are native arguments get equivalent overrides."""
     return [_suggested(mistake, error) for mistake in error.mistakes]
 
 
@@ -26,7 +26,7 @@ def _suggested(mistake: Mistake, error: ComposeError) -> Mistake:
 
 
 def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
-    """Yield overrides that do what a native argument does, of the chosen backend first; each composes."""
+    """Yield overrides equivalent to a native argument, of the chosen backend first; each composes."""
     from launcher.compose import composes_beside
 
     name, _, text = mistake.where.lstrip("+").partition("=")
@@ -53,7 +53,7 @@ def _backends(words: Sequence[str]) -> "list[Backend]":
 
 
 def _fields_of(name: str, text: str, backend: "Backend") -> list[str] | None:
-    """Return the overrides that a backend's argument is; None: the backend has no such argument, or not this value."""
+    """Return overrides equivalent to a backend's argument; None: it has no such argument, or refuses this value."""
     import yaml
 
     from launcher.mapping.engine import read_argument
@@ -65,10 +65,10 @@ def _fields_of(name: str, text: str, backend: "Backend") -> list[str] | None:
         return None
     try:
         value: Any = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date that is none
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: an invalid date
         return None
     if catalogue.check(argument.name, value) is not None:
         return None
     read = read_argument(argument.name, value, backend, version)
-    # What else a row sets follows from the first field, as evaluation.epochs does from schedule.epochs.
+    # Other fields of a row follow from the first one, as evaluation.epochs does from schedule.epochs.
     return [f"{path}={override_text(each)}" for path, each in read.items()][:1]

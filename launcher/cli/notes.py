@@ -1,4 +1,4 @@
-"""How remarks about a file that is read look on a terminal."""
+"""Formats remarks about an imported file for a terminal."""
 
 import sys
 from typing import TextIO
@@ -10,7 +10,7 @@ _LONGEST = 400  # characters of a remark
 
 
 def print_note(kind: str, note: Note, stream: TextIO | None = None) -> None:
-    """Print a remark with its place and what would work (default: to standard error)."""
+    """Print a remark with its location and alternatives (default: to standard error)."""
     print("\n".join(_note_lines(kind, note)), file=stream or sys.stderr)
 
 
@@ -21,12 +21,12 @@ def _note_lines(kind: str, note: Note) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Return a text on one line, without the control characters that a file may smuggle into a terminal."""
+    """Return a text on one line, with control characters escaped, since they could affect the terminal."""
     return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return a text without its middle where it is longer; `…` says so."""
+    """Return a text with `…` in place of its middle if it is longer."""
     return text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
 
 
@@ -34,7 +34,7 @@ def refusal_lines(error: ImportRefused, *, with_partial: bool) -> tuple[str, ...
     """Return every reason of a refusal as text.
 
     Args:
-        with_partial: the verb can take what can be read all the same.
+        with_partial: the verb has `--partial`, which imports what can be read.
     """
     lines = [line for note in error.notes[:MOST_NOTES] for line in _note_lines("error", note)]
     if len(error.notes) > MOST_NOTES:

@@ -1,4 +1,4 @@
-"""What all verbs share: their options, composing the job, the files that they write, and JSON."""
+"""Shared code of all verbs: their options, composing the job, the files that they write, and JSON."""
 
 import argparse
 import os
@@ -20,19 +20,19 @@ from launcher.pipeline import chosen_backend
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose errors are refusals like all others, and whose example names backends that are here."""
+    """An `ArgumentParser` whose errors are refusals like all others, and whose example names installed backends."""
 
     def format_help(self) -> str:
         self.epilog = filled(self.epilog or "")
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        # Words that are not understood are shown again, and may hold a secret.
+        # The message repeats unknown arguments, which may contain a secret.
         raise WrongUse(without_secrets([message])[0], f"{self.prog} --help")
 
 
 def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argparse.ArgumentParser:
-    """Return the parser of a verb with what every verb has."""
+    """Return the parser of a verb with the options that every verb has."""
     made = _Parser(
         prog=f"launch {verb}",
         description=doc,
@@ -51,7 +51,7 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
 
 
 def parse(made: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """Parse words; options may stand before, between or after overrides."""
+    """Parse arguments; options may come before, between or after overrides."""
     return made.parse_intermixed_args(words)
 
 
@@ -59,14 +59,14 @@ def composed(options: argparse.Namespace) -> Job:
     """Compose the job of a verb.
 
     Raises:
-        ComposeError: the words do not describe a job.
+        ComposeError: the overrides do not describe a job.
         Refused: there is no such version of its backend.
     """
     return composed_of(options.overrides, options.config_dir)
 
 
 def composed_of(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
-    """Compose a job of words; raises as `composed`."""
+    """Compose a job from overrides; raises as `composed`."""
     job = compose(words, config_dirs)
     if job.backend.name is not None and job.backend.version is not None:
         chosen_backend(job)
@@ -78,12 +78,12 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
 
     Args:
         file: as given; None: not given.
-        kind: what is written; only a file of this kind may lie there already.
-        endings: how its name may end; none: as it likes.
+        kind: kind of the file; only an existing file of this kind may be replaced.
+        endings: allowed suffixes of its name; none: any.
 
     Raises:
-        WrongUse: the name ends otherwise, is that of a folder, or its folder is not there or may not be written.
-        NotDone: something else lies there.
+        WrongUse: the suffix is wrong, the name is that of a folder, or its folder is missing or not writable.
+        NotDone: another kind of file exists there.
     """
     if file is None:
         return
@@ -107,18 +107,18 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
 
 
 def write_file(file: str | Path, content: str, kind: Kind) -> None:
-    """Write a file that the command line names, and say where an earlier one is kept; raises as `write_output`."""
+    """Write a file that the command line names, and print where an earlier one is kept; raises as `write_output`."""
     say_kept(file, write_output(file, content, kind))
 
 
 def say_kept(file: str | Path, kept: Path | None) -> None:
-    """Say where an earlier file, which may have been edited, is kept; None: there was none."""
+    """Print where an earlier file, which may have been edited, is kept; None: there was none."""
     if kept is not None:
         print(f"# the earlier {Path(file).name} is kept as {kept}", file=sys.stderr)
 
 
 def readable(flag: str, file: str | None) -> None:
-    """Refuse a file that is not there to be read; None: not given.
+    """Refuse an input file that does not exist; None: not given.
 
     Raises:
         WrongUse: there is no such file.

@@ -1,4 +1,4 @@
-"""What `launch import --to` prints and writes: what is carried over, what is left out, and what that changes."""
+"""Output of `launch import --to`: arguments passed through, arguments dropped, and the effect of that."""
 
 import dataclasses
 import sys
@@ -20,7 +20,7 @@ from launcher.port.dropped import DroppedArg
 from launcher.port.port import LEFT_BEHIND, shown_argument
 
 _MOST_NAMES = 12
-# Variables of GPUs, and what they are called on NPUs.
+# Variables of GPUs, and their equivalents on NPUs.
 _NPU_TWINS = {
     "CUDA_VISIBLE_DEVICES": "ASCEND_RT_VISIBLE_DEVICES",
     "PYTORCH_CUDA_ALLOC_CONF": "PYTORCH_NPU_ALLOC_CONF",
@@ -29,7 +29,7 @@ _NPU_TWINS = {
 
 
 def show_port(pairs: list[tuple[Imported, Ported]], source: str, output: str | None, *, as_json: bool) -> int:
-    """Write and report ported jobs; return the exit code: 1 if something stands against running them."""
+    """Write and report ported jobs; return the exit code: 1 if something prevents running them."""
     trees = []
     for path, (imported, ported) in zip(paths_of(output, len(pairs)), pairs, strict=True):
         if path is not None:
@@ -62,7 +62,7 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
     _print_left_out(ported.missing)
     for name in ported.variables:
         print(f"left out  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
-    # What is left out and changes nothing of training has been told above, with more words.
+    # Dropped arguments that do not change training have been reported above in more detail.
     told = [each for each in ported.findings if each.rule != LEFT_BEHIND or each.severity != "change"]
     print_findings(told, ported.job, sys.stdout)
     count = dict(counted(ported.accounts))
@@ -74,7 +74,7 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
 
 
 def _print_later(accounts: Iterable[Account]) -> None:
-    """Name arguments that are written later, by what they wait for."""
+    """Print arguments that are written later, grouped by the reason."""
     waiting: dict[str, list[str]] = {}
     for account in accounts:
         if account.note:
@@ -84,7 +84,7 @@ def _print_later(accounts: Iterable[Account]) -> None:
 
 
 def _print_left_out(missing: Iterable[DroppedArg]) -> None:
-    """Say of what is left out what it does, why, and what comes nearest; findings tell what changes training."""
+    """Print effect, reason and nearest substitute of dropped arguments; findings report those that change training."""
     groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in missing:
         if not each.changes_training and each.effect != NOTHING:
@@ -108,7 +108,7 @@ def _few(names: list[str]) -> str:
 
 
 def _twin(name: str, backend: Backend) -> str:
-    """Name the variable of the backend's devices that does the same, if it reads one."""
+    """Return a hint at the equivalent variable for the backend's devices, if the backend reads one."""
     there, variables = _NPU_TWINS.get(name), variables_of(backend.name)
     return f" (there: backend.env.{there}=…)" if there and variables is not None and there in variables else ""
 
@@ -129,7 +129,7 @@ def _port_tree(imported: Imported, ported: Ported) -> dict[str, object]:
 
 
 def ported_yaml(imported: Imported, ported: Ported, source: str) -> str:
-    """Return the text of the job file: what is left out stands in notes, and as data under `imported`."""
+    """Return the text of the job file: dropped arguments are listed in notes, and as data under `imported`."""
     left_out = tuple(
         Note(message=f"{each.flag} is left out: {each.does}; instead: {each.instead}")
         for each in ported.missing

@@ -1,4 +1,4 @@
-"""The command line as a process of its own: signals from the first instant, and standard streams that never raise.
+"""Set-up of the command-line process: signal handlers from the start, and standard streams that never raise.
 
 Only `launch` and `python -m launcher` use this. A program that calls `main([...])` keeps its own handlers and streams.
 """
@@ -15,21 +15,21 @@ _SAID = {INTERRUPTED: "interrupted", TERMINATED: "terminated"}
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM while a verb works: it cleans up as after Ctrl-C, and exits with 143."""
+    """SIGTERM while a verb runs: it cleans up as after Ctrl-C, and exits with 143."""
 
 
 class _State:
-    """What was received. A library may swallow the exception that a signal raises; the exit code must still tell."""
+    """The received signal. A library may swallow the exception that it raises; the exit code must still reflect it."""
 
     prepared = False
     received: int | None = None
 
 
 def prepare() -> None:
-    """Take over signals and standard streams; called before anything heavy is imported."""
+    """Install signal handlers and standard streams; called before any heavy import."""
     _open_standard_files()
     for number in _CODES:
-        # Ignored by the parent process (nohup, a background job of a shell): that stays.
+        # A signal that the parent process ignores (nohup, a background job of a shell) stays ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave_at_once)
     _State.prepared = True
@@ -41,7 +41,7 @@ def prepare() -> None:
 
 
 def work_begins(verb: str) -> None:
-    """From here on a verb may have something to clean up: signals raise an exception instead of ending the process."""
+    """Let signals raise an exception instead of ending the process: a verb may now have something to clean up."""
     if not _State.prepared:
         return
     from launcher.cli.streams import stop_without_reader
@@ -53,7 +53,7 @@ def work_begins(verb: str) -> None:
 
 
 def work_ended() -> None:
-    """Nothing is left to clean up: from here on a signal ends the process at once."""
+    """Let signals end the process at once: nothing is left to clean up."""
     if not _State.prepared:
         return
     for number in _CODES:
@@ -62,16 +62,16 @@ def work_ended() -> None:
 
 
 def finish(code: int) -> int:
-    """Flush the standard streams and return the exit code, which is 1 where the answer could not be written.
+    """Flush the standard streams and return the exit code, which is 1 if the output could not be written.
 
-    Signals are ignored from here on: the answer is given, and the interpreter, while it ends, would die of them.
+    Signals are ignored from here on: the output is complete, and they would kill the interpreter while it shuts down.
     """
     from launcher.cli.streams import close
 
     work_ended()
     if code in _SAID:
-        # CPython remembers an interrupt inside exec() of text, as in a dataclass that is being made, even where it was
-        # answered, and `python -m` then ends by the signal and not with this code (pymain_run_module). This forgets it.
+        # CPython records an interrupt inside exec() of text, as in the creation of a dataclass, even if it was handled,
+        # and `python -m` then ends by the signal, not with this code (pymain_run_module). This clears the record.
         exec("")
     trouble = close()
     if trouble and code == 0:
@@ -83,17 +83,17 @@ def finish(code: int) -> int:
 
 
 def received() -> int | None:
-    """Return the exit code of the signal that was received while a verb worked; None: there was none."""
+    """Return the exit code of the signal that was received while a verb ran; None: there was none."""
     return _State.received
 
 
 def said(code: int) -> str:
-    """Return what is said of an exit code that stands for a signal."""
+    """Return the message for an exit code that stands for a signal."""
     return _SAID[code]
 
 
 def _leave_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """End without unwinding: an exception in the middle of an import is shown with its traceback by the interpreter."""
+    """Exit without unwinding: the interpreter would print the traceback of an exception raised during an import."""
     del frame
     try:
         os.write(2, f"{_SAID[_CODES[signal.Signals(number)]]}\n".encode())
@@ -110,7 +110,7 @@ def _raise(number: int, frame: FrameType | None) -> None:
 
 
 def _open_standard_files() -> None:
-    """Open what is closed (`>&-`) to nowhere: the next file that is opened would take its number, and its output."""
+    """Open closed standard streams (`>&-`) to the null device: the next file would take their number and output."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -122,7 +122,7 @@ def _open_standard_files() -> None:
 
 
 def _unraisable(unraisable: Any) -> None:
-    """Answer exceptions where none can be raised (callbacks, destructors): a signal is delivered again."""
+    """Handle exceptions where none can be raised (callbacks, destructors): a signal is delivered again."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         number = signal.SIGTERM if isinstance(unraisable.exc_value, Terminated) else signal.SIGINT
         signal.raise_signal(number)
@@ -133,7 +133,7 @@ def _unraisable(unraisable: Any) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """Answer what even the command line's own handler let through, such as a second Ctrl-C while it worked."""
+    """Handle exceptions that the command line's own handler did not, such as a second Ctrl-C while it ran."""
     del traceback
     if issubclass(kind, KeyboardInterrupt):
         _leave_at_once(signal.SIGINT, None)

@@ -1,4 +1,4 @@
-"""`launch ps`: every run that this user started, and how it stands."""
+"""`launch ps`: lists every run that this user started, and its state."""
 
 from typing import Any
 

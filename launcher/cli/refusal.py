@@ -1,4 +1,4 @@
-"""The one place where what a verb refuses becomes a screen or one JSON document, and an exit code."""
+"""Converts all errors of verbs to text or one JSON document, and an exit code."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from launcher.job import Job
     from launcher.job.finding import Finding
 
-# Exit codes: the job is refused or failed; the command line is wrong (a word that no job, file or option could be).
+# Exit codes: the job is refused or failed; the command line is wrong (not a valid job, file or option).
 REFUSED, WRONG = 1, 2
-# So many overrides are written out; of more than that, the values alone.
+# Up to this many overrides are written out; of more than that, only the values.
 _FEW = 3
-# Problems of one conversion that fit one screen.
+# Problems of one conversion that are shown.
 _SCREEN = 20
-# Verbs whose 1 says that something differs: whatever keeps them from an answer is 2, as of diff(1).
+# Verbs whose exit code 1 means a difference: their errors exit with 2, as in diff(1).
 _ONE_IS_AN_ANSWER = ("diff",)
-# Verbs that judge sizes and hardware themselves: impossible ones are a refused job, not a wrong command line.
+# Verbs that check sizes and hardware themselves: impossible ones are a refused job, not a wrong command line.
 _JUDGES_SIZES = ("estimate",)
 
 
 class NotDone(Exception):
-    """What was asked for is refused or failed: exit code 1.
+    """The request is refused or failed: exit code 1.
 
     Attributes:
-        message: one sentence for the user, without the name of the verb; empty: the findings say it all.
-        works: what would work.
-        findings: what the rules say besides, or instead.
+        message: one sentence for the user, without the name of the verb; empty: the findings are the message.
+        works: alternatives that would work.
+        findings: findings of the rules, in addition to the message or instead of it.
         job: the job that they are about.
     """
 
@@ -58,11 +58,11 @@ class WrongUse(NotDone):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What a refusal says: its exit code, its findings, and how people read it.
+    """Output of a refusal: its exit code, its findings, and its text.
 
     Attributes:
-        lines: text for standard error; empty: the findings as they are always shown.
-        more: what the JSON document has besides `ok` and `findings`.
+        lines: text for standard error; empty: the findings in their usual format.
+        more: entries of the JSON document besides `ok` and `findings`.
     """
 
     code: int
@@ -76,7 +76,7 @@ class Refusal:
         return {"ok": False, **self.more, "findings": [finding.as_tree() for finding in self.findings]}
 
     def show(self) -> None:
-        """Print the refusal for people, to standard error."""
+        """Print the refusal as text to standard error."""
         from launcher.report.findings import print_findings
 
         if self.lines:
@@ -86,7 +86,7 @@ class Refusal:
 
 
 def exit_code(verb: str, body: Callable[[], int], words: Sequence[str]) -> int:
-    """Run a verb; whatever it refuses becomes one screen, or with --json one document, and the exit code."""
+    """Run a verb; convert its errors to text, or with --json to one document, and the exit code."""
     try:
         return body()
     except Exception as error:
@@ -114,12 +114,12 @@ def _finding_without(finding: "Finding") -> "Finding":
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """Tell whether the words ask for JSON; they may be too wrong to be parsed."""
+    """Return whether the arguments request JSON; they may be too malformed to be parsed."""
     return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
 
 def refusal_of(error: BaseException, verb: str = "") -> Refusal | None:
-    """Return what an exception says to the user; None: it is no refusal but a fault of this program."""
+    """Return the refusal for an exception; None: it is an internal error of this program."""
     for kind in type(error).__mro__:
         told = _KINDS.get(f"{kind.__module__}.{kind.__qualname__}")
         refusal = None if told is None else told(error, f"launch {verb}".strip())
@@ -129,7 +129,7 @@ def refusal_of(error: BaseException, verb: str = "") -> Refusal | None:
 
 
 def _without_secrets(refusal: Refusal) -> Refusal:
-    """Return a refusal that repeats no secret: messages quote words, files, and what queues and libraries say."""
+    """Return a refusal without secrets: messages quote arguments, files, and messages of queues and libraries."""
     from launcher.job.secret import redacted, redacted_tree
 
     findings = tuple(_finding_without(each) for each in refusal.findings)
@@ -198,7 +198,7 @@ def _converting(code: int) -> Callable[[Any, str], Refusal]:
     def told(error: Any, name: str) -> Refusal:
         findings = tuple(_finding("CONVERT", problem) for problem in error.problems)
         lines = tuple(f"error  {problem}" for problem in error.problems)
-        if len(lines) > _SCREEN:  # what would work is said last
+        if len(lines) > _SCREEN:  # the last line has the alternatives
             left = f"  … and {len(lines) - _SCREEN} more (all of them: --json)"
             lines = (*lines[: _SCREEN - 1], left, lines[-1])
         return Refusal(code=code, findings=findings, lines=lines, more={"problems": list(error.problems)})
@@ -236,7 +236,7 @@ def _file(error: OSError, name: str) -> Refusal | None:
 
 
 def _no_home(error: RuntimeError, name: str) -> Refusal | None:
-    """Answer what pathlib raises for `~name/…`."""
+    """Return the refusal for the error that pathlib raises for `~name/…`."""
     if not str(error).startswith("Could not determine home"):
         return None
     return _own(NotDone("~ or ~NAME: there is no such user, or no home directory", "the whole path"), name)
@@ -261,7 +261,7 @@ def _judged(code: int) -> Callable[[Any, str], Refusal]:
     return told
 
 
-# By name, so that no verb pays for the rooms of the others; tests/cli/test_refusals.py holds the names.
+# By name, so that no verb imports the modules of others; tests/cli/test_refusals.py checks the names.
 _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.cli.refusal.NotDone": _own,
     "launcher.compose.errors.ComposeError": _composing,

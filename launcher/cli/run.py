@@ -1,4 +1,4 @@
-"""`launch run`: check, plan, start, and say how it ended."""
+"""`launch run`: checks, plans and starts a job, and reports how it ended."""
 
 import dataclasses
 import os
@@ -26,7 +26,7 @@ _DATA_MISSING = "DATA-MISSING"
 
 
 class _NotStarted(NotDone):
-    """A job that is not started: one sentence, and the findings that say why."""
+    """A job that is not started: one sentence, and the findings that explain why."""
 
     rule = "RUN-START"
 
@@ -57,7 +57,7 @@ def _single(options: Namespace) -> int:
 
 
 def _sweep(options: Namespace) -> int:
-    """Compose, judge and plan every job first: a sweep that cannot end as meant does not begin."""
+    """Compose, check and plan every job first; the sweep starts only if none of them is refused."""
     words, launcher = through(options.overrides, wait=options.wait)
     combinations = sweep(words, options.config_dir)
     jobs = list(_all_ready(combinations, options))
@@ -86,7 +86,7 @@ def _sweep(options: Namespace) -> int:
 
 
 def _submit_sweep(combinations: list[list[str]], jobs: list[Ready], options: Namespace, launcher: str) -> int:
-    """Hand the whole sweep over to the queue and return the exit code."""
+    """Submit the whole sweep to the queue and return the exit code."""
     try:
         finished = submit_sweep(jobs, options, launcher)
     except CannotStart as error:
@@ -109,7 +109,7 @@ def _start_one_of(number: int, words: list[str], ready: Ready, count: int, optio
 
 
 def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterator[Ready | _Failure]:
-    """Yield every job of a sweep as planned, or why it cannot be."""
+    """Yield the plan of every job of a sweep, or why it cannot be planned."""
     made: list[Job | ComposeError] = []
     for words in combinations:
         try:
@@ -125,7 +125,7 @@ def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterato
 
 
 def _ready(job: Job) -> Ready:
-    """Judge and plan a job, and look for what would keep it from starting here.
+    """Check and plan a job, and look for anything that prevents it from starting here.
 
     Raises:
         Refused: there is no such backend or version.
@@ -156,7 +156,7 @@ def _ready(job: Job) -> Ready:
 
 
 def _check_native(job: Job, outcome: Outcome) -> None:
-    """Refuse what the backend's own stack would only find out after start-up: no data, no backend."""
+    """Refuse what the backend would only detect after start-up: no data, no backend."""
     missing_data = [finding for finding in outcome.findings if finding.rule == _DATA_MISSING]
     if missing_data and DATA_PATH not in os.environ:
         raise _NotStarted(job, missing_data[0].message, outcome.findings)
@@ -167,7 +167,7 @@ def _check_native(job: Job, outcome: Outcome) -> None:
 
 
 def _check_weights(job: Job, outcome: Outcome) -> None:
-    """Refuse a start on this machine from converted weights that are not there, and say how they are made."""
+    """Refuse a start on this machine from missing converted weights, and report how to create them."""
     offer = offered(outcome.job, outcome.backend, outcome.version)
     if offer is not None and job.cluster.executor == "local":
         message = f"{offer.folder} is not there, and {outcome.backend.title} would start without it"
@@ -180,7 +180,7 @@ def _with_conversion(outcome: Outcome) -> str:
 
 
 def _preflight(job: Job, outcome: Outcome, plan: LaunchPlan | None) -> None:
-    """Refuse what `launch doctor` finds wrong, and show what may be; with a plan also what its hosts say."""
+    """Refuse errors that `launch doctor` finds, and print its warnings; with a plan, those of its hosts."""
     from launcher.doctor.check import ERROR, WARNING
     from launcher.doctor.examine import of_hosts, of_job
 
@@ -198,7 +198,7 @@ def _preflight(job: Job, outcome: Outcome, plan: LaunchPlan | None) -> None:
 
 
 def _too_large(job: Job) -> Finding | None:
-    """Return why the job cannot fit into its hardware's memory, by more than the estimate's own error."""
+    """Return the finding that the job exceeds its hardware's memory by more than the estimate's own error."""
     if job.hardware.name is None:
         return None
     from launcher.estimate import refusal
@@ -215,7 +215,7 @@ def _cannot_run(outcome: Outcome, reason: str) -> str:
 
 
 def _start(ready: Ready, options: Namespace) -> Finished:
-    """Start a job and wait for its end, or hand it to its queue.
+    """Start a job and wait for its end, or submit it to its queue.
 
     Raises:
         _NotStarted: a file or a process cannot be made, or the queue refuses it.
@@ -227,7 +227,7 @@ def _start(ready: Ready, options: Namespace) -> Finished:
 
 
 def _refuse_together(combinations: list[list[str]], jobs: Sequence[Ready | _Failure], options: Namespace) -> int:
-    """Say of every refused job why, start none, and return the exit code."""
+    """Report why each refused job is refused, start none, and return the exit code."""
     failures = [job for job in jobs if not isinstance(job, Ready)]
     trees = []
     for number, (words, job) in enumerate(zip(combinations, jobs, strict=True), start=1):
@@ -261,7 +261,7 @@ def _told(failure: _Failure) -> Refusal:
 
 
 def _with_output_dirs(jobs: Sequence[Job]) -> list[Job]:
-    """Give every job a folder of its own: nothing of an earlier run, or of another job, is touched.
+    """Give every job its own folder, so that no file of an earlier run, or of another job, is changed.
 
     A folder that was given is kept; where several jobs share one, each gets a numbered folder below it.
     """

@@ -1,4 +1,4 @@
-"""`launch search`: the parallel strategy of a job, found by its rules and its estimate."""
+"""`launch search`: finds the parallel strategy of a job with its rules and its estimate."""
 
 import argparse
 import sys
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from launcher.balance.profile import Table
     from launcher.search.search import Found, Search
 
-# Seconds between two lines of progress in a log, two drawings on a terminal, two writings of the state.
+# Seconds between progress lines in a log, updates on a terminal, and writes of the state.
 _LINES, _DRAWINGS, _WRITINGS = 10.0, 0.1, 1.0
-# Candidates to show; each of them keeps the search from leaving out what cannot be among the best.
+# Most candidates to show: the more there are, the fewer layouts the search can prune.
 _MOST = 1000
 
 
@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
     if options.top < 1:
         raise WrongUse(f"--top {options.top}: at least 1", "--top 10")
-    if options.top > _MOST:  # nothing is left out of a search for so many
+    if options.top > _MOST:  # a search for so many prunes nothing
         raise WrongUse(f"--top {options.top}: at most {_MOST}", f"--top {_MOST}", "--csv FILE.csv")
     for flag, file, kind, endings in (
         ("--plot", options.plot, PICTURE, (".html", ".svg", ".png")),
@@ -99,7 +99,7 @@ def _search(job: Job, options: argparse.Namespace) -> int:
 
 
 def _like_taylor(search: "Search", *, quiet: bool) -> None:
-    """Keep the layouts of Taylor's own space and rules, and say what those leave."""
+    """Keep the layouts of Taylor's own space and rules, and print how many remain."""
     from launcher.search.taylor import narrowed, prune, setting_of
 
     kept = prune(setting_of(search.job))
@@ -144,7 +144,7 @@ def _show(job: Job, found: "Found", options: argparse.Namespace, table: "Table |
 
 
 class _Progress:
-    """A bar on a terminal, a line now and then in a log; the state of the search beside it."""
+    """Progress of the search: one line on a terminal, periodic lines in a log; also saves the search state."""
 
     def __init__(self, layouts: int, *, quiet: bool) -> None:
         self.layouts, self.quiet = layouts, quiet

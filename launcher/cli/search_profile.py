@@ -1,4 +1,4 @@
-"""The profile loop of `launch search`: jobs to measure written, measurements read, candidates ranked again."""
+"""Profile loop of `launch search`: writes jobs to measure, reads measurements, ranks candidates again."""
 
 import argparse
 import sys
@@ -40,7 +40,7 @@ def refuse_wrong(options: argparse.Namespace) -> None:
 
 
 def read(job: Job, options: argparse.Namespace) -> "Table | None":
-    """Read the measurements before anything is searched; None: none are given, or they are no use (`mistakes`).
+    """Read the measurements before the search; None: none are given, or they cannot be used (`mistakes`).
 
     Raises:
         BadTable: the file cannot be used.
@@ -51,7 +51,7 @@ def read(job: Job, options: argparse.Namespace) -> "Table | None":
 
 
 def ranking(job: Job, found: "Found", table: "Table | None") -> "Ranking | None":
-    """Return the candidates ranked by what was measured; None: nothing was."""
+    """Return the candidates ranked by the measurements; None: there are none."""
     if table is None or not found.best:
         return None
     from launcher.search.rerank import rerank

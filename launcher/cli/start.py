@@ -1,4 +1,4 @@
-"""From a judged plan to a run: start it here, or hand it to a queue, and say how it ended and why."""
+"""Runs a checked plan: starts it here, or submits it to a queue, and reports how it ended and why."""
 
 import json
 import sys
@@ -19,13 +19,13 @@ from launcher.report.findings import print_findings
 if TYPE_CHECKING:
     from launcher.executors.record import Record
 
-# Exit codes that say more than "failed": stopped by a hang-up, Ctrl-C or SIGTERM.
+# Exit codes that mean more than "failed": stopped by a hang-up, Ctrl-C or SIGTERM.
 _STOPPED = (129, 130, 143)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A job that is judged and planned; nothing has been started or written."""
+    """A job that is checked and planned; nothing has been started or written."""
 
     outcome: Outcome
     plan: LaunchPlan
@@ -33,7 +33,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A job that was started: exit code of this program, whether a signal ended it, and what --json tells."""
+    """A job that was started: exit code of this program, whether a signal ended it, and the output of --json."""
 
     code: int
     interrupted: bool
@@ -41,7 +41,7 @@ class Finished:
 
 
 def check_start(plan: LaunchPlan) -> None:
-    """Look for what keeps a plan from starting; nothing is written.
+    """Look for anything that prevents a plan from starting; nothing is written.
 
     Raises:
         CannotStart: with the reason.
@@ -52,7 +52,7 @@ def check_start(plan: LaunchPlan) -> None:
 
 
 def start(ready: Ready, options: Namespace) -> Finished:
-    """Start a job; wait for its end, unless a queue has it and nobody asked to wait.
+    """Start a job; wait for its end, unless it was submitted to a queue without `--wait`.
 
     Raises:
         CannotStart: a file or a process cannot be made, or a queue refuses the job.
@@ -81,7 +81,7 @@ def start(ready: Ready, options: Namespace) -> Finished:
 
 
 def is_queued(ready: Ready) -> bool:
-    """Tell whether a queue takes the job, so that it goes on without this program."""
+    """Return whether the job goes to a queue, so that it continues without this program."""
     from launcher.executors.registry import get_executor
 
     executor = get_executor(ready.plan.start.executor)
@@ -89,7 +89,7 @@ def is_queued(ready: Ready) -> bool:
 
 
 def submit_sweep(jobs: Sequence[Ready], options: Namespace, launcher: str = "") -> list[Finished]:
-    """Hand all jobs of a sweep over to their queue, as one array where it can.
+    """Submit all jobs of a sweep to their queue, as one array where possible.
 
     Args:
         launcher: name of Hydra's launcher that submits them; "": none does.
@@ -110,7 +110,7 @@ def submit_sweep(jobs: Sequence[Ready], options: Namespace, launcher: str = "") 
 
 
 def documents(ready: Ready) -> dict[str, object]:
-    """Return what a run directory keeps of a job: resolved job and findings."""
+    """Return the documents that a run directory keeps: resolved job and findings."""
     findings = [finding.as_tree() for finding in ready.outcome.findings]
     return {"job": as_tree(ready.outcome.job), "findings": findings}
 
@@ -126,7 +126,7 @@ def announce(ready: Ready) -> None:
 
 
 def after_submission(record: "Record", ready: Ready, options: Namespace) -> Finished:
-    """Say how to see a job that a queue has now; with --wait show it and wait for its end."""
+    """Print how to follow a submitted job; with --wait, show its output and wait for its end."""
     run_id = record.id
     tree: dict[str, Any] = {"id": run_id, "ok": True, "handle": dict(record.handle), "output_dir": record.folder}
     if not options.json:

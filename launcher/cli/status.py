@@ -1,4 +1,4 @@
-"""`launch status`: one run, its nodes, how far it came, and why it failed."""
+"""`launch status`: shows one run, its nodes, its progress, and why it failed."""
 
 import dataclasses
 
@@ -11,7 +11,7 @@ from launcher.observe.state import State, state_of
 
 
 def main(words: list[str]) -> int:
-    """Show one run; exit 1 for an id that is not known."""
+    """Show one run; exit 1 for an unknown id."""
     made = parser("status", "Show how a run stands.", "launch status qwen3_8b-2", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     options = parse(made, words)

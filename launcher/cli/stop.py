@@ -1,4 +1,4 @@
-"""`launch stop`: end a run of one's own, by what started it; nothing else is touched."""
+"""`launch stop`: ends one of the user's runs, through its executor; nothing else is affected."""
 
 import time
 
@@ -14,7 +14,7 @@ _WAIT_SECONDS = 100.0
 
 
 def main(words: list[str]) -> int:
-    """Stop a run and wait for its end; exit 1 if there is nothing of one's own to stop, or it does not end."""
+    """Stop a run and wait for its end; exit 1 if the user has no such run to stop, or it does not end."""
     made = parser("stop", "End a run cleanly: its ranks get time to save.", "launch stop qwen3_8b-2", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     made.add_argument("--no-wait", action="store_true", help="ask, and do not wait for the end")

@@ -1,7 +1,7 @@
-"""Standard output and error that never raise: a reader that has gone, a full disk, an encoding without the sign.
+"""Standard output and error that never raise: on a closed pipe, a full disk, or characters that cannot be encoded.
 
-Work is never cut short because its output cannot be written: the rest is discarded, and the exit code tells. Where the
-reader has gone (`| head -1`) nothing is wrong; a verb without an end (`logs -f`) ends then.
+A verb is never aborted because its output cannot be written: the rest is discarded, and the exit code reports it. A
+closed pipe (`| head -1`) is not an error; a verb that prints until it is stopped (`logs -f`) ends then.
 """
 
 import codecs
@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-# What stands for signs that an encoding lacks; letters lose their accents, all else is written as \uXXXX.
+# Replacements for characters that an encoding lacks; letters lose their accents, all else is written as \uXXXX.
 _TYPOGRAPHY = (
     "… ...   × x   ÷ /   · -   • *   → ->   ← <-   ↔ <->   ⇒ =>   ≤ <=   ≥ >=   ≠ !=   ≈ ~   ± +-   − -   – -   — -   "
     "∞ inf   µ u   ‘ '   ’ '   “ \"   ” \"   ° deg   § section   ✓ ok   ✗ x   ² ^2   ³ ^3   ½ 1/2   ¼ 1/4   ¾ 3/4   "
@@ -21,12 +21,12 @@ ASCII = {sign: text for sign, _, text in (pair.partition(" ") for pair in _TYPOG
 _ERRORS = "launch_ascii"
 # Verbs that print until they are stopped.
 _ENDLESS = ("logs",)
-# A text stream that nobody holds any more closes the buffer that it shares with its successor.
+# Keeps references: a text stream without one is closed, with the buffer that it shares with its replacement.
 _REPLACED: list[Any] = []
 
 
 class _Stream(io.TextIOWrapper):
-    """A text stream that goes on to nowhere once it cannot be written."""
+    """A text stream that discards its output once it cannot be written."""
 
     trouble: OSError | None = None
     endless = False
@@ -55,7 +55,7 @@ class _Stream(io.TextIOWrapper):
 
 
 def protect() -> None:
-    """Put such streams in the place of standard output and error."""
+    """Replace standard output and error by such streams."""
     codecs.register_error(_ERRORS, replaced)
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
@@ -68,13 +68,13 @@ def protect() -> None:
 
 
 def stop_without_reader(verb: str) -> None:
-    """End a verb that would print for ever once its reader has gone."""
+    """Let a verb that prints until it is stopped end once its output pipe is closed."""
     if verb in _ENDLESS and isinstance(sys.stdout, _Stream):
         sys.stdout.endless = True
 
 
 def close() -> str:
-    """Flush both streams; return, and say on standard error, why the answer could not be written ("": it was)."""
+    """Flush both streams; return, and print to standard error, why output could not be written ("": it was)."""
     trouble = ""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, _Stream):
@@ -87,7 +87,7 @@ def close() -> str:
 
 
 def replaced(error: UnicodeError) -> tuple[str, int]:
-    """Return what is written for signs that an encoding lacks (an error handler of `codecs`)."""
+    """Return the replacement for characters that an encoding lacks (an error handler of `codecs`)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return "".join(map(_ascii, error.object[error.start : error.end])), error.end
@@ -103,7 +103,7 @@ def _ascii(sign: str) -> str:
 
 
 def json_text(tree: Any) -> str:
-    """Return JSON; signs that standard output's encoding lacks are escaped, so that a program reads what was meant."""
+    """Return JSON; characters that standard output's encoding lacks are escaped, so that their value is kept."""
     import json
 
     text = json.dumps(tree, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Composition: a user's words and YAML files become one typed job. The only package that imports hydra."""
+"""Composes overrides and YAML files into one typed job. The only package that imports hydra."""
 
 from launcher.compose.compose import compose, composes_beside
 from launcher.compose.errors import ComposeError

@@ -17,9 +17,9 @@ from launcher.compose.yaml_lines import key_lines, shown
 from launcher.job import Job, Origin, Problem, build
 from launcher.job.secret import without_secrets
 
-# How Hydra's parser begins the messages that name its own rules instead of the user's mistake.
+# Prefixes of messages in which Hydra's parser names its grammar rules instead of the user's mistake.
 _GRAMMAR = ("LexerNoViableAlt", "no viable alternative", "mismatched input", "extraneous input")
-# How Hydra says that one value was expected; its words name a group or field as it was handed over.
+# Hydra's messages for several values where one is expected; they name the group or field as passed to Hydra.
 _SWEEP = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '\+*(?P<key>[^=']+)=")
 _TWICE = re.compile(r"Multiple values for (?P<key>[\w/]+)\.")
 
@@ -29,10 +29,10 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
 
     Args:
         words: overrides such as `+recipe=qwen3_moe`, `backend=NAME`, `parallel.tp=2`.
-        config_dirs: folders of the user with groups or recipes, searched before the ones that ship with the program.
+        config_dirs: user folders with groups or recipes, searched before the built-in ones.
 
     Raises:
-        ComposeError: what was written does not describe a job; holds every mistake.
+        ComposeError: the overrides or files do not describe a job; lists every mistake.
     """
     try:
         return _compose(words, config_dirs)
@@ -43,7 +43,7 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
 
 
 def composes_beside(word: str, others: Sequence[str]) -> bool:
-    """Tell whether a word composes beside others; mistakes of theirs do not count."""
+    """Return whether an override composes together with others, ignoring mistakes in the others."""
     return not mistakes_of_word(word, others, lambda words: _compose(words, ()))
 
 
@@ -68,7 +68,7 @@ def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
 
 
 def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, Any], list[tuple[str, Path]]]:
-    """Let Hydra merge: return the tree, and the files it came from as (group, path) in the order of merging."""
+    """Merge with Hydra: return the tree, and its source files as (group, path) in merge order."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -125,14 +125,14 @@ def _files(choices: Mapping[str, Any], places: SearchPath, aliases: list[FileOpt
 
 
 def _chosen_sections(overrides: list[Override]) -> list[str]:
-    """Sections whose group the command line chooses: it wins over what a job file, which has every section, says."""
+    """Return the sections whose group the command line sets: it overrides a job file, which has every section."""
     return [override.key for override in overrides if override.key in SECTION_GROUPS]
 
 
 def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:
     chosen = tuple(f"{section}." for section in _chosen_sections(overrides))
     origins: dict[str, Origin] = {}
-    # Whole jobs are merged after sections, whatever the order of the defaults list says.
+    # Whole jobs are merged after sections, regardless of the order of the defaults list.
     for group, path in sorted(files, key=lambda item: merged_at(item[0])):
         prefix = f"{group}." if group in SECTION_GROUPS else ""
         file = shown(path)
@@ -167,7 +167,7 @@ def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
 
 
 def _unread(error: Exception, overrides: list[Override]) -> Mistake:
-    """Say what PyYAML and OmegaConf only fail over: an alias that goes round, a tag that its value does not fit."""
+    """Return the mistake for YAML that PyYAML or OmegaConf cannot read: a circular alias, a tag unfit for its value."""
     circular = isinstance(error, RecursionError)
     what = "an alias stands inside of what it names" if circular else first_line(error)
     where = next((each.value for each in overrides if each.value and looks_like_file(each.value)), "")
@@ -176,7 +176,7 @@ def _unread(error: Exception, overrides: list[Override]) -> Mistake:
 
 
 def _several(text: str, overrides: list[Override]) -> Mistake | None:
-    """Say in the user's words that several values stand where one was expected; None for other messages."""
+    """Reword the message in the user's terms: several values where one is expected; None for other messages."""
     twice = _TWICE.match(text)
     if twice is not None:
         key = twice["key"]
@@ -199,7 +199,7 @@ def _several(text: str, overrides: list[Override]) -> Mistake | None:
 
 
 def _ungrammatical(overrides: list[Override]) -> Iterator[str]:
-    """Yield the words that Hydra's parser does not take by themselves."""
+    """Yield the overrides that Hydra's parser rejects on their own."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

@@ -1,4 +1,4 @@
-"""A Hydra config source that shows any folder or file as the option of a group, so that recipes/ can be `+recipe=`."""
+"""Hydra config source that maps any folder or file to options of a group, such as recipes/ to `+recipe=`."""
 
 from pathlib import Path
 
@@ -15,10 +15,10 @@ _BACKEND, _OVERRIDE = "backend", "override /backend"
 
 
 class MountedSource(ConfigSource):
-    """`launch://recipe=/folder` shows /folder/x.yaml as option x of group recipe; a file is shown under its alias.
+    """`launch://recipe=/folder` maps /folder/x.yaml to option x of group recipe; a file is mapped to its alias.
 
-    `launch://job/alias=/folder/file.yaml` shows one file, `launch://job/alias!model!task=…` without these sections,
-    which the command line chooses anew. Files without a `# @package` header are whole jobs.
+    `launch://job/alias=/folder/file.yaml` maps one file, `launch://job/alias!model!task=…` without these sections,
+    which the command line overrides. Files without a `# @package` header are whole jobs.
     """
 
     def __init__(self, provider: str, path: str) -> None:
@@ -92,10 +92,9 @@ class CheckedFolder(FileConfigSource):
 
 
 def _keep(left: DictConfig, config: DictConfig) -> None:
-    """Keep what a job file says for its own backend, where the command line chooses another one, as what it came with.
+    """Keep a job file's backend arguments and environment in `imported` if the command line selects another backend.
 
-    A file that holds the arguments of its script (`imported.args`) was brought to its backend from another one before:
-    those are the ones that count.
+    A file with `imported.args` was ported from another backend before: those arguments take precedence.
     """
     told = config.get("imported")
     told = told if isinstance(told, DictConfig) else OmegaConf.create({})
@@ -109,6 +108,6 @@ def _keep(left: DictConfig, config: DictConfig) -> None:
 
 
 def register() -> None:
-    """Make the scheme known to Hydra; registering twice is harmless."""
+    """Register the config sources with Hydra; calling it twice is harmless."""
     Plugins.instance().register(MountedSource)
     Plugins.instance().register(CheckedFolder)

@@ -1,13 +1,13 @@
-"""What composition refuses: every problem at once, each with the place where it was written."""
+"""Errors of composition: all mistakes at once, each with its source location."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from launcher.job.secret import redacted, without_secrets
 
-# Ids of the findings that mistakes are (launcher/rules/diagnostics.py says what they mean).
+# Rule ids of mistakes, documented in launcher/rules/diagnostics.py.
 WORDS, NAME, OPTION, VALUE, BOUND = "JOB-WORDS", "JOB-FIELD", "JOB-OPTION", "JOB-VALUE", "JOB-BOUND"
-# How the end of a list of names begins that is cut short.
+# Prefix of the last entry of a truncated list of names.
 MORE = "…"
 
 
@@ -17,10 +17,10 @@ class Mistake:
 
     Attributes:
         what: one sentence that begins with the name or value concerned.
-        where: file:line or the override as typed; empty where it has no place.
+        where: file:line or the override as typed; empty if there is none.
         works: what would work, nearest first.
-        rule: id of the finding that it is to programs.
-        field: field or group concerned, where it is one.
+        rule: rule id of the corresponding finding.
+        field: field or group concerned, if any.
     """
 
     what: str
@@ -31,7 +31,7 @@ class Mistake:
 
     @property
     def fixes(self) -> tuple[str, ...]:
-        """Return what would work as words of the command line, where the mistake is a single name or value."""
+        """Return the suggestions as overrides, if the mistake is a single name or value."""
         word, sign, typed = self.where.partition("=")
         if self.rule in (VALUE, BOUND):
             return tuple(f"{self.field}={value}" for value in self.works)
@@ -43,18 +43,18 @@ class Mistake:
 
 
 class ComposeError(Exception):
-    """The words or files do not describe a job; usage error (exit code 2).
+    """The overrides or files do not describe a job; usage error (exit code 2).
 
     Attributes:
         mistakes: all of them.
-        words: the words of the command line that were composed; none: files alone were read.
-        impossible: they are words of a job throughout, which no hardware or size could meet.
+        words: overrides that were composed; empty: only files were read.
+        impossible: every mistake is an unknown hardware option or a value out of bounds.
     """
 
     def __init__(self, mistakes: list[Mistake], words: Sequence[str] = ()) -> None:
         self.words = tuple(words)
-        # What was typed is shown again as the place, and in messages of Hydra: not where it is a secret. Places first:
-        # there the name of the value stands, and messages may repeat the value without it.
+        # Locations and Hydra's messages repeat the typed text, so secrets are hidden. Locations first: they include the
+        # name of the value, while messages may repeat the value without it.
         placed = [replace(each, where=without_secrets([each.where])[0]) for each in mistakes]
         self.mistakes = [
             replace(each, what=redacted(each.what), works=tuple(map(redacted, each.works))) for each in placed
@@ -66,6 +66,6 @@ class ComposeError(Exception):
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a library's message that says something, or the error's name."""
+    """Return the first non-empty line of a library's message, or the error's name."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__

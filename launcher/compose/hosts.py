@@ -1,4 +1,4 @@
-"""The machines of `cluster.hosts` or `cluster.host_file`: each one once, and as many devices as the job says."""
+"""Hosts of `cluster.hosts` or `cluster.host_file`: without duplicates, with as many devices as the job sets."""
 
 import re
 from pathlib import Path
@@ -11,12 +11,12 @@ _SLOTS = re.compile(r"slots=(\d+)")
 
 
 def with_hosts(job: Job) -> Job:
-    """Return the job with the hosts of its host file; `cluster.nodes` follows where nobody set it (`derive`).
+    """Return the job with the hosts of its host file; `cluster.nodes` is derived if not set (`derive`).
 
-    Where ssh does not start the job, the file is not read.
+    The file is only read if ssh starts the job.
 
     Raises:
-        ComposeError: the file cannot be read, a host stands twice or is none, slots differ from the job's devices.
+        ComposeError: the file cannot be read, a host is repeated or invalid, slots differ from the job's devices.
     """
     cluster = job.cluster
     mistakes: list[Mistake] = []

@@ -1,4 +1,4 @@
-"""Command-line words: which choose a group's option, which set a field, which sweep; text fields are taken as typed."""
+"""Command-line overrides: select a group's option, set a field, or sweep; text fields are taken as typed."""
 
 import os
 import re
@@ -22,7 +22,7 @@ _FREE = ("backend.args.", "backend.env.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """One word of the command line.
+    """One override of the command line.
 
     Attributes:
         raw: as typed.
@@ -38,13 +38,13 @@ class Override:
 
     @property
     def is_group(self) -> bool:
-        """Whether the word chooses an option of a group (`model=qwen3_8b`) instead of setting a field."""
+        """Whether the override selects an option of a group (`model=qwen3_8b`) instead of setting a field."""
         return self.key in GROUPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOption:
-    """A YAML file given by path where an option's name could stand: shown to Hydra under an alias."""
+    """A YAML file given by path instead of an option's name; passed to Hydra under an alias."""
 
     group: str
     alias: str
@@ -52,7 +52,7 @@ class FileOption:
 
 
 def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
-    """Split words into sign, key and value; what is not an override is a mistake."""
+    """Split words into sign, key and value; words that are not overrides are mistakes."""
     overrides: list[Override] = []
     mistakes: list[Mistake] = []
     for word in words:
@@ -70,7 +70,7 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
 
 
 def _no_override(word: str) -> Mistake:
-    """Say what a word without `=` may have been meant as: an option, a file, or a recipe's name."""
+    """Return the mistake for a word without `=`, which may be an option, a file, or a recipe's name."""
     if word.startswith("-"):
         return Mistake(what=f"{word!r} is not of the form key=value", works=("-o FILE", "--help"))
     if os.path.isfile(word):
@@ -87,7 +87,7 @@ def _no_override(word: str) -> Mistake:
 
 
 def _completed(word: str) -> tuple[str, ...]:
-    """Return the overrides that a word without a value may be the beginning of."""
+    """Return overrides that complete a word without a value."""
     name = word.lstrip("+")
     if name in GROUPS:
         return (f"{'+' if name in WHOLE_JOB_GROUPS else ''}{name}=NAME",)
@@ -97,7 +97,7 @@ def _completed(word: str) -> tuple[str, ...]:
 
 
 def _imported(file: str) -> tuple[str, ...]:
-    """Return how a script or another program's configuration becomes a job."""
+    """Return the command that converts a script or another program's configuration to a job."""
     return (f"launch import {shlex.quote(file)} -o job.yaml, then +job=job.yaml",)
 
 
@@ -165,31 +165,31 @@ def _options(override: Override) -> list[str]:
 
 
 def merged_at(group: str) -> int:
-    """Return when a group's file is merged: sections first, then recipe, job and strategy over each other."""
+    """Return the position of a group's file in the merge order: sections, recipe, job, strategy."""
     return WHOLE_JOB_GROUPS.index(group) + 1 if group in WHOLE_JOB_GROUPS else 0
 
 
 def looks_like_file(option: str) -> bool:
-    """Tell whether a group's option is a path to a YAML file instead of a name."""
+    """Return whether a group's option is a path to a YAML file instead of a name."""
     return looks_like_yaml(option) or "/" in option
 
 
 def looks_like_yaml(name: str) -> bool:
-    """Tell whether a name is that of a YAML file."""
+    """Return whether a name is that of a YAML file."""
     return name.endswith((".yaml", ".yml"))
 
 
 def _is_script(option: str) -> bool:
-    """Tell whether an option is a file that only `launch import` reads; JSON with a folder is YAML too."""
+    """Return whether an option is a file that only `launch import` reads; JSON with a folder counts as YAML."""
     return option.endswith((".sh", ".bash")) or (option.endswith(".json") and "/" not in option)
 
 
 def for_hydra(overrides: list[Override], *, multirun: bool = False) -> tuple[list[str], list[FileOption]]:
-    """Return the words in Hydra's grammar, and the files that must be mounted under aliases.
+    """Return the overrides in Hydra's grammar, and the files that must be mounted under aliases.
 
-    Fields are forced (`++`): what exists is known from the schema, not from the YAML files. Text fields are quoted, so
-    that `data.split=99,1,0` and `backend.version=3.10` mean what was typed. A strategy is merged over a recipe
-    wherever it stands on the command line.
+    Fields are forced (`++`): the schema defines which exist, not the YAML files. Text fields are quoted, so that
+    `data.split=99,1,0` and `backend.version=3.10` are literal. A strategy is merged over a recipe regardless of its
+    position on the command line.
     """
     words: list[str] = []
     files: list[FileOption] = []
@@ -227,7 +227,7 @@ def _quoted(key: str, value: str, *, multirun: bool) -> str:
 
 
 def is_text(key: str) -> bool:
-    """Tell whether a field holds text, which is taken as typed."""
+    """Return whether a field holds text, which is taken as typed."""
     return kind_of(key) is str
 
 

@@ -1,7 +1,7 @@
-"""The plainest command lines composed without Hydra, whose start alone takes longer than all rules together.
+"""Composes simple command lines without Hydra, whose startup alone takes longer than all rules together.
 
-What is not plain here (a sweep, an interpolation, a file of the user, a list inside a list …) is left to Hydra, so this
-module must agree with it and never needs to know more: tests/compose/test_plain.py holds the two against each other.
+Anything else (a sweep, an interpolation, a user file, a nested list …) is left to Hydra. The results must be equal:
+tests/compose/test_plain.py compares them.
 """
 
 import re
@@ -17,15 +17,15 @@ from launcher.job import fields
 
 
 class _NotPlain(Exception):
-    """Something that only Hydra knows how to read."""
+    """Input that only Hydra can parse."""
 
 
-# What a file that Hydra must judge raises: its tags may name what its text is not, its aliases may go round.
+# Errors of files that are left to Hydra, including tags that do not fit their value and circular aliases.
 _UNREAD = (_NotPlain, yaml.YAMLError, OSError, ValueError, KeyError, RecursionError)
 
 
 def composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, Any], list[tuple[str, Path]]] | None:
-    """Return the merged tree and the files it came from, as Hydra would; None where a word or file is not plain."""
+    """Return the merged tree and its source files, as Hydra would; None if an override or file is not plain."""
     try:
         options = _options(overrides)
         values = [(override.key, _value(override)) for override in overrides if not override.is_group]
@@ -35,7 +35,7 @@ def composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, A
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return a YAML file as OmegaConf would read it; None where it is not plain."""
+    """Return a YAML file as OmegaConf would read it; None if it is not plain."""
     try:
         return _file(path)[1]
     except _UNREAD:
@@ -79,7 +79,7 @@ def _merged(
     return tree, files
 
 
-# -- words
+# -- overrides
 _OPTION = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
 _INT = re.compile(r"-?(0|[1-9][0-9]*)")
@@ -91,7 +91,7 @@ _OTHER_NUMBERS = ("nan", "inf")
 
 
 def _options(overrides: list[Override]) -> dict[str, str]:
-    """Return the options of groups that the words choose, in their order; the recipe among them."""
+    """Return the group options that the overrides select, in order, including the recipe."""
     keys = [override.key for override in overrides]
     if len(set(keys)) != len(keys):
         raise _NotPlain
@@ -108,7 +108,7 @@ def _options(overrides: list[Override]) -> dict[str, str]:
 
 
 def _value(override: Override) -> Any:
-    """Return the value of a word that sets a field, as Hydra's grammar reads what `for_hydra` makes of it."""
+    """Return the value of a field's override, as Hydra would parse the output of `for_hydra`."""
     key, text = override.key, override.value or ""
     free = key.startswith(("backend.args.", "backend.env."))
     if not _KEY.fullmatch(key) or not (key in fields() or (free and key.count(".") == 2)):
@@ -176,7 +176,7 @@ def _found(places: SearchPath, group: str, option: str) -> Path:
     return path
 
 
-# -- merging, where mappings meet mappings and values meet values
+# -- merging of mappings and values
 def _merge(tree: dict[str, Any], other: Mapping[str, Any]) -> None:
     for key, value in other.items():
         old = tree.get(key)
@@ -247,7 +247,7 @@ def _loader() -> Any:
 
 
 _LOADERS: list[Any] = []
-# Numbers with an exponent and no point, or no sign in it: text in YAML 1.1, numbers in OmegaConf.
+# Numbers whose exponent has no sign, or without a decimal point: text in YAML 1.1, numbers in OmegaConf.
 _EXPONENT = re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 _STRANGE_NUMBER = re.compile(r"[-+]?[0-9][0-9.]*_[-+0-9._]*[eE][-+0-9_]*")
 

@@ -1,4 +1,4 @@
-"""What follows from a composed tree: the model read from config.json, the name, the data parallel size."""
+"""Derives values of a composed job: the model from config.json, the name, the data parallel size."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
     """Return the job with everything that composition can derive.
 
     Raises:
-        ComposeError: model.path or its config.json cannot be used, or the hosts cannot.
+        ComposeError: model.path, its config.json or the hosts cannot be used.
     """
     job = with_hosts(job_without_secrets(_at_home(job)))
     if job.model.path is not None:
@@ -51,7 +51,7 @@ def resolve(job: Job, preset: Path | None, default_name: str | None) -> Job:
 
 
 def _at_home(job: Job) -> Job:
-    """Expand a leading `~`: inside quotes no shell does, and a directory called `~` is a trap."""
+    """Expand a leading `~`, which no shell expands inside quotes; a directory named `~` is error-prone."""
     values: dict[str, Any] = {}
     for path in PATHS:
         value = value_at(job, path)
@@ -67,14 +67,14 @@ def _named(job: Job, name: str | None) -> Job:
 
 
 def _with_config(job: Job, folder: Path, preset: Path | None) -> Job:
-    """Fill the model section from `folder`/config.json; explicit values win and are recorded as overridden."""
+    """Fill the model section from `folder`/config.json; explicit values override it (recorded in `overridden`)."""
     from launcher.families.config_json import read_config
     from launcher.families.source import ModelConfigError
 
     where = job.origin("model.path").where
     file = folder if folder.suffix == ".json" else folder / "config.json"
     if not file.is_file() and job.origin("model.path").kind == "recipe" and not folder.exists():
-        # A file written for another machine (`launch import`): its architecture is what the file says, and the words.
+        # A job file written for another machine (`launch import`): its own architecture fields and the overrides apply.
         return _with_typed(job)
     if not file.is_file():
         raise ComposeError([Mistake(what=f"model.path: {file} does not exist", where=where, field="model.path")])
@@ -112,7 +112,7 @@ def _with_overridden(job: Job, preset: Path | None) -> Job:
 
 
 def _with_typed(job: Job) -> Job:
-    """Record which architecture fields the command line sets, where the model's own are not known here."""
+    """Record which architecture fields the command line sets, if there are no model values to compare with."""
     typed = tuple(path for path in determined_fields() if job.origin(f"model.{path}").kind == "override")
     return dataclasses.replace(job, model=dataclasses.replace(job.model, overridden=typed)) if typed else job
 
@@ -128,7 +128,7 @@ def _loaded(preset: Path) -> dict[str, Any]:
 
 
 def _explicit(job: Job, preset: Path | None) -> dict[str, Any]:
-    """Architecture fields that the user set on the command line or in a recipe, not those of the preset's file."""
+    """Return architecture fields that the user set on the command line or in a recipe, not those of the preset."""
     from_preset = shown(preset) if preset is not None else None
     explicit = {}
     for path in determined_fields():

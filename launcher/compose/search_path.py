@@ -13,7 +13,7 @@ WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")
 # Groups that fill one section of the same name.
 SECTION_GROUPS = ("backend", "model", "hardware", "cluster", "task")
 GROUPS = (*SECTION_GROUPS, *WHOLE_JOB_GROUPS)
-# So many names are told where none is near; a line says how many there are besides.
+# Maximum number of names listed if none is near; the last entry counts the rest.
 _MOST_NAMES = 40
 _FEW_NAMES = 6
 
@@ -36,7 +36,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchPath:
-    """All places that options come from; the first one that has an option wins."""
+    """All folders that options come from; the first one that has an option takes precedence."""
 
     roots: tuple[Path, ...]
     mounts: tuple[Mount, ...]
@@ -60,7 +60,7 @@ class SearchPath:
         return None
 
     def near(self, group: str, option: str) -> tuple[str, ...]:
-        """Return options that look like `option`, nearest first; all of them if none does, or there are few."""
+        """Return options that look like `option`, nearest first; all of them if none is similar, or there are few."""
         names = self.options(group)
         near = nearest(option, names, cutoff=0.5)
         if len(names) <= _FEW_NAMES:
@@ -70,7 +70,7 @@ class SearchPath:
 
 
 def search_path(config_dirs: Sequence[str] = ()) -> SearchPath:
-    """Return the places to search: the user's folders first, then what ships with the program.
+    """Return the search path: the user's folders first, then the built-in ones.
 
     A user's folder may hold groups (`DIR/model/mine.yaml`), a `recipes` folder, and recipes directly.
     """

@@ -1,27 +1,27 @@
-"""Suggestions for a mistake on the command line: each one is composed in place of the word before it is made."""
+"""Verifies suggestions for command-line mistakes by composing each one in place of the override."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from launcher.compose.errors import NAME, OPTION, VALUE, ComposeError, Mistake
 
-# The suggestions of so many mistakes of one command line are composed; those of the others are names alone.
+# Maximum number of mistakes per command line whose suggestions are verified; others are suggested unverified.
 _MOST = 8
-# More suggestions than these are all names that exist: none is near.
+# More suggestions than this are a list of all existing names: none is near.
 _FEW = 3
-# Rules whose suggestions take the place of one word.
+# Rules whose suggestions replace one override.
 _OF_A_WORD = (NAME, OPTION, VALUE)
 
 Compose = Callable[[Sequence[str]], object]
 
 
 def verified(mistakes: Sequence[Mistake], words: Sequence[str], compose: Compose) -> list[Mistake]:
-    """Return mistakes with those of their suggestions that compose in place of the word.
+    """Return mistakes with only those suggestions that compose in place of the override.
 
     Args:
         mistakes: all of one command line.
         words: the command line.
-        compose: composes words, and raises ComposeError.
+        compose: function that composes overrides or raises ComposeError.
     """
     wrong = {mistake.where for mistake in mistakes}
     others = [word for word in words if word not in wrong]
@@ -40,13 +40,13 @@ def _tried(mistake: Mistake, others: list[str], compose: Compose) -> Mistake:
         if not against:
             works.append(name)
         elif mistake.rule == NAME and not works:
-            # The name is right and the value is not: values that the field takes are suggested with it.
+            # Right name, wrong value: valid values of the field are suggested with it.
             works += [fix for each in against for fix in each.fixes if not mistakes_of_word(fix, others, compose)][:3]
     return replace(mistake, works=tuple(works))
 
 
 def mistakes_of_word(word: str, others: Sequence[str], compose: Compose) -> list[Mistake]:
-    """Return the mistakes that a word makes beside others."""
+    """Return the mistakes in one override when composed with others."""
     try:
         compose([*others, word])
     except ComposeError as error:

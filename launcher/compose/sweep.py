@@ -1,4 +1,4 @@
-"""Words that stand for many jobs (Hydra's multirun): lists, choice, range and glob, by Hydra's own parser."""
+"""Sweeps over many jobs (Hydra's multirun): lists, choice, range and glob, parsed by Hydra."""
 
 import itertools
 import math
@@ -13,14 +13,14 @@ from launcher.compose.search_path import SearchPath, search_path
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override as Parsed
 
-# What Hydra's parser takes for a value's type when it is an open interval.
+# Suggestions for an open interval, which cannot be enumerated.
 _INTERVAL_WORKS = ("FIELD=1e-5,3e-5,1e-4", "FIELD=range(1,5)", "FIELD=choice(a,b)")
 
 
 def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[str]]:
-    """Expand lists, `choice()`, `range()` and, for groups, `glob()` into the words of each single job.
+    """Expand lists, `choice()`, `range()` and, for groups, `glob()` into the overrides of each job.
 
-    The last word of a field counts; the first one turns slowest, as in Hydra's basic sweeper.
+    The last override of a field applies; the first one varies slowest, as in Hydra's basic sweeper.
 
     Raises:
         ComposeError: a word is not an override, or cannot be enumerated.
@@ -44,7 +44,7 @@ def sweep(words: Sequence[str], config_dirs: Sequence[str] = ()) -> list[list[st
 
 
 def _values(override: Override, places: SearchPath) -> list[str]:
-    """Return one word for each value that a word stands for; the word itself if it stands for one."""
+    """Return one override per value of a sweep; the override itself if it is not a sweep."""
     parsed = _parsed(override)
     if parsed is None or not parsed.is_sweep_override():
         return [override.raw]
@@ -106,7 +106,7 @@ def _globbed(override: Override, parsed: "Parsed", places: SearchPath) -> Iterat
 
 
 def _listed(override: Override, parsed: "Parsed") -> Iterator[str]:
-    """Yield values as a user would type them: text has no escapes, for text fields are taken as typed."""
+    """Yield values as a user would type them: without escapes, since text fields are taken as typed."""
     from hydra.core.override_parser.types import QuotedString, Transformer
 
     plain = override.is_group or is_text(override.key)

@@ -1,4 +1,4 @@
-"""What a user's own YAML files must be before anything reads them: text, within budget, a mapping of fields."""
+"""Checks user YAML files before they are read: text, within budget, a mapping of fields."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,11 +14,11 @@ _MAPPING = ("section: {field: value}",)
 
 
 def check_files(overrides: Iterable[Override], places: SearchPath) -> None:
-    """Read every file of the user that the words name.
+    """Check every user file that the overrides name.
 
     Raises:
-        ComposeError: one cannot be a part of a job.
-        BeyondBudget: one is larger, deeper or has more values than any job.
+        ComposeError: a file cannot be part of a job.
+        BeyondBudget: a file is larger, deeper or has more values than any job.
     """
     for override in overrides:
         if override.is_group and override.value:
@@ -29,7 +29,7 @@ def check_files(overrides: Iterable[Override], places: SearchPath) -> None:
 
 
 def check_file(path: Path) -> None:
-    """Read one file; raises as `check_files`."""
+    """Check one file; raises the same errors as `check_files`."""
     import yaml
 
     where = shown(path.absolute()) if path.is_absolute() else str(path)
@@ -63,7 +63,7 @@ def check_file(path: Path) -> None:
 
 
 def _check_circular(node: Any, where: str, above: set[int], seen: set[int] | None = None) -> None:
-    """Refuse an alias of what holds it, which is within every budget and has no end."""
+    """Reject an alias of a collection that contains it, which is within every budget but infinite."""
     seen = set() if seen is None else seen
     if id(node) in above:
         message = "a file cannot be read as YAML: an alias stands inside of what it names"
@@ -77,7 +77,7 @@ def _check_circular(node: Any, where: str, above: set[int], seen: set[int] | Non
 
 
 def _check_keys(root: Any, where: str) -> None:
-    """Refuse Hydra's own section: it configures Hydra, which this program calls, and no job."""
+    """Reject the section `hydra`: it configures Hydra, not the job."""
     for key, _ in root.value:
         if key.value == "hydra":
             raise _mistake("sets hydra, which is no section of a job", f"{where}:{key.start_mark.line + 1}")

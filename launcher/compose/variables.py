@@ -1,4 +1,4 @@
-"""`${oc.env:NAME}` stays a reference where the started process can read NAME itself: no output holds its value."""
+"""Keeps `${oc.env:NAME}` as a reference if the started process can read NAME, so that no output has its value."""
 
 import os
 import re
@@ -15,7 +15,7 @@ _NO_TEXT = r"(?i)[-\d.,:]+(?:[eE][-+]?\d+)?|true|false|null|none|"
 
 @contextmanager
 def secrets_unread() -> Iterator[None]:
-    """Let OmegaConf put `${NAME}` where it would put the value of a variable that is a secret."""
+    """Make OmegaConf resolve secret environment variables to `${NAME}` instead of their value."""
     from omegaconf import OmegaConf
     from omegaconf.resolvers import oc
 
@@ -37,8 +37,8 @@ def with_references(resolved: Any, written: Any, path: str = "") -> Any:
     """Return a tree with `${NAME}` where a process reads the text, or the variable's value looks like a secret.
 
     Args:
-        resolved: plain data, everything filled in.
-        written: the same, nothing filled in.
+        resolved: plain data with resolved interpolations.
+        written: the same data, unresolved.
     """
     if isinstance(resolved, Mapping) and isinstance(written, Mapping):
         prefix = f"{path}." if path else ""
@@ -55,6 +55,6 @@ def with_references(resolved: Any, written: Any, path: str = "") -> Any:
 def _is_kept(name: str, path: str) -> bool:
     value = os.environ.get(name)
     if value is None:
-        return False  # its default stands
+        return False  # its default applies
     free = path.startswith(_FREE) and re.fullmatch(_NO_TEXT, value) is None
     return free or (not is_read_here(path) and looks_random(value))

@@ -1,1 +1,1 @@
-"""Checkpoints there and back, with proof: names, shapes and layouts are known, so bytes move, nothing is computed."""
+"""Verified checkpoint conversion in both directions: copies bytes by known names, shapes and layouts."""

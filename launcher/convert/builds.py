@@ -1,4 +1,4 @@
-"""What the backend that a checkpoint is for makes of the model: whether it can build it, how it names layers."""
+"""Checks whether the target backend can build a model, and applies how it names layers."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from launcher.mapping.unbuildable_models import cannot_build
 
 
 def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
-    """Return a layout as a backend has it.
+    """Return a layout with the backend's choice for stacked layers.
 
     Args:
-        layout: what is asked for.
-        name: the backend; None: none is named.
-        model: the model that is converted.
+        layout: the requested layout.
+        name: the backend, or None for no particular backend.
+        model: the model to convert.
 
     Raises:
-        ConvertError: the backend cannot build the model, as `launch check` says, too.
+        ConvertError: the backend cannot build the model (`launch check` reports the same).
     """
     if name is None:
         return layout
@@ -40,12 +40,12 @@ def for_backend(layout: Layout, name: str | None, model: Model) -> Layout:
 
 
 def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
-    """Return what to say of a checkpoint for no backend in particular: which of those that load the format cannot.
+    """Return notes on backends that load the format but not this checkpoint, for a target without a backend.
 
     Args:
         target: the format.
-        model: the model that is converted.
-        stack: whether all layers are one tensor.
+        model: the model to convert.
+        stack: whether all layers are stored as one tensor.
     """
     found = []
     for backend in map(get_backend, backend_names()):

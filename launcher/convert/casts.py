@@ -1,4 +1,4 @@
-"""Number formats: exact byte views, casts that were asked for, and the blockwise scales of FP8 checkpoints."""
+"""Number formats: exact byte views, requested casts, and the blockwise scales of FP8 checkpoints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.convert.containers.dtypes import SIZES
 from launcher.convert.errors import ConvertError, WrongWord
 
 FLOATS: Final = ("F32", "BF16", "F16", "F64", "F8_E4M3")
-# How users and config.json name formats.
+# Names of number formats in options and config.json.
 NAMES: Final = {
     "bf16": "BF16",
     "bfloat16": "BF16",
@@ -23,7 +23,7 @@ _WORDS = {1: "u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 
 
 def word(itemsize: int) -> str:
-    """Return the numpy dtype with which elements of that size are moved without looking at them."""
+    """Return the numpy dtype used to copy elements of that size without interpreting them."""
     return _WORDS[itemsize]
 
 
@@ -31,7 +31,7 @@ def dtype_named(name: str) -> str:
     """Return safetensors' name of a number format.
 
     Raises:
-        WrongWord: it is none that weights are cast to.
+        WrongWord: the format is unknown or not one that weights can be cast to.
     """
     found = NAMES.get(name.lower())
     if found is None:
@@ -40,14 +40,14 @@ def dtype_named(name: str) -> str:
 
 
 def cast(words: Any, source: str, target: str) -> Any:
-    """Return an array of words of format `source` as words of format `target`, rounded to nearest even."""
+    """Cast an array of bit patterns from format `source` to format `target`, rounding to nearest even."""
     if source == target:
         return words
     return _encode(decode(words, source), target)
 
 
 def decode(words: Any, dtype: str) -> Any:
-    """Return words as float32 values (float64 for F64)."""
+    """Return bit patterns as float32 values (float64 for F64)."""
     import numpy as np
 
     if dtype == "F32":
@@ -66,7 +66,7 @@ def decode(words: Any, dtype: str) -> Any:
 def _encode(values: Any, dtype: str) -> Any:
     import numpy as np
 
-    # What does not fit becomes infinite here; `launcher.convert.losses` counts it.
+    # Values out of range become infinite here; `launcher.convert.losses` counts them.
     with np.errstate(over="ignore"):
         if dtype == "F32":
             return np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
@@ -78,7 +78,7 @@ def _encode(values: Any, dtype: str) -> Any:
 
 
 def _bfloat16(values: Any) -> Any:
-    """Round float32 to nearest even at bit 16; in place on one temporary, because this is most of the work."""
+    """Round float32 to nearest even at bit 16; in place on one temporary, because most of the time is spent here."""
     import numpy as np
 
     bits = values.view(np.uint32)
@@ -107,10 +107,10 @@ def _e4m3() -> Any:
 
 
 def dequantised(words: Any, dtype: str, scales: Any, row: int, column: int) -> Any:
-    """Return float32 values of a block of a blockwise scaled tensor.
+    """Return a block of a blockwise scaled tensor as float32 values.
 
     Args:
-        words: the block, rows x columns, in its stored form.
+        words: bit patterns of the block, rows x columns.
         dtype: its format, F8_E4M3.
         scales: float32 scales of the whole tensor, one for each 128 x 128 block.
         row: first row of the block in the whole tensor.
@@ -127,21 +127,21 @@ def dequantised(words: Any, dtype: str, scales: Any, row: int, column: int) -> A
 
 
 def encode(values: Any, dtype: str) -> Any:
-    """Return float values as words of a format, rounded to nearest even."""
+    """Return float values as bit patterns of a format, rounded to nearest even."""
     return _encode(values, dtype)
 
 
-# Bits of the exponent: words with all of them set are NaN or infinite (E4M3: one word of each sign, NaN).
+# Exponent bits: a value with all of them set is NaN or infinite (E4M3: one pattern per sign, NaN).
 _EXPONENT: Final = {"F16": 0x7C00, "BF16": 0x7F80, "F32": 0x7F800000, "F64": 0x7FF0000000000000, "F8_E4M3": 0x7F}
-# Words looked at together: few enough to stay in a core's cache.
+# Elements per step: few enough to stay in a core's cache.
 _LOOK: Final = 1 << 17
 
 
 def not_finite(data: Any, dtype: str) -> tuple[int, int]:
-    """Return how many values are NaN and how many infinite, in a buffer of words; (0, 0) for formats without them.
+    """Return the counts of NaN and of infinite values in a buffer; (0, 0) for formats without them.
 
-    Nearly always there is none: the largest word as a signed number (of positive values) and as an unsigned one (of
-    negative values) tells so at memory's speed.
+    Fast path at memory speed: the largest bit pattern read as a signed integer (positive values) and as an unsigned
+    integer (negative values) shows whether there is any.
     """
     import numpy as np
 

@@ -35,14 +35,14 @@ Outcome = Literal["equal", "equal_after_rounding", "different"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a comparison of two checkpoints found.
+    """Result of comparing two checkpoints.
 
     Attributes:
         left, right: the checkpoints.
         problems: differences, one sentence each.
-        rounded: logical tensor to what the cast from one checkpoint's number format to the other's did.
+        rounded: losses of the cast from one checkpoint's number format to the other's, by logical tensor.
         compared: bytes compared.
-        seconds: how long it took.
+        seconds: duration.
     """
 
     left: str
@@ -54,19 +54,19 @@ class Comparison:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether every value is the same, is once one side is rounded to the other's number format, or is not."""
+        """Whether all values are equal, equal after rounding to the other side's number format, or different."""
         if self.problems:
             return "different"
         return "equal_after_rounding" if any(one.rounded for one in self.rounded.values()) else "equal"
 
     @property
     def same(self) -> bool:
-        """Whether both hold the same values."""
+        """Whether both checkpoints hold the same values."""
         return self.outcome == "equal"
 
     @property
     def rounding(self) -> dict[str, Any] | None:
-        """Return, as plain data, how many values differ by rounding alone and how far; None where none does."""
+        """Return the count and largest size of rounding differences as plain data; None if there are none."""
         found = {name: one for name, one in self.rounded.items() if one.rounded}
         if not found:
             return None
@@ -94,7 +94,7 @@ class Comparison:
         }
 
     def lines(self) -> list[str]:
-        """Return the result for people."""
+        """Return the result as human-readable lines."""
         done = f"compared {size(self.compared)} in {duration(self.seconds)}"
         both, cast = f"{self.left} and {self.right}", total(self.rounded.values())
         if self.outcome == "equal":
@@ -113,7 +113,7 @@ class Comparison:
 
 
 def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any], Stored, Stored, list[str]]:
-    """Return the logical tensors, what both hold, and what else differs; adapters are compared with adapters only."""
+    """Return the logical tensors, both sides' contents, and other differences; adapters compare to adapters only."""
     adapters = [adapter_in(path) for path in (left, right)]
     if None in adapters and any(adapters):
         raise ConvertError(f"{left if adapters[0] else right} is an adapter, the other one is a model")
@@ -123,7 +123,7 @@ def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any
         if problems:
             raise ConvertError(problems)
         return _with_common_scales(base, found[0], found[1])
-    # A training stack's adapter first: it says which modules are one layer.
+    # A training stack's adapter first: it defines which modules share one layer.
     order = sorted((0, 1), key=lambda place: adapters[place] is PEFT)
     logical: Logical = base
     read: dict[int, tuple[Logical, Stored]] = {}
@@ -138,7 +138,7 @@ def _read_both(left: Path, right: Path, base: Logical) -> tuple[Mapping[str, Any
 def _with_common_scales(
     base: Logical, left: Stored, right: Stored
 ) -> tuple[Mapping[str, Any], Stored, Stored, list[str]]:
-    """Where both sides have a weight in FP8, its scales are compared like any other tensor."""
+    """If both sides hold a weight in FP8, compare its scales like any other tensor."""
     names = [{content.scale.name for content in each.contents if content.scale is not None} for each in (left, right)]
     common = frozenset(names[0] & names[1])
     logical, ours = with_scales(base, left, common)
@@ -152,10 +152,10 @@ def between(
     """Compare two checkpoints.
 
     Args:
-        model: their model; None: both are adapters as PEFT saves them, which are compared name by name.
+        model: their model; None if both are PEFT adapters, which are compared name by name.
 
     Raises:
-        ConvertError: one of them does not fit the model's config.json.
+        ConvertError: a checkpoint does not match the model's config.json.
         ContainerError: a file is damaged.
     """
     tensors, ours, theirs, problems = (

@@ -1,4 +1,4 @@
-"""What one conversion is asked for, and what is known of it before a byte is written."""
+"""Options of a conversion, and its plan before any byte is written."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from launcher.job.model import Model
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What is asked for.
+    """Options of a conversion.
 
     Attributes:
         source: folder of the checkpoint to convert.
-        source_format, target_format: formats.
-        out: folder to write; it appears when everything in it is complete.
+        source_format, target_format: checkpoint formats.
+        out: output folder; it is created only when its content is complete.
         model: architecture.
-        layout: layout to write for; `source_layout` is what the source was written for, where names do not tell.
-        donor: folder with config.json and tokenizer to write along.
-        dtype: number format to cast floating point tensors to; None: nothing is cast.
+        layout: target layout; `source_layout` is the layout of the source, if its names do not determine it.
+        donor: folder whose config.json and tokenizer are copied to the output.
+        dtype: number format to cast floating point tensors to; None for no cast.
         verify: compare every byte afterwards.
-        overwrite: replace what is at `out`.
-        durable: have the disk confirm everything before the name appears.
-        workers: threads; None: one for each processor, at most 8.
+        overwrite: replace the content of `out`.
+        durable: fsync everything before the final rename.
+        workers: threads; None for one per processor, at most 8.
         fp8: store linear layers in FP8 with blockwise scales.
-        allow_overflow: finite values that do not fit `dtype` become infinite instead of being refused.
-        backend: what it is written for; None: whatever loads the format.
+        allow_overflow: finite values out of the range of `dtype` become infinite instead of raising an error.
+        backend: target backend; None for any that loads the format.
     """
 
     source: Path
@@ -63,7 +63,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A conversion that is planned: nothing has been written, and no tensor has been read."""
+    """A planned conversion: nothing has been written, and no tensor data has been read."""
 
     asked: Conversion
     logical: Logical
@@ -73,24 +73,24 @@ class Prepared:
     originals: Mapping[str, Content] = field(default_factory=dict)
 
     def original(self, number: int) -> Content | None:
-        """Return the weight in FP8 that a tensor of the target was made of before it was trained, if it is known."""
+        """Return the original FP8 weight of a target tensor, as it was before training, if known."""
         boxes = self.draft.wanted[number].boxes
         return self.originals.get(boxes[0].logical) if boxes else None
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of the source's tensors."""
+        """Bytes of the source tensors."""
         return sum(nbytes(content.slot) for content in self.stored.contents)
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of the target's tensors, padding included."""
+        """Bytes of the target tensors, including padding."""
         sizes = zip(self.draft.wanted, self.draft.dtypes, strict=True)
         return sum(math.prod(wanted.shape) * itemsize(dtype) for wanted, dtype in sizes)
 
     @property
     def bytes_needed(self) -> int:
-        """Room that the target takes: holes of the source stay holes where nothing is cast."""
+        """Disk space of the target: holes of the source stay holes if nothing is cast."""
         if self.asked.dtype is not None:
             return self.bytes_written
         files = {content.slot.path for content in self.stored.contents}

@@ -1,4 +1,4 @@
-"""One conversion from beginning to end: read names, plan, lay out, move, prove, rename."""
+"""The conversion pipeline: read names, plan, lay out, copy, verify, rename."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from launcher.outputs.protected import located, overlap
 
 
 def prepare(asked: Conversion) -> Prepared:
-    """Read the source's names and shapes, and plan where every byte goes.
+    """Read the source's names and shapes, and plan the target position of every byte.
 
     Raises:
-        ConvertError: the source does not fit its config.json, or cannot be written as asked; every problem at once.
+        ConvertError: the source does not match its config.json, or cannot be written as requested; all problems.
         ContainerError: a file is damaged, unsafe or of an unknown kind, or the target cannot be written.
     """
     refuse_overlap(asked.out, {"the checkpoint that is read": asked.source, "--model": asked.donor})
@@ -51,13 +51,13 @@ def prepare(asked: Conversion) -> Prepared:
 
 
 def refuse_overlap(out: Path, read: Mapping[str, Path | None]) -> None:
-    """Refuse a target that is, holds or lies in what is read: replacing it would take the source away.
+    """Reject a target that overlaps a folder that is read: replacing it would delete the source.
 
     Args:
-        read: what each folder is, for people, and its path.
+        read: display name of each folder to its path.
 
     Raises:
-        ConvertError: the target is, holds or lies in one of them.
+        ConvertError: the target is, contains or is inside one of them.
     """
     folders = [(what, folder) for what, folder in read.items() if folder is not None]
     found = overlap(Path(os.path.realpath(out)), folders)
@@ -70,7 +70,7 @@ def refuse_overlap(out: Path, read: Mapping[str, Path | None]) -> None:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """A plan is millions of small objects and no garbage; looking through them again and again takes half the time."""
+    """Disable garbage collection: a plan is millions of small live objects, and scanning them takes half the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -104,7 +104,7 @@ def _prepared(asked: Conversion) -> Prepared:
 def _quantised(
     asked: Conversion, logical: Logical, dtypes: Mapping[str, str]
 ) -> tuple[Mapping[str, Content], frozenset[str]]:
-    """Return the weights that `--model` has in FP8, and the names of those to store so: these, or DeepSeek's."""
+    """Return the FP8 weights of `--model`, and the names of weights to store in FP8: these, or DeepSeek's."""
     if not asked.fp8:
         return {}, frozenset()
     if asked.target_format.name != "hf":
@@ -140,11 +140,11 @@ def _dtypes(logical: Logical, stored: Stored, wanted: str | None) -> Mapping[str
 
 
 def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], None] = lambda text: None) -> Report:
-    """Write what was planned, prove it, and give it its name.
+    """Execute the plan: write the tensors, verify them, and rename the folder.
 
     Raises:
-        ConvertError: the result cannot be proved, or a tensor is nothing but NaN.
-        ContainerError: no room, the target exists, a file is damaged.
+        ConvertError: the verification fails, or a tensor holds only NaN.
+        ContainerError: not enough space, the target exists, or a file is damaged.
     """
     asked, digest = prepared.asked, fingerprint(prepared)
     with (
@@ -185,7 +185,7 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
 
 
 def why_kept(kept: Path, out: Path, *, proven: bool) -> str:
-    """Return why the folder that was replaced is not removed."""
+    """Return why the replaced folder is kept."""
     why = "it holds something that no conversion made" if proven else "the new one is not verified"
     return f"{out}: what was there before is kept as {kept}: {why}"
 
@@ -193,7 +193,7 @@ def why_kept(kept: Path, out: Path, *, proven: bool) -> str:
 def _move(
     prepared: Prepared, contents: tuple[Content, ...], place: Staging, files: OpenFiles, *, quiet: bool
 ) -> tuple[float, Mapping[str, Losses]]:
-    """Write every tensor; return the seconds and, by name, what casts did to tensors."""
+    """Write every tensor; return the seconds and the cast losses by name."""
     progress = Progress("converting", prepared.bytes_written - prepared.bytes_padding, quiet=quiet)
     source = prepared.stored.contents
     found = {int(number): Losses(**note) for number, note in place.notes.items() if number in place.finished}
@@ -207,7 +207,7 @@ def _move(
                 quantise(files, source, target, moves, progress.advance, prepared.original(number), losses)
             if losses.values:
                 found[number] = losses
-            # A tensor that is going to be refused is written again, and counted again, when this is continued.
+            # Not marked as finished: a resumed conversion writes and counts a tensor with overflow again.
             if not losses.overflowed:
                 place.finish([str(number)], losses.as_tree() if losses.values else None)
 
@@ -221,7 +221,7 @@ def _move(
 
 
 def _seal(place: Staging, workers: int) -> float:
-    """Give files of torch.save their checksums, now that their data is there; return the seconds."""
+    """Write the checksums of torch.save files; return the seconds."""
     started = time.monotonic()
     files = sorted(place.directory.rglob("*.pt"))
     in_parallel([lambda path=path: seal(path) for path in files], workers)  # type: ignore[misc]
@@ -229,7 +229,7 @@ def _seal(place: Staging, workers: int) -> float:
 
 
 def _laid_out(place: Staging, draft: Draft) -> list[Slot]:
-    """Make room for all tensors, or find the room that an interrupted conversion made."""
+    """Allocate all tensors, or return the slots that an interrupted conversion allocated."""
     root = place.directory
     if place.layout is not None:
         return [

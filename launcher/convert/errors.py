@@ -1,4 +1,4 @@
-"""What a conversion refuses: every problem at once, each with the tensor, what was expected and what was found."""
+"""Conversion errors: all problems at once, each with the tensor and the expected and found values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SHOWN = 20
 
 
 class ConvertError(Exception):
-    """A conversion that cannot be made or proved; `problems` holds one sentence each, for the user."""
+    """A conversion that cannot be done or verified; `problems` holds one message for the user each."""
 
     def __init__(self, problems: Sequence[str] | str) -> None:
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
@@ -19,4 +19,4 @@ class ConvertError(Exception):
 
 
 class WrongWord(ConvertError):
-    """A word of the command line that no conversion could have: an unknown name, a folder that is not there."""
+    """An invalid command line argument: an unknown name or a missing folder."""

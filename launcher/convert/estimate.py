@@ -1,4 +1,4 @@
-"""What a conversion will need before it starts: bytes, files, and time from the disk's measured speed."""
+"""Estimates the bytes, files and time of a conversion from the disk's measured speed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared
 
 _PROBE = 64 * 1024 * 1024
-# Reading back and hashing, compared with writing; measured on ext4 with a warm cache.
+# Time of verification (reading and hashing) relative to writing; measured on ext4 with a warm cache.
 _VERIFY_SHARE = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Figures of a dry run: `write_rate`, bytes per second, is measured where the target would be; None: it cannot."""
+    """Figures of a dry run: `write_rate` is in bytes per second, measured beside the target; None if not measurable."""
 
     bytes_needed: int
     bytes_free: int | None
@@ -36,7 +36,7 @@ class Expected:
         return {"expected": asdict(self)}
 
     def lines(self) -> list[str]:
-        """Return the figures for people."""
+        """Return the figures as human-readable lines."""
         free = f" of {size(self.bytes_free)} free" if self.bytes_free is not None else ""
         found = [f"  needs    {size(self.bytes_needed)}{free}, {self.files} files"]
         if self.seconds is not None and self.write_rate is not None:
@@ -47,10 +47,10 @@ class Expected:
 
 
 def expected(prepared: Prepared) -> Expected:
-    """Return what a planned conversion needs; writes and removes a small file beside the target to measure the disk.
+    """Return the needs of a planned conversion; measures the disk with a temporary file beside the target.
 
     Raises:
-        Unwritable: there is no room for it.
+        Unwritable: there is not enough disk space.
     """
     asked = prepared.asked
     needed = prepared.bytes_needed

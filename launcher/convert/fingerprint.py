@@ -1,4 +1,4 @@
-"""What a conversion's result depends on: an interrupted one may be continued only while none of it has changed."""
+"""Fingerprint of everything a conversion depends on; an interrupted one continues only if it is unchanged."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
-# The program's own files that decide what is written.
+# Source files of this program that determine the output.
 _OWN: Final = ("launcher/convert/**/*.py", "launcher/families/*.py", "backends/*/checkpoint*/*.py", "backends/*/*.py")
 _SHOWN: Final = 4
 
 
 def fingerprint(prepared: Prepared) -> str:
-    """Return what a planned conversion depends on, as JSON: name of a part to its hash."""
+    """Return the dependencies of a planned conversion, as JSON: name of a part to its hash."""
     asked, draft = prepared.asked, prepared.draft
     wanted = [(tensor.name, tensor.shape, tensor.scale) for tensor in draft.wanted]
     return _text(
@@ -48,12 +48,12 @@ def _slots(slot: Slot, scale: Slot | None) -> Iterator[Slot]:
 
 
 def merge_fingerprint(tree: Mapping[str, Any], slots: Iterable[Slot], files: Iterable[Path]) -> str:
-    """Return the same of a merge: its plan, the tensors that it reads and the files that it copies or reads whole."""
+    """Return the fingerprint of a merge: its plan, the tensors it reads, and the files it copies or reads whole."""
     return _text({"the options": ("merge", dict(tree)), **_weights(slots), **_files(files)})
 
 
 def starting_anew(out: Path, before: str, now: str) -> str:
-    """Return why an interrupted conversion is not continued: the parts in which two fingerprints differ."""
+    """Return why an interrupted conversion starts anew: the parts in which two fingerprints differ."""
     try:
         old, new = json.loads(before), json.loads(now)
     except ValueError:
@@ -73,7 +73,7 @@ def _hash(data: bytes) -> str:
 
 
 def _weights(slots: Iterable[Slot]) -> dict[str, object]:
-    """Of each file with tensors: its size and time, and what its header says."""
+    """Return the size, modification time and tensor headers of each file with tensors."""
     held: dict[Path, list[tuple[object, ...]]] = {}
     for slot in slots:
         held.setdefault(slot.path, []).append((slot.name, slot.dtype, slot.shape, slot.offset))
@@ -84,12 +84,12 @@ def _weights(slots: Iterable[Slot]) -> dict[str, object]:
 
 
 def _files(files: Iterable[Path]) -> dict[str, object]:
-    """Of each file that is copied along: every byte."""
+    """Return the content hash of each copied file."""
     return {str(file.resolve()): _hash(file.read_bytes()) for file in files}
 
 
 @cache
 def _program() -> str:
-    """Identify this program: its version, and its own text where that is being worked on."""
+    """Return the version of this program and a hash of its source files."""
     files = sorted({file for pattern in _OWN for file in _ROOT.glob(pattern)})
     return f"{__version__} {_hash(b''.join(file.read_bytes() for file in files))}"

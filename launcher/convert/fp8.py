@@ -1,9 +1,9 @@
-"""FP8 weights with blockwise scales, as DeepSeek-V3 publishes them: kept between Hugging Face folders, or made anew.
+"""FP8 weights with blockwise scales, as in DeepSeek-V3: copied between Hugging Face folders, or quantised again.
 
-A weight is stored as E4M3 words and one float32 scale for each 128 x 128 block: value = word * scale, scale = the
+A weight is stored as E4M3 values and one float32 scale for each 128 x 128 block: value = stored * scale, scale = the
 block's largest value / 448 (DeepSeek-V3 inference/kernel.py weight_dequant, act_quant; the `quantization_config` of its
-config.json). Megatron-core's checkpoints cannot hold them: its loader asks for full precision (megatron-core 0.16.1
-dist_checkpointing/serialization.py, force_all_tensors_to_non_fp8), and so do the legacy ones and some stacks' own.
+config.json). Megatron-core's checkpoints cannot hold them: its loader requires full precision (megatron-core 0.16.1
+dist_checkpointing/serialization.py, force_all_tensors_to_non_fp8), as do the legacy formats and some stacks' own.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ CONFIG: Final = {
     "weight_block_size": [BLOCK, BLOCK],
 }
 """`quantization_config` of DeepSeek-V3's own config.json."""
-# The family whose layers in FP8 are known without a release that has them so.
+# The family whose FP8 layers are known without an FP8 release at hand.
 _FAMILY: Final = "deepseek_v3"
 # Elements quantised at a time, on each thread.
 _BAND: Final = 1 << 20
-# Linear layers that DeepSeek-V3 publishes in bf16: whom a token goes to, and the projection of its MTP layer.
+# Linear layers that DeepSeek-V3 publishes in bf16: the router, and the projection of the MTP layer.
 _PLAIN: Final = ("mlp.router.weight", "eh_proj.weight")
 
 
-# --- kept as they are ---
+# --- FP8 kept unchanged ---
 
 
 def with_scales(logical: Logical, stored: Stored, only: frozenset[str] | None = None) -> tuple[Logical, Stored]:
-    """Return model and checkpoint with the scales as tensors of their own: a copy then keeps them, byte by byte.
+    """Return model and checkpoint with the scales as separate tensors, so that they are copied byte by byte.
 
-    `only`: names of the scales to treat so; None: all.
+    `only`: names of the scales to treat this way; None for all.
     """
     contents: list[Content] = []
     scales: dict[str, tuple[int, ...]] = {}
@@ -71,11 +71,11 @@ def with_scales(logical: Logical, stored: Stored, only: frozenset[str] | None = 
     return widened, dataclasses.replace(stored, contents=tuple(contents))
 
 
-# --- made anew ---
+# --- quantised again ---
 
 
 def quantisable(logical: Logical) -> frozenset[str]:
-    """Return the weights that DeepSeek-V3 has in FP8: linear layers, without embedding, output layer and router."""
+    """Return the weights that DeepSeek-V3 stores in FP8: linear layers except embedding, output layer and router."""
     return frozenset(
         name
         for instance in logical.instances
@@ -86,10 +86,10 @@ def quantisable(logical: Logical) -> frozenset[str]:
 
 
 def stated(donor: Path | None) -> Mapping[str, Any] | None:
-    """Return the `quantization_config` of a folder's config.json; None where there is none.
+    """Return the `quantization_config` of a folder's config.json; None if there is none.
 
     Raises:
-        ConvertError: it says something else than FP8 with a scale for each 128 x 128 block.
+        ConvertError: it is not FP8 with a scale for each 128 x 128 block.
     """
     file = donor / "config.json" if donor is not None else None
     tree = json.loads(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
@@ -105,15 +105,15 @@ def stated(donor: Path | None) -> Mapping[str, Any] | None:
 
 
 def to_quantise(logical: Logical, known: Mapping[str, Content], config: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the weights to store in FP8: those that a release of the model has so, or DeepSeek-V3's.
+    """Return the weights to store in FP8: those of a release of the model, or DeepSeek-V3's.
 
     Args:
         logical: the model.
-        known: weights that a release has in FP8.
+        known: weights that a release stores in FP8.
         config: its `quantization_config`.
 
     Raises:
-        ConvertError: nothing says which layers of this family are to be in FP8.
+        ConvertError: it is unknown which layers of this family to store in FP8.
     """
     family = logical.model.model_type
     if family != _FAMILY and not (known and config):
@@ -128,21 +128,21 @@ def to_quantise(logical: Logical, known: Mapping[str, Content], config: Mapping[
 
 
 def quantisation(logical: Logical, quantised: frozenset[str]) -> dict[str, Any]:
-    """Return the `quantization_config` of a model: DeepSeek-V3's, and which of its linear layers are not in FP8."""
+    """Return the `quantization_config` of a model: DeepSeek-V3's, and the linear layers that are not in FP8."""
     plain = sorted(name.removesuffix(".weight") for name in quantisable(logical) - quantised)
     return {**CONFIG, **({"modules_to_not_convert": plain} if plain else {})}
 
 
 def originals(logical: Logical, whole_model: Logical, slots: Sequence[Slot]) -> Mapping[str, Content]:
-    """Return weights of another checkpoint of the model that are stored in FP8, by name; nothing if it has none.
+    """Return the FP8 weights of another checkpoint of the model, by name; empty if it has none.
 
     Args:
-        logical: the model that is converted; it may lack layers of the other one (MTP).
-        whole_model: the other one, as its config.json says.
-        slots: tensors of the other one.
+        logical: the model to convert; it may lack layers of the other checkpoint (MTP).
+        whole_model: the model of the other checkpoint's config.json.
+        slots: tensors of the other checkpoint.
 
     Raises:
-        ConvertError: it has weights in FP8, and is not the checkpoint that its config.json says.
+        ConvertError: it has FP8 weights, but does not match its config.json.
     """
     from launcher.convert.layouts.huggingface import huggingface_read
 
@@ -173,13 +173,13 @@ def quantise(
 
     Args:
         files: open files.
-        source: what the moves take from.
-        target: where to; its `scale` is where the scales go.
-        moves: where its values come from.
-        advance: is told the bytes as they are written.
-        original: the same weight in FP8, as it was before training: its blocks are taken as they are where their
-            values are still the same, so that what was not trained comes back to the byte.
-        losses: where rounded values are counted.
+        source: contents that the moves read.
+        target: the weight to write; its `scale` is the slot of the scales.
+        moves: the moves that fill the weight.
+        advance: callback with the number of bytes written.
+        original: the same weight in FP8 before training; blocks with unchanged values are copied from it, so that
+            untrained blocks stay identical to the byte.
+        losses: counts of rounded values, updated in place.
     """
     slot, scale = target.slot, target.scale
     assert scale is not None
@@ -202,7 +202,7 @@ def differing(
     advance: Advance,
     original: Content | None = None,
 ) -> int:
-    """Return how many words and scales of a weight are not those that its source gives."""
+    """Return how many FP8 values and scales of a weight differ from quantising its source."""
     import numpy as np
 
     assert target.scale is not None
@@ -228,7 +228,7 @@ def _forget(files: OpenFiles, source: Sequence[Content], moves: Sequence[Move], 
 def _quantised(
     files: OpenFiles, source: Sequence[Content], target: Content, moves: Sequence[Move], original: Content | None
 ) -> Iterator[tuple[int, Any, Any, Any]]:
-    """Yield (first row, values, words, scales) of bands of whole blocks."""
+    """Yield (first row, values, FP8 values, scales) of bands of whole blocks."""
     import numpy as np
 
     rows, columns = target.slot.shape
@@ -252,7 +252,7 @@ def _quantised(
 
 
 def _no_number(name: str, numbers: Any, row: int) -> str:
-    """Say which values have no FP8: they would be 448 times the scale, and so would all others of their block."""
+    """Return the message for values without an FP8 form; their scale would invalidate all values of the block."""
     import numpy as np
 
     count = int(np.count_nonzero(np.isnan(numbers)))
@@ -268,7 +268,7 @@ def _no_number(name: str, numbers: Any, row: int) -> str:
 def _keep_equal(
     files: OpenFiles, original: Content, row: int, words: Any, dtype: str, quantised: Any, scales: Any
 ) -> None:
-    """Put the original's words and scales where a block's values are exactly those that it gives."""
+    """Use the original's FP8 values and scale for each block whose values equal the dequantised original."""
     assert original.scale is not None
     known, own = array(files, original.slot), array(files, original.scale).view("<f4")
     band = known[row : row + len(words)]
@@ -285,9 +285,9 @@ def _blocks(shape: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def quantised_block(numbers: Any) -> tuple[Any, Any]:
-    """Return (E4M3 words, float32 scales) of a matrix: each 128 x 128 block by its largest value; zeros by 1.
+    """Return (E4M3 values, float32 scales) of a matrix: each 128 x 128 block by its largest value; zeros by 1.
 
-    A block with a number that is none, or infinite, has such a scale, and words without meaning.
+    A block with a NaN or infinite value gets a NaN or infinite scale and undefined E4M3 values.
     """
     import numpy as np
 
@@ -299,7 +299,7 @@ def quantised_block(numbers: Any) -> tuple[Any, Any]:
     cut = padded.reshape(whole_rows // BLOCK, BLOCK, whole_columns // BLOCK, BLOCK)
     largest = np.abs(cut).max(axis=(1, 3))
     scales = np.where(largest == 0, np.float32(1), largest / np.float32(LARGEST))
-    # A block of numbers so small that its scale is none: its values are zero to FP8.
+    # The scale of a block of tiny values underflows to zero: its values become zero in FP8.
     scales = np.where(scales == 0, np.float32(1), scales).astype(np.float32)
     with np.errstate(invalid="ignore"):
         cut /= scales[:, None, :, None]
@@ -307,20 +307,20 @@ def quantised_block(numbers: Any) -> tuple[Any, Any]:
 
 
 def e4m3(numbers: Any) -> Any:
-    """Return float32 values as E4M3 words, rounded to nearest even; larger ones than 448 are 448."""
+    """Return float32 values as E4M3, rounded to nearest even and saturated at 448."""
     import numpy as np
 
     bits = np.ascontiguousarray(numbers, dtype=np.float32).view(np.uint32)
     sign = (bits >> np.uint32(24)).astype(np.uint8) & np.uint8(0x80)
     size = np.minimum(bits & np.uint32(0x7FFFFFFF), np.float32(LARGEST).view(np.uint32))
-    # Normal: 20 bits of the mantissa go, the exponent's bias falls from 127 to 7. Below 2**-6: multiples of 2**-9.
+    # Normal: drops 20 mantissa bits, exponent bias changes from 127 to 7. Below 2**-6: multiples of 2**-9.
     normal = ((size + np.uint32(0x7FFFF) + ((size >> np.uint32(20)) & np.uint32(1))) >> np.uint32(20)) - np.uint32(960)
     small = np.rint(size.view(np.float32) * np.float32(512)).astype(np.uint32)
     return np.where(size < np.uint32(121 << 23), small, normal).astype(np.uint8) | sign
 
 
 def check_source(stored: Stored, *, to_hf: bool, title: str, cast_to: str | None) -> list[str]:
-    """Return why FP8 weights of a source cannot be read, or kept in a format."""
+    """Return why the FP8 weights of a source cannot be read or stored in a format."""
     problems = unscaled(stored.contents)
     if problems:
         return problems

@@ -1,4 +1,4 @@
-"""A model as its logical tensors: Hugging Face's, one per expert, known from config.json and the family's table."""
+"""The logical tensors of a model: Hugging Face's, one per expert, derived from config.json and the family's table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 class Copy:
     """A stored Hugging Face tensor that repeats a logical one (tied head, the embedding inside an MTP layer).
 
-    `written`: a Hugging Face checkpoint of this model should have it; otherwise it is only accepted.
+    `written`: a Hugging Face checkpoint of this model should have it; otherwise it is optional.
     """
 
     of: str
@@ -27,13 +27,13 @@ class Copy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A row of the table at one place of the model.
+    """A row of the table, applied to one place of the model.
 
     Attributes:
         row: the row.
         place: `embedding`, `decoder`, `mtp` (the layer's own tensors), `mtp_layer` (its transformer layer) or `final`.
         layer: number of the layer among all decoder layers, or of the MTP layer; None outside of layers.
-        expert: number of the expert; None where the row is not an expert's.
+        expert: number of the expert; None if the row does not belong to an expert.
         logical: names of the logical tensors, in the row's order.
         shapes: their shapes.
     """
@@ -54,8 +54,8 @@ class Logical:
         model: the architecture.
         family: its table.
         tensors: name to shape.
-        copies: further names under which Hugging Face checkpoints store some of them.
-        instances: every Megatron-core tensor with what it is made of, in the model's order.
+        copies: additional names under which Hugging Face checkpoints store some of them.
+        instances: every Megatron-core tensor with the tensors it consists of, in the model's order.
     """
 
     model: Model
@@ -90,7 +90,7 @@ def without_mtp(logical: Logical) -> Logical:
 
 
 def layer_prefix(number: int) -> str:
-    """Return what the names of a Hugging Face layer begin with."""
+    """Return the name prefix of a Hugging Face layer."""
     return f"model.layers.{number}."
 
 

@@ -1,4 +1,4 @@
-"""What a cast did to values: how many were rounded and how far, what became infinite, and what was no number before."""
+"""Losses of a cast: how many values were rounded and by how much, became infinite, or were not finite before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from launcher.convert.casts import decode
 from launcher.convert.layouts.content import Content
 
 T = TypeVar("T")
-# Elements compared at a time: few enough to stay in a core's cache, as several passes go over them.
+# Elements compared at a time: few enough for a core's cache, as they are traversed several times.
 _STEP: Final = 1 << 16
 # Largest finite value of each number format.
 LARGEST: Final[Mapping[str, float]] = {
@@ -25,12 +25,12 @@ _SHOWN: Final = 3
 
 @dataclass(slots=True, kw_only=True)
 class Losses:
-    """Counts of one tensor; not frozen, since its thread adds to it block by block.
+    """Counts of one tensor; mutable, since its thread adds to it block by block.
 
     Attributes:
         target: number format of the result.
         values: elements that were cast.
-        nan, infinite: elements that were so before.
+        nan, infinite: elements that were NaN or infinite before the cast.
         overflowed: finite elements that became infinite; `largest` is the largest of them, as an absolute value.
         rounded: finite elements whose value changed; `difference` is the largest change.
     """
@@ -45,7 +45,7 @@ class Losses:
     difference: float = 0.0
 
     def count(self, before: Any, words: Any, dtype: str) -> None:
-        """Add elements: `before` as floats, and the words of format `dtype` that were made of them."""
+        """Add elements: `before` as floats, and their bit patterns after the cast to `dtype`."""
         self.target = dtype
         for part in _parts(before):
             self.compare(before[part], decode(words[part], dtype))
@@ -65,7 +65,7 @@ class Losses:
             self.difference = max(self.difference, float(top))
 
     def _odd(self, before: Any, after: Any, change: Any) -> float:
-        """Count what is not finite on either side, take it out of `change`, and return the largest change left."""
+        """Count non-finite values of either side, zero them in `change`, and return the largest remaining change."""
         import numpy as np
 
         finite = np.isfinite(before)
@@ -91,7 +91,7 @@ class Losses:
 
 
 def _parts(values: Any) -> Iterable[Any]:
-    """Yield indices of parts of about `_STEP` elements, cut along the first dimension."""
+    """Return indices of parts of about `_STEP` elements, split along the first dimension."""
     if values.ndim == 0 or values.size <= _STEP:
         return [...]
     rows = max(1, _STEP * len(values) // values.size)
@@ -99,7 +99,7 @@ def _parts(values: Any) -> Iterable[Any]:
 
 
 def total(found: Iterable[Losses]) -> Losses:
-    """Return the counts of several tensors together."""
+    """Return the combined counts of several tensors."""
     every = list(found)
     return Losses(
         target=", ".join(sorted({one.target for one in every if one.values})),
@@ -111,17 +111,17 @@ def total(found: Iterable[Losses]) -> Losses:
 
 
 def label(content: Content) -> str:
-    """Return what a stored tensor is called where values are spoken of: by the model's tensors that it is made of."""
+    """Return the display name of a stored tensor: the logical tensors that it holds."""
     names = list(dict.fromkeys(box.logical for box in content.boxes))
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more" if names else content.slot.name
 
 
 def one_of_each(contents: Sequence[Content], found: Mapping[int, T]) -> dict[str, list[T]]:
-    """Return what was found in tensors, by their labels; of several tensors that hold the same, one.
+    """Return findings in tensors by label; tensors with equal content count once.
 
     Args:
         contents: stored tensors.
-        found: place among them to what was found there.
+        found: index of a stored tensor to its finding.
     """
     seen: set[object] = set()
     named: dict[str, list[T]] = {}
@@ -135,12 +135,12 @@ def one_of_each(contents: Sequence[Content], found: Mapping[int, T]) -> dict[str
 
 
 def named_losses(contents: Sequence[Content], found: Mapping[int, Losses]) -> dict[str, Losses]:
-    """Return the counts of tensors by their labels, repeats aside."""
+    """Return the counts of tensors by label, without repeated tensors."""
     return {name: total(parts) for name, parts in one_of_each(contents, found).items()}
 
 
 def overflows(named: Mapping[str, Losses]) -> list[str]:
-    """Return what to say of finite values that do not fit the format they are cast to; nothing where all fit."""
+    """Return the messages for finite values out of range of the cast's target format; empty if there are none."""
     lost = {name: one for name, one in named.items() if one.overflowed}
     if not lost:
         return []
@@ -167,14 +167,14 @@ def _plural(count: int, word: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What is said of a conversion's values.
+    """Value statistics of a conversion.
 
     Attributes:
-        cast: counts of all tensors that were cast; None: none was.
+        cast: counts of all cast tensors; None if there are none.
         worst: tensor with the largest difference.
-        nan, infinite: tensors that hold such values, with how many.
+        nan, infinite: tensors with NaN or infinite values, and their counts.
         names: tensors that were cast.
-        looked: whether tensors that were copied without a cast were looked through, too (the verification does).
+        looked: whether tensors copied without a cast were also checked (verification does so).
     """
 
     cast: Losses | None = None
@@ -186,7 +186,7 @@ class Values:
 
     @staticmethod
     def of(named: Mapping[str, Losses]) -> Values:
-        """Return what the casts of tensors say."""
+        """Return the statistics of cast tensors."""
         if not named:
             return Values()
         worst = max(named, key=lambda name: named[name].difference)
@@ -199,7 +199,7 @@ class Values:
         )
 
     def with_copied(self, nan: Mapping[str, int], infinite: Mapping[str, int]) -> Values:
-        """Return the same with what the result holds; of tensors that were cast, what they held before stays."""
+        """Return the statistics extended by the counts of copied tensors; those of cast tensors stay unchanged."""
         more = [{name: found[name] for name in found if name not in self.names} for found in (nan, infinite)]
         return replace(self, nan={**self.nan, **more[0]}, infinite={**self.infinite, **more[1]}, looked=True)
 
@@ -218,7 +218,7 @@ class Values:
         return {**found, "looked_through_copies": self.looked}
 
     def lines(self) -> list[str]:
-        """Return what there is to say, for people."""
+        """Return the statistics as human-readable lines."""
         found = []
         if self.cast is not None and self.cast.rounded:
             found.append(f"  rounded  {rounding(self.cast)} ({self.worst})")
@@ -235,5 +235,5 @@ class Values:
 
 
 def rounding(found: Losses) -> str:
-    """Return how many values were rounded, and how far, for people."""
+    """Return a readable summary of how many values were rounded and by how much."""
     return f"{found.rounded:,} of {found.values:,} values to {found.target}, largest difference {found.difference:.6g}"

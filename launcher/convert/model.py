@@ -1,4 +1,4 @@
-"""The architecture of a checkpoint, from the config.json that lies in it or that the user names."""
+"""Reads the architecture of a checkpoint from its config.json or one given by the user."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from launcher.job.model import Model
 
 
 def model_in(folder: Path) -> Model:
-    """Return the architecture that a folder's config.json (or the file itself) describes.
+    """Return the architecture described by the config.json of a folder (or by the file itself).
 
     Raises:
-        ConvertError: there is none, it is not JSON, or the family is not known exactly.
+        ConvertError: the file is missing, not JSON, or describes an unsupported model.
     """
     from launcher.families.config_json import model_from_config
     from launcher.families.source import ModelConfigError
@@ -42,13 +42,13 @@ def model_in(folder: Path) -> Model:
 
 
 def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +recipe=NAME") -> Path:
-    """Return the first folder that a config.json lies in: a model's own, or the one kept inside a checkpoint.
+    """Return the first folder with a config.json: a model's folder, or the one kept inside a checkpoint.
 
     Args:
-        works: what names the model instead.
+        works: options that name the model instead, for the message.
 
     Raises:
-        ConvertError: none of them has one.
+        ConvertError: none of the folders has one.
     """
     tried = [folder for folder in folders if folder is not None]
     found = next(filter(None, map(_config_of, tried)), None)
@@ -59,7 +59,7 @@ def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +re
 
 
 def has_config(folder: Path | None) -> bool:
-    """Tell whether a folder, or a checkpoint in it, has a config.json."""
+    """Return whether a folder, or a checkpoint in it, has a config.json."""
     return folder is not None and _config_of(folder) is not None
 
 

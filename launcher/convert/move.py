@@ -1,4 +1,4 @@
-"""Moves bytes as planned: plain copies where blocks are contiguous, one bounded buffer where they are not."""
+"""Executes planned moves: plain copies for contiguous blocks, a bounded buffer otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from launcher.convert.scales import scale_values
 from launcher.convert.slices import narrowed, stored_dim
 from launcher.convert.spans import array, block, chunks, direct, forget_slot, within
 
-# Elements in one buffer, bytes in one plain copy: large enough to be fast, small enough to be nothing.
+# Elements per buffer, bytes per plain copy: large enough for speed, with negligible memory use.
 BUFFER = 4 * 1024 * 1024
 PIECE = 64 * 1024 * 1024
 Advance = Callable[[int], None]
@@ -31,15 +31,15 @@ def fill(
     advance: Advance,
     losses: Losses | None = None,
 ) -> None:
-    """Write one target tensor. Padding stays a hole: zeros.
+    """Write one target tensor. Padding stays a hole (zeros).
 
     Args:
         files: open files.
-        source: what the moves take from.
-        target: where to.
-        moves: where its values come from.
-        advance: is told the bytes as they are written.
-        losses: where values that are cast are counted.
+        source: contents that the moves read.
+        target: the tensor to write.
+        moves: the moves that fill it.
+        advance: callback with the number of bytes written.
+        losses: counts of cast values, updated in place.
     """
     plain = [direct(move, source[move.source].slot, target.slot) for move in moves]
     if all(found is not None for found in plain):
@@ -87,9 +87,9 @@ def _assemble(
 
 
 def values(files: OpenFiles, content: Content, move: Move, dtype: str, losses: Losses | None = None) -> Any:
-    """Return what a move takes from its source, as words of format `dtype` in the logical tensor's orientation.
+    """Return a move's source block as bit patterns of format `dtype`, in the logical tensor's orientation.
 
-    What a cast does to the values is added to `losses`.
+    Losses of a cast are added to `losses`.
     """
     slot, box = content.slot, move.source_box
     runs = narrowed(box, move.region)
@@ -114,7 +114,7 @@ def _dequantised(files: OpenFiles, content: Content, move: Move, found: Any) -> 
 
 
 def in_parallel(tasks: Sequence[Callable[[], None]], workers: int) -> None:
-    """Run tasks on threads (copies release Python's lock); the first error stops the rest and is raised."""
+    """Run tasks on threads (copies release the GIL); the first error cancels the rest and is raised."""
     if workers <= 1 or len(tasks) < 2:
         for task in tasks:
             task()

@@ -1,4 +1,4 @@
-"""The conversion that a job needs before it can start, as the command line to type; pure, and without heavy imports."""
+"""The command line of the conversion that a job needs before it can start; no side effects or heavy imports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.job import Job, value_at
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend
 
-# What `layout_of` (launcher/convert/formats/format.py) reads of a job; all but backend.args.
+# Fields that `layout_of` (launcher/convert/formats/format.py) reads from a job, without backend.args.
 _LAYOUT: Final = (
     "parallel.tp",
     "parallel.pp",
@@ -38,13 +38,13 @@ _ONE: Final = ("parallel.tp", "parallel.pp", "parallel.ep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A conversion to make first.
+    """A conversion to run before the job.
 
     Attributes:
-        command: its words.
-        folder: what it writes.
-        overrides: what the job needs besides, to start from that folder.
-        why: one sentence.
+        command: the command's arguments.
+        folder: its output folder.
+        overrides: overrides that make the job start from that folder.
+        why: the reason, one sentence.
     """
 
     command: tuple[str, ...]
@@ -59,7 +59,7 @@ class Offer:
 
     @property
     def text(self) -> str:
-        """Return the command line and what comes after it, for people."""
+        """Return the command line and the overrides, human-readable."""
         return self.line + (f", then: {' '.join(self.overrides)}" if self.overrides else "")
 
     def as_tree(self) -> dict[str, Any]:
@@ -70,12 +70,12 @@ class Offer:
 def offered(
     job: Job, backend: Backend, version: str, *, exists: Callable[[str], bool] = lambda path: Path(path).exists()
 ) -> Offer | None:
-    """Return the conversion that a job needs; None where it needs none, or has it already.
+    """Return the conversion that a job needs; None if it needs none or its result exists.
 
     Args:
-        job: the job as judged.
+        job: the checked job.
         backend: its backend, at `version`.
-        exists: whether a path is there, asked of the machine on which this runs.
+        exists: whether a path exists on the local machine.
     """
     if backend.checkpoint_format is None:
         return None
@@ -96,7 +96,7 @@ def offered(
 
 
 def folder_beside(model: Model, backend: str) -> str:
-    """Return the name of converted weights: `/models/Qwen3-8B` -> `Qwen3-8B-BACKEND`, in the current folder."""
+    """Return the folder of converted weights: `/models/Qwen3-8B` -> `Qwen3-8B-BACKEND`, in the current folder."""
     named = (model.path or model.hub_id or "model").rstrip("/")
     name = PurePosixPath(named).name
     return f"{name if '$' not in name else 'model'}-{backend}"

@@ -1,4 +1,4 @@
-"""What a folder holds that `--overwrite` would replace: a conversion of ours or a checkpoint, and nothing else."""
+"""Checks that a folder to `--overwrite` holds only a previous conversion or a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from launcher.convert.lora.formats import adapter_formats
 from launcher.outputs.contents import Contents, Known, contents_of, first_entries
 
 REPORT: Final = "conversion.json"
-# Files of tensors are recorded by their size, since reading them again takes as long as the conversion.
+# Tensor files are recorded by size only, since reading them again takes as long as the conversion.
 _TENSORS = (".safetensors", ".distcp", ".pt", ".ckpt")
 _LARGEST_JSON = 1 << 28
-# What the record of a conversion says, or that of a merge; the types of its values.
+# Required fields of a conversion's or a merge's record, with their types.
 _RECORDS: Final[tuple[Mapping[str, type], ...]] = (
     {"source": str, "source_format": str, "target": str, "target_format": str, "bytes_written": int},
     {"model": str, "adapter": str, "out": str, "tensors": int, "bytes": int},
@@ -28,7 +28,7 @@ _RECORDS: Final[tuple[Mapping[str, type], ...]] = (
 
 
 def files_written(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return what `conversion.json` records of the files beside it: size, and SHA-256 of those people may edit."""
+    """Return the file records for `conversion.json`: size, and SHA-256 of files that users may edit."""
     found = {}
     for path in sorted(folder.rglob("*")):
         relative = path.relative_to(folder).as_posix()
@@ -38,7 +38,7 @@ def files_written(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def checkpoint_contents(folder: Path) -> Contents:
-    """Return what a folder holds, and what in it is neither of our making nor part of a checkpoint."""
+    """Return the content of a folder, and entries that are neither recorded output nor part of a checkpoint."""
     record = _record(folder)
     formats = [form for form in _formats() if _recognised(form, folder)]
     listed: dict[str, Callable[[Path], bool]] = {}
@@ -70,7 +70,7 @@ def _recognised(form: Format, folder: Path) -> bool:
 
 
 def _record(folder: Path) -> Mapping[str, Any] | None:
-    """Return the record of a conversion, if there is one and it is whole."""
+    """Return the record of a conversion, if there is a complete one."""
     path = folder / REPORT
     tree = None if path.is_symlink() or not path.is_file() else _json(path)
     if not isinstance(tree, dict) or not any(_says(tree, wanted) for wanted in _RECORDS):
@@ -98,7 +98,7 @@ def _same(told: Mapping[str, Any], path: Path) -> bool:
         return False
 
 
-# --- whether a file is what its name says ---
+# --- whether the content of a file matches its name ---
 
 
 def _valid(path: Path) -> bool:
@@ -110,7 +110,7 @@ def _valid(path: Path) -> bool:
 
 
 def _json(path: Path) -> Any:
-    """Return what a JSON file says; None where it is none."""
+    """Return the content of a JSON file; None if it is invalid or too large."""
     try:
         return json.loads(path.read_bytes()) if path.stat().st_size <= _LARGEST_JSON else None
     except (OSError, ValueError, RecursionError):
@@ -122,7 +122,7 @@ def _is_object(path: Path) -> bool:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Tell whether a file begins with a header of safetensors' format: its length, then JSON."""
+    """Return whether a file begins with a safetensors header: its length, then JSON."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= path.stat().st_size - 8:
@@ -135,7 +135,7 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _is_torch(path: Path) -> bool:
-    """Tell whether a file begins as torch.save writes them: a zip archive, or a pickle of protocol 2 and later."""
+    """Return whether a file begins like torch.save output: a zip archive, or a pickle of protocol 2 or later."""
     with path.open("rb") as file:
         return file.read(4).startswith((b"PK\x03\x04", b"\x80"))
 

@@ -1,4 +1,4 @@
-"""The plan of a conversion: which block of which stored tensor goes where, from names and shapes alone."""
+"""Plans a conversion from names and shapes alone: the source block of every block of every target tensor."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from launcher.convert.layouts.content import Content
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Region, common, volume
 
-# Below this, trying all boxes of a tensor is faster than looking them up.
+# Below this, testing all slices of a tensor is faster than an index lookup.
 _FEW = 8
 
 
 @dataclass(slots=True)
 class Move:
-    """A block that two stored tensors share: `region` of a logical tensor, inside a box of each of them.
+    """A block that two stored tensors share: `region` of a logical tensor, inside a slice of each of them.
 
-    `source` and `target` are indices into the contents that were planned. Not frozen: there are millions of them.
+    `source` and `target` are indices into the planned contents. Not frozen, for speed: there are millions of them.
     """
 
     source: int
@@ -36,7 +36,7 @@ class Plan:
 
     Attributes:
         moves: for each target content the moves that fill it.
-        repeats: source contents of which the target takes nothing, because another one holds the same.
+        repeats: source contents that are not copied because another one holds the same.
     """
 
     moves: tuple[tuple[Move, ...], ...]
@@ -44,7 +44,7 @@ class Plan:
 
 
 class _Index:
-    """Boxes of one logical tensor, sorted by their first logical dimension."""
+    """Slices of one logical tensor, sorted by their first logical dimension."""
 
     def __init__(self, entries: list[tuple[int, TensorSlice]]) -> None:
         self.entries = sorted(entries, key=lambda entry: entry[1].logical_at[:1])
@@ -52,7 +52,7 @@ class _Index:
         self.longest = max((box.logical_at[0][1] if box.logical_at else 1 for _, box in self.entries), default=0)
 
     def near(self, box: TensorSlice) -> Sequence[tuple[int, TensorSlice]]:
-        """Return the boxes that may share something with `box`."""
+        """Return the slices that may overlap `box`."""
         if len(self.entries) <= _FEW or not box.logical_at:
             return self.entries
         start, count = box.logical_at[0]
@@ -61,7 +61,7 @@ class _Index:
 
 
 def by_logical(contents: Sequence[Content]) -> dict[str, list[tuple[int, TensorSlice]]]:
-    """Return, for each logical tensor, the boxes that hold parts of it and the contents that they belong to."""
+    """Return, for each logical tensor, its slices and the contents that they belong to."""
     found: dict[str, list[tuple[int, TensorSlice]]] = {}
     for index, content in enumerate(contents):
         for box in content.boxes:
@@ -77,12 +77,12 @@ def make_plan(
     """Return the plan that fills every target tensor from the source.
 
     Args:
-        source: stored tensors with their meaning.
-        target: tensors to fill; all of their elements are boxes or fill.
-        tensors: the model's logical tensors: the source must have all of them, and the target must take all.
+        source: stored tensors with their content.
+        target: tensors to fill; every element belongs to a slice or is fill.
+        tensors: the model's logical tensors; source and target must both have all of them.
 
     Raises:
-        ConvertError: something of the source has no place in the target, or something of the target no source.
+        ConvertError: a part of the source is missing in the target, or a part of the target has no source.
     """
     problems = [*_unfilled(target)]
     held, wanted = by_logical(source), by_logical(target)
@@ -111,9 +111,9 @@ def make_plan(
 
 
 def all_shared(left: Sequence[Content], right: Sequence[Content]) -> list[list[Move]]:
-    """Return, for each content of `left`, every block that any content of `right` holds, too (repeats included).
+    """Return, for each content of `left`, every block that a content of `right` also holds (including repeats).
 
-    This is what a verification compares: each byte on the left with each place on the right that should equal it.
+    Used for verification: compares each byte on the left with each position on the right that should equal it.
     """
     held = {name: _Index(entries) for name, entries in by_logical(right).items()}
     nothing = _Index([])
@@ -142,7 +142,7 @@ def _unfilled(target: Sequence[Content]) -> list[str]:
 
 
 def _distinct(entries: Sequence[tuple[int, TensorSlice]]) -> list[tuple[int, TensorSlice]]:
-    """The first of each region: ranks that hold the same are repeats."""
+    """Return the first slice of each region: replicas on other ranks are repeats."""
     if len(entries) < 2:
         return list(entries)
     first: dict[Region, tuple[int, TensorSlice]] = {}

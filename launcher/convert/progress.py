@@ -1,4 +1,4 @@
-"""How far a conversion is: rate and time left, redrawn on a terminal, a plain line now and then in a log."""
+"""Progress of a conversion: rate and time left, redrawn on a terminal, as periodic lines in a log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Progress:
         self.lock = Lock()
 
     def advance(self, count: int) -> None:
-        """Count bytes, and show them if it is time to."""
+        """Count bytes, and update the display if it is due."""
         with self.lock:
             self.done += count
             now = time.monotonic()
@@ -38,7 +38,7 @@ class Progress:
             self._show(now)
 
     def finish(self) -> float:
-        """Show the last state and return the seconds that it took."""
+        """Show the final state and return the elapsed seconds."""
         now = time.monotonic()
         if not self.quiet and self.drawn:
             self._show(now)
@@ -59,7 +59,7 @@ class Progress:
 
 
 def size(count: float) -> str:
-    """Return bytes as people read them (decimal units)."""
+    """Return a byte count in human-readable form (decimal units)."""
     for unit, digits in (("B", 0), ("kB", 0), ("MB", 0)):
         if count < 1000:
             return f"{count:.{digits}f} {unit}"
@@ -68,7 +68,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time span as people read it."""
+    """Return a time span in human-readable form."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

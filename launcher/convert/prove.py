@@ -1,4 +1,4 @@
-"""Reads a fresh checkpoint back, plans the way back, and compares every byte with the source."""
+"""Verifies a written checkpoint: reads it back, plans the reverse conversion, compares every byte with the source."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a comparison found.
+    """Result of a verification.
 
     Attributes:
-        problems: differences, one sentence each; empty: every byte is where it should be.
+        problems: differences, one sentence each; empty if every byte is correct.
         compared: bytes compared.
-        seconds: how long it took.
+        seconds: duration.
         digests: SHA-256 of each tensor of the target, by file and name.
-        nan, infinite: tensors of the target that hold such values, by their labels, with how many.
+        nan, infinite: target tensors with NaN or infinite values by label, and their counts.
     """
 
     problems: tuple[str, ...]
@@ -45,9 +45,9 @@ class Proof:
 
 
 def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -> Proof:
-    """Read what was written as if by somebody else, and hold it against the source.
+    """Read the written checkpoint from scratch, and compare it with the source.
 
-    The way back is planned first: whatever the target lacks stops here.
+    First plans the reverse conversion, which reports everything that is missing in the target.
     """
     asked, started = prepared.asked, time.monotonic()
     logical, stored = asked.target_format.read(written, prepared.logical, asked.layout)
@@ -81,7 +81,7 @@ def prove(prepared: Prepared, written: Path, files: OpenFiles, *, quiet: bool) -
 
 
 def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: OpenFiles, advance: Advance) -> list[str]:
-    """Quantise again what was stored in FP8, and compare words and scales."""
+    """Quantise FP8 tensors again, and compare values and scales."""
     by_name = {content.slot.name: content for content in found}
     problems: list[str] = []
 
@@ -103,7 +103,7 @@ def _wrongly_quantised(prepared: Prepared, found: Sequence[Content], files: Open
 def _digests(
     contents: Sequence[Content], root: Path, files: OpenFiles, workers: int
 ) -> tuple[dict[str, str], dict[int, tuple[int, int]]]:
-    """Return the SHA-256 of every tensor, and the counts of NaN and infinite values of those that hold any."""
+    """Return the SHA-256 of every tensor, and the NaN and infinite counts of tensors that hold any."""
     found: dict[str, str] = {}
     odd: dict[int, tuple[int, int]] = {}
     lock = Lock()

@@ -1,9 +1,9 @@
-"""The vocabulary of a conversion: where bytes lie (slots) and what they mean (boxes).
+"""Basic records of a conversion: where bytes are stored (`Slot`) and what they hold (`TensorSlice`).
 
-Every format says the same two things about itself: which tensors it stores and at which byte of which file (`Slot`),
-and which block of which logical tensor each block of them is (`TensorSlice`). Logical tensors are the model's Hugging
-Face tensors, one per expert. A conversion from any format to any other is then the intersection of two lists of slices:
-nothing is computed, bytes move, and the inverse of a conversion is the same intersection read the other way.
+Every format describes two things: which tensors it stores at which byte of which file (`Slot`), and which block of
+which logical tensor each block of them holds (`TensorSlice`). Logical tensors are the model's Hugging Face tensors, one
+per expert. A conversion from any format to any other is then the intersection of two lists of slices: bytes are copied,
+nothing is computed, and the reverse conversion is the same intersection with source and target swapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 class Slot:
     """One stored tensor, row-major and contiguous.
 
-    `dtype` is the name that safetensors gives it (BF16, F32, F8_E4M3 …); `offset` is in bytes from the file's start.
+    `dtype` is safetensors' name (BF16, F32, F8_E4M3 …); `offset` is in bytes from the start of the file.
     """
 
     name: str
@@ -39,9 +39,9 @@ class StridedRange:
 class TensorSlice:
     """A block of a stored tensor that is a block of a logical tensor.
 
-    `logical_at` holds one (start, count) per dimension of the logical tensor and `stored_at` one run per dimension of
-    the stored one. Where the stored tensor has more dimensions (experts stacked in one tensor), the extra leading runs
-    have a count of one. `transposed` swaps the last two dimensions of the stored block.
+    `logical_at` holds one (start, count) per dimension of the logical tensor and `stored_at` one `StridedRange` per
+    dimension of the stored one. If the stored tensor has more dimensions (experts stacked in one tensor), the extra
+    leading ranges have a count of one. `transposed` swaps the last two dimensions of the stored block.
     """
 
     logical: str

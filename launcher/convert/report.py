@@ -1,4 +1,4 @@
-"""What a conversion did: tensors, shapes, bytes, times, digests; for people, for programs, and beside the result."""
+"""Report of a conversion: tensors, shapes, bytes, times, digests; as text, as JSON, and as a file with the result."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Report:
         model_type: family.
         parameters: elements of all logical tensors.
         tensors_read, tensors_written: stored tensors.
-        bytes_read, bytes_written, bytes_padding: their sizes; padding is part of what is written.
-        dropped: stored tensor to the reason for which it was not converted.
+        bytes_read, bytes_written, bytes_padding: their sizes; padding is part of `bytes_written`.
+        dropped: stored tensor to the reason why it was not converted.
         repeats: stored tensors that repeat others (compared, not copied).
-        notes: what was assumed about the source.
-        seconds: time to move, and `verify_seconds` to prove.
-        values: what became of values: rounded, NaN, infinite.
-        verified: every byte was compared; None: not asked for.
+        notes: assumptions about the source.
+        seconds: time to copy; `verify_seconds`: time to verify.
+        values: value statistics: rounded, NaN, infinite.
+        verified: every byte was compared; None if not requested.
         digests: SHA-256 of each tensor written, by file and name.
-        files: what was written beside the report, so that it is known again: size of each file, SHA-256 of small ones.
+        files: files written beside the report, to recognise them later: size of each, SHA-256 of small ones.
     """
 
     source: str
@@ -84,7 +84,7 @@ class Report:
         )
 
     def proved(self, proof: Proof) -> Report:
-        """Return the report with the result of the comparison."""
+        """Return the report with the result of the verification."""
         return dataclasses.replace(
             self,
             verified=not proof.problems,
@@ -98,11 +98,11 @@ class Report:
         return {**dataclasses.asdict(self), "values": self.values.as_tree()}
 
     def as_json(self) -> str:
-        """Return the file that lies beside the result."""
+        """Return the text of the report file."""
         return json.dumps(self.as_tree(), indent=1, ensure_ascii=False) + "\n"
 
     def lines(self) -> list[str]:
-        """Return the report for people."""
+        """Return the report as human-readable lines."""
         found = [
             f"{self.source} ({self.source_format}) -> {self.target} ({self.target_format})",
             f"  {self.model_type}, {self.parameters:,} parameters",
@@ -117,7 +117,7 @@ class Report:
         return found
 
     def times(self) -> list[str]:
-        """Return how long it took, for people."""
+        """Return the durations as human-readable lines."""
         rate = size(self.bytes_written / max(self.seconds, 1e-9))
         found = [f"  moved in {duration(self.seconds)} ({rate}/s)", *self.values.lines()]
         if self.verified is not None:
@@ -144,7 +144,7 @@ def _padding_note(prepared: Prepared) -> list[str]:
 
 
 def _grouped(label: str, named: Mapping[str, str]) -> list[str]:
-    """One line for each reason."""
+    """Return one line for each reason."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in named.items():
         by_reason.setdefault(reason, []).append(name)

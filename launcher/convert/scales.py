@@ -1,8 +1,8 @@
-"""Whether FP8 weights have the scales without which their words mean nothing.
+"""Checks the scales of FP8 weights.
 
-DeepSeek-V3's layout (inference/kernel.py weight_dequant; `quantization_config` of its config.json): value = word times
-scale, one float32 scale for each 128 x 128 block, stored beside the weight as `NAME_scale_inv`. A word of FP8 alone
-says a value only up to that factor, so a weight without it is refused, whatever it would be cast to.
+DeepSeek-V3's layout (inference/kernel.py weight_dequant; `quantization_config` of its config.json): value = stored *
+scale, one float32 scale for each 128 x 128 block, stored beside the weight as `NAME_scale_inv`. Without its scale a
+stored FP8 value is undefined up to that factor, so a weight without scales is rejected for every target format.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCALE: Final = "_scale_inv"
 FORMAT: Final = "F8_E4M3"
 """The number format of scaled weights, by safetensors' name."""
 _SHOWN: Final = 3
-# Times 448, the largest word, this is the largest float32.
+# Times 448, the largest E4M3 value, this is the largest float32.
 _LARGEST_SCALE: Final = 7.5e35
 
 
@@ -33,7 +33,7 @@ def scale_shape(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 def wrong_scale(weight: Slot, scale: Slot) -> Iterator[str]:
-    """Yield why a tensor is not the scales of a weight."""
+    """Yield why a tensor cannot be the scales of a weight."""
     if weight.dtype != FORMAT:
         yield (
             f"{scale.path.name}: {scale.name} holds scales, and {weight.name} is {weight.dtype}: only {FORMAT} has"
@@ -50,11 +50,11 @@ def wrong_scale(weight: Slot, scale: Slot) -> Iterator[str]:
 
 
 def unscaled(contents: Iterable[Content], known: Iterable[str] = ()) -> list[str]:
-    """Return what to say of FP8 weights without scales.
+    """Return the messages for FP8 weights without scales.
 
     Args:
         contents: stored tensors.
-        known: names of tensors; scales among them are tensors of their own, and need not be beside their weight.
+        known: names of tensors; scales among them are separate tensors, which need not be stored beside their weight.
     """
     names = frozenset(known)
     slots = [
@@ -80,12 +80,12 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
     """Return a weight's scales as floats.
 
     Raises:
-        ConvertError: one of them is not a number, or so large that products with it are none.
+        ConvertError: a scale is NaN, infinite, or so large that products with it overflow.
     """
     import numpy as np
 
     found = array(files, scale).view("<f4")
-    # False for NaN, too.
+    # The comparison is also False for NaN.
     bad = int(np.count_nonzero(~(np.abs(found) <= _LARGEST_SCALE)))
     if bad:
         raise ConvertError(
@@ -96,7 +96,7 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
 
 
 def other_scheme(folder: Path) -> list[str]:
-    """Return why the config.json beside scaled weights says another scheme than the one that is read."""
+    """Return how the quantisation scheme in config.json beside scaled weights differs from the supported one."""
     file = folder / "config.json"
     if not file.is_file():
         return []

@@ -1,4 +1,4 @@
-"""Slices of tensors: where a part of a logical tensor lies in a stored one."""
+"""Slices of tensors: where a part of a logical tensor is stored in another tensor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Region = tuple[tuple[int, int], ...]
 
 
 def whole(logical: str, shape: Sequence[int], *, transposed: bool = False) -> TensorSlice:
-    """Return the box of a stored tensor that is a logical tensor, nothing more or less."""
+    """Return the slice of a stored tensor that is exactly one logical tensor."""
     stored = (*shape[:-2], shape[-1], shape[-2]) if transposed else tuple(shape)
     return TensorSlice(
         logical=logical,
@@ -26,7 +26,7 @@ def whole(logical: str, shape: Sequence[int], *, transposed: bool = False) -> Te
 def rows(
     logical: str, shape: Sequence[int], first: int, count: int, *, stored_first: int, step: int = 1
 ) -> TensorSlice:
-    """Return the box of `count` first indices from `first` on, which lie at `stored_first`, `step` apart."""
+    """Return the slice of `count` rows from `first` on, stored from row `stored_first` on, `step` apart."""
     rest = shape[1:]
     return TensorSlice(
         logical=logical,
@@ -39,7 +39,7 @@ def rows(
 
 
 def stacked(box: TensorSlice, *leading: int) -> TensorSlice:
-    """Return the box inside a larger tensor in which the stored one is the element `leading`."""
+    """Return the slice inside a larger tensor whose element at index `leading` is the stored tensor."""
     runs = tuple(StridedRange(start=index, count=1) for index in leading)
     return TensorSlice(
         logical=box.logical, logical_at=box.logical_at, stored_at=(*runs, *box.stored_at), transposed=box.transposed
@@ -52,7 +52,7 @@ def volume(region: Region) -> int:
 
 
 def stored_dim(box: TensorSlice, dim: int) -> int:
-    """Return the stored dimension in which the logical dimension `dim` lies."""
+    """Return the stored dimension of the logical dimension `dim`."""
     extra = len(box.stored_at) - len(box.logical_at)
     if box.transposed and dim >= len(box.logical_at) - 2:
         dim = 2 * len(box.logical_at) - 3 - dim
@@ -68,7 +68,7 @@ def logical_dim(box: TensorSlice, dim: int) -> int:
 
 
 def narrowed(box: TensorSlice, region: Region) -> tuple[StridedRange, ...]:
-    """Return where a part of the box's logical region lies in the stored tensor."""
+    """Return the stored ranges of a part of the slice's logical region."""
     runs = list(box.stored_at)
     for dim, ((start, count), (first, _)) in enumerate(zip(region, box.logical_at, strict=True)):
         at = stored_dim(box, dim)
@@ -78,7 +78,7 @@ def narrowed(box: TensorSlice, region: Region) -> tuple[StridedRange, ...]:
 
 
 def common(left: Region, right: Region) -> Region | None:
-    """Return the region that two regions share; None where they share nothing."""
+    """Return the intersection of two regions; None if it is empty."""
     shared = []
     for (a, size_a), (b, size_b) in zip(left, right, strict=True):
         start, end = max(a, b), min(a + size_a, b + size_b)
@@ -89,7 +89,7 @@ def common(left: Region, right: Region) -> Region | None:
 
 
 def cut(box: TensorSlice, at: Sequence[int], shape: Sequence[int]) -> TensorSlice | None:
-    """Return what of a box lies in the stored region `at` + `shape`, as a box of a tensor that is only that region."""
+    """Return the part of a slice in the stored region `at` + `shape`, relative to that region; None if empty."""
     logical = list(box.logical_at)
     stored = []
     for dim, (run, first, size) in enumerate(zip(box.stored_at, at, shape, strict=True)):
@@ -108,7 +108,7 @@ def cut(box: TensorSlice, at: Sequence[int], shape: Sequence[int]) -> TensorSlic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How tensor parallelism splits a tensor: `parts` equal blocks along `axis`, each of them over all ranks."""
+    """How tensor parallelism splits a tensor: `parts` equal blocks along `axis`, each split over all ranks."""
 
     axis: int
     parts: int = 1
@@ -117,7 +117,7 @@ class Split:
 def shard(
     boxes: Sequence[TensorSlice], shape: Sequence[int], split: Split, rank: int, size: int
 ) -> tuple[tuple[TensorSlice, ...], tuple[int, ...]]:
-    """Return the boxes and the shape of one rank's part of a tensor.
+    """Return the slices and the shape of one rank's part of a tensor.
 
     Raises:
         ValueError: the tensor cannot be divided evenly.
@@ -140,7 +140,7 @@ def shard(
 
 
 def moved(box: TensorSlice, axis: int, by: int) -> TensorSlice:
-    """Return the box with its stored block `by` further along a stored dimension."""
+    """Return the slice with its stored block shifted by `by` along a stored dimension."""
     if by == 0:
         return box
     runs = list(box.stored_at)

@@ -1,4 +1,4 @@
-"""Where blocks lie in files: contiguous ranges of bytes, and strided views of memory-mapped tensors."""
+"""Blocks in files: contiguous byte ranges, and strided views of memory-mapped tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def span(shape: Sequence[int], runs: Sequence[StridedRange]) -> tuple[int, int] 
 
 
 def direct(move: Move, source: Slot, target: Slot) -> tuple[int, int, int] | None:
-    """Return (byte in the source file, byte in the target file, bytes) where a move is one plain copy; else None."""
+    """Return (byte in the source file, byte in the target file, bytes) if a move is one plain copy; else None."""
     if move.source_box.transposed != move.target_box.transposed or source.dtype != target.dtype:
         return None
     there = span(target.shape, narrowed(move.target_box, move.region))
@@ -44,7 +44,7 @@ def direct(move: Move, source: Slot, target: Slot) -> tuple[int, int, int] | Non
 
 
 def array(files: OpenFiles, slot: Slot) -> Any:
-    """Return a stored tensor as a read-only array of words (integers of the elements' size), mapped, not read."""
+    """Return a stored tensor as a read-only, memory-mapped array of bit patterns (integers of the element size)."""
     import numpy as np
 
     kind = word(itemsize(slot.dtype))
@@ -53,9 +53,9 @@ def array(files: OpenFiles, slot: Slot) -> Any:
 
 
 def forget(files: OpenFiles, path: Path, start: int, count: int) -> None:
-    """Take a range of a file out of this process's memory again: the page cache keeps it, the process does not grow.
+    """Drop a range of a mapped file from this process's memory; the page cache keeps it.
 
-    The kernel maps neighbours of a page that is touched, too; they go as well (whoever needs them maps them again).
+    The kernel also maps neighbours of an accessed page; they are dropped too, and mapped again on the next access.
     """
     view = files.view(path)
     mapped = view.obj
@@ -66,7 +66,7 @@ def forget(files: OpenFiles, path: Path, start: int, count: int) -> None:
 
 
 def forget_slot(files: OpenFiles, slot: Slot) -> None:
-    """Take a tensor out of this process's memory again."""
+    """Drop a tensor from this process's memory."""
     forget(files, slot.path, slot.offset, math.prod(slot.shape) * itemsize(slot.dtype))
 
 
@@ -80,7 +80,7 @@ def block(whole: Any, box: TensorSlice, runs: Sequence[StridedRange]) -> Any:
 
 
 def chunks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Yield (start, shape) of contiguous parts of a tensor, in order, each of at most `limit` elements if it can be."""
+    """Yield (start, shape) of contiguous parts of a tensor, in order, each of at most `limit` elements if possible."""
     axis = next((index for index, size in enumerate(shape) if size > 1), len(shape) - 1)
     if axis < 0:
         yield (), ()
@@ -93,7 +93,7 @@ def chunks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], 
 
 
 def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[TensorSlice, Move] | None:
-    """Return the part of a move that falls into a chunk of its target: as a box of the chunk, and as a move."""
+    """Return the part of a move inside a chunk of its target, as a slice of the chunk and as a move; else None."""
     whole = TensorSlice(
         logical=move.target_box.logical,
         logical_at=move.region,
@@ -107,7 +107,7 @@ def within(move: Move, at: Sequence[int], shape: Sequence[int]) -> tuple[TensorS
 
 
 def pieces(move: Move, limit: int) -> Iterator[Move]:
-    """Yield a move in parts of at most `limit` elements, cut along the target's outer dimensions."""
+    """Yield a move in parts of at most `limit` elements, split along the target's outer dimensions."""
     sizes = [count for _, count in move.region]
     if math.prod(sizes) <= limit:
         yield move

@@ -1,4 +1,4 @@
-"""The proof: compares every byte of one checkpoint with each place in another one that should hold it."""
+"""Compares every byte of one checkpoint with each position in another one that should hold it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from launcher.convert.spans import array, block, direct, forget, forget_slot, pi
 # Elements compared at a time.
 _PIECE = 4 * 1024 * 1024
 _HASHED = 16 * 1024 * 1024
-# Elements that are looked at before a tensor is suspected to be nothing but NaN.
+# Elements checked before a tensor is suspected to hold only NaN.
 _SAMPLE = 1024
-# Bytes that are looked at together where files have holes.
+# Bytes per step in files with holes.
 _HOLE = 256 * 1024
 _ZEROS = memoryview(bytes(_HOLE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Two places that should hold the same and do not."""
+    """Two positions whose contents should be equal but differ."""
 
     left: str
     right: str
@@ -59,19 +59,19 @@ def compare(
     advance: Advance,
     rounded: dict[str, Losses] | None = None,
 ) -> list[Difference]:
-    """Compare every element of `left` with every place of `right` that holds it.
+    """Compare every element of `left` with every position in `right` that holds it.
 
     Args:
         left: stored tensors.
-        right: others of the same model.
+        right: stored tensors of another checkpoint of the same model.
         files: open files.
         workers: threads.
-        advance: is told the bytes of `left` as they are compared.
-        rounded: None: where formats differ, `right` must be exactly `left`'s cast, as a conversion makes it. Else
-            either side may be the other one's cast, and what that cast rounded is added here, by logical tensor.
+        advance: callback with the number of bytes of `left` compared.
+        rounded: if None, `right` must be exactly the cast of `left` where formats differ, as after a conversion. Else
+            either side may be the cast of the other one, and the cast's losses are added here, by logical tensor.
 
     Returns:
-        One difference for each pair of tensors that has any.
+        One difference for each pair of tensors that differ.
     """
     found: list[Difference] = []
     lock = Lock()
@@ -133,7 +133,7 @@ def _compared(
 
 
 def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses | None) -> int:
-    """Elements of `other` that are not the cast of `mine`'s."""
+    """Return the number of elements of `other` that differ from the cast of `mine`."""
     import numpy as np
 
     expected = values(files, mine, part, other.slot.dtype, losses)
@@ -142,14 +142,14 @@ def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move,
         return 0
     unequal = expected != present
     if mine.slot.dtype != other.slot.dtype and losses is not None:
-        # NaN has many words, and whose cast made this one is not known.
+        # NaN has many bit patterns, and the cast that made this one is unknown.
         nan = [np.isnan(decode(words, other.slot.dtype)) for words in (expected, present)]
         unequal &= ~(nan[0] & nan[1])
     return int(np.count_nonzero(unequal))
 
 
 def _differing_either_way(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses) -> int:
-    """Elements that differ where one side may be the other one's cast: the wider format is the one that was cast."""
+    """Return the number of differing elements if the side in the wider format is cast to the other one's format."""
     back = Move(part.target, part.target_box, part.source, part.source_box, part.region)
     forward = _width(mine) > _width(other)
     if _width(mine) == _width(other):
@@ -167,12 +167,12 @@ def _differing_either_way(files: OpenFiles, mine: Content, other: Content, part:
 
 
 def _width(content: Content) -> int:
-    """Return a rank of number formats: a cast goes from a higher one to a lower one; scaled FP8 is multiplied out."""
+    """Return a rank of number formats: casts go from higher to lower; scaled FP8 ranks highest."""
     return 9 if content.scale is not None else itemsize(content.slot.dtype)
 
 
 def _differing_bytes(files: OpenFiles, left: Slot, right: Slot, plain: tuple[int, int, int], advance: Advance) -> int:
-    """Elements that differ in two contiguous ranges of bytes."""
+    """Return the number of differing elements in two contiguous byte ranges."""
     import numpy as np
 
     here, there, count = plain
@@ -194,7 +194,7 @@ def _differing_bytes(files: OpenFiles, left: Slot, right: Slot, plain: tuple[int
 def _parts(
     files: OpenFiles, places: Sequence[tuple[Path, int]], count: int, limit: int
 ) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, length, whether no place was ever written there) of the parts of a range, in order."""
+    """Yield (start, length, whether it is a hole in all places) of the parts of a range, in order."""
     sparse = all(_is_sparse(path) for path, _ in places)
     step = min(limit, _HOLE) if sparse else limit
     for start in range(0, count, step):
@@ -216,7 +216,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _same_block(a: Any, b: Any) -> bool:
-    """Compare two blocks of words, eight bytes at a time where their rows allow it."""
+    """Return whether two blocks of bit patterns are equal; compares eight bytes at a time if the rows allow it."""
     import numpy as np
 
     size = a.itemsize
@@ -226,7 +226,7 @@ def _same_block(a: Any, b: Any) -> bool:
 
 
 def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
-    """Return the SHA-256 of a stored tensor's bytes, and how many of its values are NaN and infinite."""
+    """Return the SHA-256 of a stored tensor's bytes, and its counts of NaN and infinite values."""
     found = hashlib.sha256()
     nan = infinite = 0
     size = math.prod(slot.shape) * itemsize(slot.dtype)
@@ -242,14 +242,14 @@ def digest(files: OpenFiles, slot: Slot) -> tuple[str, int, int]:
 
 
 def only_nan(files: OpenFiles, content: Content) -> bool:
-    """Return whether a tensor holds nothing but NaN: the mark of a broken run."""
+    """Return whether a tensor holds only NaN: the sign of a broken run."""
     import numpy as np
 
     slot = content.slot
     if slot.dtype not in ("F32", "BF16", "F16", "F8_E4M3") or not all(slot.shape):
         return False
     size = itemsize(slot.dtype)
-    # A look through the map would take whole huge pages of every tensor into this process.
+    # Access through the memory map would load whole huge pages of every tensor into this process.
     sample = os.pread(files.read_fd(slot.path), min(_SAMPLE, math.prod(slot.shape)) * size, slot.offset)
     if not bool(np.isnan(decode(np.frombuffer(sample, dtype=word(size)), slot.dtype)).all()):
         return False

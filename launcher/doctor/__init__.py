@@ -1,1 +1,1 @@
-"""What must be there before a job starts: software, devices, data, disk, and the same on all machines."""
+"""Checks before a job starts: software, devices, data, disk, and the same software on all machines."""

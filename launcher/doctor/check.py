@@ -1,4 +1,4 @@
-"""One line of the table: what was looked at, what was found, and what to do."""
+"""One row of the table: what was checked, what was found, and what to do."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,14 +8,14 @@ OK, WARNING, ERROR, SKIPPED = "ok", "warning", "error", "skipped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was found of one thing.
+    """The result of one check.
 
     Attributes:
-        what: the thing.
-        verdict: ok, warning (shown), error (nothing is started), or skipped (it could not be looked at, and why).
-        found: what is there, in words.
-        works: what would be right, or how to get it; "" where all is well.
-        source: who says so.
+        what: what was checked.
+        verdict: ok, warning (shown), error (nothing is started), or skipped (it could not be checked, and why).
+        found: description of what was found.
+        works: what is required, or how to get it; "" if the check passed.
+        source: source of the requirement.
     """
 
     what: str
@@ -35,5 +35,5 @@ class Check:
 
 
 def errors(checks: list[Check]) -> list[Check]:
-    """Return the checks that keep a job from starting."""
+    """Return the checks that prevent a job from starting."""
     return [check for check in checks if check.verdict == ERROR]

@@ -1,4 +1,4 @@
-"""Are the files of a job there, and do they hold at least one global batch."""
+"""Checks that the files of a job exist and hold at least one global batch."""
 
 import glob
 import struct
@@ -8,16 +8,16 @@ from pathlib import Path
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.job import Job
 
-# Head of a token file's index: magic, version, type of tokens, sequences, documents (indexed_dataset.py of its core).
+# Header of a token file's index: magic, version, dtype, sequences, documents (Megatron-core's indexed_dataset.py).
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEAD = struct.Struct("<QBQQ")
-# Bytes of a token by its type there (DType).
+# Bytes per token by dtype code (DType).
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}
 _TEXT = (".jsonl", ".json", ".txt", ".csv")
 
 
 def paths(job: Job, *, here: bool) -> list[Check]:
-    """Return whether every path that the job reads is there.
+    """Return checks that every path that the job reads exists.
 
     Args:
         here: the job reads them on this machine, so that a missing one is an error.
@@ -54,7 +54,7 @@ def _path(field: str, text: str, *, here: bool, data: str = "") -> Check:
 
 
 def files_of(word: str) -> list[Path]:
-    """Return the files that a word of data.paths means: itself, or what begins with that prefix."""
+    """Return the files of an entry of data.paths: the path itself, or all files with that prefix."""
     plain = Path(word.partition("#")[0]).expanduser()
     if plain.exists():
         return [plain]
@@ -62,7 +62,7 @@ def files_of(word: str) -> list[Path]:
 
 
 def global_batch(job: Job, *, here: bool) -> Iterator[Check]:
-    """Yield whether the data hold one global batch; with fewer samples a job hangs or repeats them without a word."""
+    """Check that the data hold one global batch; with fewer samples a job hangs or silently repeats them."""
     wanted = job.batch.global_batch_size
     files = [file for word in job.data.paths if "${" not in word for file in files_of(word)]
     if wanted is None or not files or job.data.format in ("hub", "sample", "mock"):
@@ -92,7 +92,7 @@ def global_batch(job: Job, *, here: bool) -> Iterator[Check]:
 
 
 def samples_of(file: Path, job: Job, enough: int) -> int | None:
-    """Return how many samples a file gives, counted no further than `enough`; None for kinds that are not read."""
+    """Return the number of samples in a file, counting at most to `enough`; None for formats that are not read."""
     index = file if file.suffix == ".idx" else file.with_name(file.name + ".idx")
     if index.is_file():
         return _of_index(index, job)
@@ -120,7 +120,7 @@ def _of_index(index: Path, job: Job) -> int | None:
 
 def _of_lines(file: Path, job: Job, enough: int) -> int | None:
     if file.suffix not in (".jsonl", ".txt") or job.task.type == "pretrain":
-        return None  # one JSON document, or text that is packed: only tokenizing tells
+        return None  # one JSON document, or packed text: known only after tokenization
     count = 0
     try:
         with file.open("rb") as stream:

@@ -1,4 +1,4 @@
-"""Everything that is looked at, for a job or for a machine."""
+"""All checks, for a job or for a machine."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -12,15 +12,15 @@ from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
 
-# The job's processes run on the machine that looks.
+# Executors that run the job's processes on this machine.
 _HERE = ("local", "environment")
 
 
 def of_job(outcome: Outcome, environ: Mapping[str, str] = os.environ, *, forced: bool = False) -> list[Check]:
-    """Return what keeps a job's own stack from running, or may, as far as this machine can tell.
+    """Return checks of what prevents, or may prevent, a native run of a job, as far as visible from this machine.
 
     Args:
-        forced: the user knows that it runs natively here, so that devices nobody sees are no reason to refuse.
+        forced: the user requested a native run here, so devices that are not detected are no error.
     """
     return list(_of_job(outcome, environ, forced))
 
@@ -40,14 +40,14 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Itera
 
 
 def of_hosts(outcome: Outcome, plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> list[Check]:
-    """Return what differs between the hosts that a plan names; nothing where it names none."""
+    """Return differences between the hosts that a plan names; empty if it names none."""
     if outcome.job.cluster.executor != "ssh":
         return []
     return list(same_everywhere(plan, outcome.backend, outcome.version, environ))
 
 
 def of_machine(backend: Backend, environ: Mapping[str, str] = os.environ) -> list[Check]:
-    """Return what this machine has of a backend: its software, and devices that it runs on."""
+    """Return checks of a backend on this machine: its software, and devices that it supports."""
     seen = {kind: devices_seen(kind, environ) for kind in backend.devices}
     here = [kind for kind, count in seen.items() if count]
     found = ", ".join(f"{count} {kind}" for kind, count in seen.items())

@@ -1,4 +1,4 @@
-"""The same software on every host that ssh reaches: nodes that differ fail late, or train something else."""
+"""Checks that all ssh hosts have the same software: nodes that differ fail late, or train something else."""
 
 import json
 import shlex
@@ -29,7 +29,7 @@ print(json.dumps(found))"""
 def same_everywhere(
     plan: LaunchPlan, backend: Backend, backend_version: str, environ: Mapping[str, str]
 ) -> Iterator[Check]:
-    """Yield what differs between the hosts of a plan: Python, the backend's packages and checkouts."""
+    """Yield differences between the hosts of a plan: Python, the backend's packages and checkouts."""
     needed = [each for each in backend.support if each.holds(backend_version, None)]
     words = [f"package:{each.name}" for each in needed if each.kind == "package"]
     words += [f"checkout:{environ[each.name]}" for each in needed if each.kind == "checkout" and each.name in environ]
@@ -55,7 +55,7 @@ def same_everywhere(
 
 
 def _different(told: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
-    """Yield each name whose version is not the same on all hosts, with those that differ from most."""
+    """Yield each name whose version is not the same on all hosts, with the hosts that differ from most."""
     for name in dict.fromkeys(name for found in told.values() for name in found):
         count = Counter(found.get(name, "not there") for found in told.values())
         if len(count) < 2:

@@ -1,4 +1,4 @@
-"""Devices, ports, addresses and disk of this machine, against what a job asks for."""
+"""Checks devices, ports, addresses and disk of this machine against what a job needs."""
 
 import os
 import re
@@ -30,7 +30,7 @@ def devices(job: Job, *, forced: bool = False) -> Check:
     """Return whether this machine has the devices of one node.
 
     Args:
-        forced: none at all is a warning: the driver's files may be hidden here.
+        forced: a machine without devices is only a warning: the driver's files may be hidden here.
     """
     kind, wanted = job.hardware.device, job.cluster.devices_per_node
     if kind not in _FILES:
@@ -48,7 +48,7 @@ def devices(job: Job, *, forced: bool = False) -> Check:
 
 
 def rendezvous(job: Job) -> Iterator[Check]:
-    """Yield whether nodes can meet: an address that others reach, and a port that is free."""
+    """Check the rendezvous: an address that other nodes can reach, and a free port."""
     cluster = job.cluster
     if cluster.nodes > 1 and cluster.master_addr in _LOOPBACK:
         yield Check(
@@ -73,7 +73,7 @@ def rendezvous(job: Job) -> Iterator[Check]:
 
 
 def port_is_free(port: int) -> bool:
-    """Tell whether nothing on this machine listens on a port."""
+    """Return whether nothing on this machine listens on a port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -84,7 +84,7 @@ def port_is_free(port: int) -> bool:
 
 
 def disk(job: Job, *, here: bool) -> Iterator[Check]:
-    """Yield whether the folder of checkpoints has room for those that are kept.
+    """Check that the checkpoint folder has space for the checkpoints that are kept.
 
     Args:
         here: the job writes on this machine's disks.

@@ -1,4 +1,4 @@
-"""Is the backend installed, in the version that arguments are written for, with the versions that it runs with."""
+"""Checks that the backend is installed, in the version of the arguments, with compatible dependencies."""
 
 import json
 import os
@@ -27,7 +27,7 @@ for name in sys.argv[1:]:
     try: found[name] = version(name)
     except PackageNotFoundError: pass
 print(json.dumps(found))"""
-# Where CANN's set_env.sh says it is, and the files in it that name its version.
+# Variables in which CANN's set_env.sh sets its folder, and files there that contain its version.
 _CANN = ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")
 _CANN_FILES = ("version.cfg", "compiler/version.info", "ascend_toolkit_install.info")
 _NUMBER = re.compile(r"(?:[Vv]ersion|runtime_running_version)\s*=\s*\[?([0-9][\w.]*)")
@@ -35,11 +35,11 @@ _NUMBER = re.compile(r"(?:[Vv]ersion|runtime_running_version)\s*=\s*\[?([0-9][\w
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installed:
-    """Versions that are there, by name.
+    """Installed versions, by name.
 
     Attributes:
-        problem: why nobody could look; "" where somebody did.
-        elsewhere: the Python that was asked, where it is not this one.
+        problem: why the versions could not be read; "" if they were.
+        elsewhere: the Python that was queried, if it is not this one.
     """
 
     versions: Mapping[str, str]
@@ -55,7 +55,7 @@ def software(
     python: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Check]:
-    """Return what is there of a backend, and what is missing.
+    """Return checks of a backend's installed and missing software.
 
     Args:
         device: kind of device that the job runs on; None: only what every kind needs.
@@ -98,7 +98,7 @@ def installed(names: list[str], python: str | None) -> Installed:
 def _missing(
     backend: Backend, backend_version: str, needed: Sequence[Needed], found: Installed, environ: Mapping[str, str]
 ) -> Iterator[Check]:
-    """Yield what `run` refuses for: packages and checkouts without which the backend does not start."""
+    """Yield checks that make `run` refuse: missing packages and checkouts that the backend needs to start."""
     if found.problem:
         yield Check(what="python", verdict=SKIPPED, found=found.problem)
     by_name = {each.module or each.name: each for each in needed}
@@ -163,7 +163,7 @@ def _backend_version(each: Needed, backend: Backend, wanted: str, here: str) -> 
 
 
 def fits(here: str, wanted: str) -> bool:
-    """Tell whether a version fits a specifier; local parts (`+cpu`) and pre-releases count as their number."""
+    """Return whether a version fits a specifier; local parts (`+cpu`) and pre-releases count as their number."""
     try:
         return SpecifierSet(wanted).contains(Version(here).public, prereleases=True)
     except InvalidVersion:
@@ -175,7 +175,7 @@ def _minor(text: str) -> tuple[str, ...]:
 
 
 def cann(environ: Mapping[str, str]) -> str | None:
-    """Return CANN's version; None where its environment is not loaded."""
+    """Return CANN's version; None if its environment is not loaded."""
     for name in _CANN:
         folder = environ.get(name)
         for file in _CANN_FILES if folder else ():
@@ -189,7 +189,7 @@ def cann(environ: Mapping[str, str]) -> str | None:
 
 
 def checkout_version(folder: Path, each: Needed) -> str | None:
-    """Return the version of a checkout, by its own file or by git; None where there is none."""
+    """Return the version of a checkout, from its version file or git; None if there is none."""
     if not folder.is_dir():
         return None
     if each.file:

@@ -1,4 +1,4 @@
-"""The job as its backend runs it: passed-through arguments seen as fields, a named model's sizes, usual defaults."""
+"""Resolves a job as its backend runs it: passed-through arguments, sizes of a named model, backend defaults."""
 
 import re
 from dataclasses import replace
@@ -11,10 +11,10 @@ _DERIVED = Origin(kind="derived")
 
 
 def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
-    """Return the job as the estimate reads it, and what was assumed for it.
+    """Return the resolved job and the assumptions made for it.
 
-    Arguments in `backend.args` that a row of the mapping table reads become fields and are no longer among them. A
-    model that is only named gets the sizes of the preset of that name. Nothing that the job says is changed.
+    Arguments in `backend.args` that the mapping table covers become fields and are removed from `backend.args`. A
+    model that is only named gets the sizes of the preset of that name. Fields that the job sets do not change.
     """
     notes: list[str] = []
     job = _through_mapping(job)
@@ -26,7 +26,7 @@ def as_run(job: Job) -> tuple[Job, tuple[str, ...]]:
 
 
 def _through_mapping(job: Job) -> Job:
-    """Return the job with what the mapping reads out of passed-through arguments."""
+    """Return the job with passed-through arguments imported into fields."""
     if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
         return job
     from launcher.mapping.backend import get_backend
@@ -48,13 +48,13 @@ def _without(job: Job, names: set[str]) -> Job:
     return replace(job, backend=replace(job.backend, args=args))
 
 
-# Megatron-LM's argument of the tokens before padding; NullTokenizer adds one, for the end of a document.
+# Megatron-LM's vocabulary size before padding; NullTokenizer adds an end-of-document token.
 # Source: tokenizers/text/libraries/null_tokenizer.py @core_v0.16.1.
 _VOCABULARY = "vocab-size"
 
 
 def _passed_vocabulary(job: Job) -> Job:
-    """Return the job with the tokens that --vocab-size counts, where the mapping leaves it to another padding."""
+    """Return the job with the vocabulary size of a passed-through --vocab-size, where model.vocab_size is unset."""
     size = job.backend.args.get(_VOCABULARY)
     if job.model.vocab_size is not None or not isinstance(size, (int, str)) or not str(size).isdigit():
         return job
@@ -77,7 +77,7 @@ def _named(job: Job, notes: list[str]) -> Job:
 
 
 def _with_vocabulary(job: Job, notes: list[str]) -> Job:
-    """Return the job with the vocabulary of the preset that the tokenizer's folder is named after."""
+    """Return the job with the vocabulary size of the preset named like the tokenizer's directory."""
     if job.model.vocab_size is not None or job.tokenizer.padded_vocab_size is not None or job.tokenizer.path is None:
         return job
     like = named_like(re.sub(r"/tokenizer\.\w+$", "", job.tokenizer.path))
@@ -88,12 +88,12 @@ def _with_vocabulary(job: Job, notes: list[str]) -> Job:
     return with_values(job, {"model.vocab_size": size}, _DERIVED)
 
 
-# Megatron-LM's argument of the width of a dense network; backends that take it compute it where it is not given.
+# Megatron-LM's FFN hidden size; backends that accept it compute a default.
 _FFN = "ffn-hidden-size"
 
 
 def _with_defaults(job: Job, notes: list[str]) -> Job:
-    """Return the job with what backends choose or compute where nothing is said."""
+    """Return the job with the defaults that backends choose or compute for unset fields."""
     model, seq = job.model, job.batch.seq_length
     values: dict[str, Value] = {}
     if model.max_position_embeddings is None and model.position_embedding != "learned_absolute" and seq:

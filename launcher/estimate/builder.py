@@ -1,4 +1,4 @@
-"""The kernels that layers are made of: normalisations, element-wise kernels, matrix products, dense networks."""
+"""Kernels of a layer: normalisations, element-wise kernels, matrix products, MLPs."""
 
 from launcher.estimate import network
 from launcher.estimate.machine import Machine
@@ -7,19 +7,19 @@ from launcher.estimate.sizes import Sizes
 
 
 class Builder:
-    """Makes operations of one job on one machine; all tensors are counted for one rank."""
+    """Builds the operations of one job on one machine; all tensor sizes are per rank."""
 
     def __init__(self, sizes: Sizes, machine: Machine) -> None:
         self.sizes, self.machine = sizes, machine
         self.tokens, self.local = sizes.tokens, sizes.local_tokens
         self.act = sizes.act
-        # What a matrix product keeps of its input: one byte an element in FP8.
+        # Bytes per element that a matrix product keeps of its input: one in FP8.
         self.gemm = 1 if sizes.fp8 else sizes.act
         self.wire = self.act
 
     # -- building blocks
     def norm(self, name: str, tokens: int, width: int, module: str, *, keeps: bool = True) -> Operation:
-        """Return a normalisation over `width`: keeps its input and one fp32 figure a token."""
+        """Return a normalisation over `width`: keeps its input and one fp32 value per token."""
         size = tokens * width * self.act
         moved = self.machine.moved
         return Operation(
@@ -53,8 +53,8 @@ class Builder:
 
         Args:
             split: `column` (output split over tp: input gathered), `row` (input split: output reduced) or `none`.
-            shared: its input is kept by another operation already.
-            cast: in FP8, its input is cast by a kernel of its own, not by the one that made it.
+            shared: another operation already keeps its input.
+            cast: in FP8, its input is cast by a separate kernel, not by the kernel that produces it.
         """
         s, machine, act = self.sizes, self.machine, self.act
         flops = 2.0 * tokens * inner * outer
@@ -107,7 +107,7 @@ class Builder:
 
     # -- feed-forward
     def mlp(self, ffn: int, *, prefix: str = "", module: str = "mlp", shared: bool = False) -> list[Operation]:
-        """Return up projection, activation and down projection of a dense network."""
+        """Return up projection, activation and down projection of an MLP."""
         s, act = self.sizes, self.act
         width = ffn // s.tp
         up = self.linear(
@@ -117,7 +117,7 @@ class Builder:
         return [up, self._activation(f"{prefix}activation", module, self.tokens * width * act), down]
 
     def _activation(self, name: str, module: str, made: float) -> Operation:
-        """Return the activation function that makes `made` bytes."""
+        """Return the activation function with an output of `made` bytes."""
         s, machine = self.sizes, self.machine
         given = made * (2 if s.gated else 1)
         keeps = given if s.fused_activation else given + made

@@ -1,4 +1,4 @@
-"""What would make a job fit: candidates are estimated one by one, and the cheapest in time are named."""
+"""Finds changes that make a job fit: estimates candidates one by one and returns the fastest."""
 
 from collections.abc import Callable, Iterator
 from itertools import combinations, product
@@ -14,7 +14,7 @@ def cheapest(job: Job, quick: Callable[[Job], Estimate]) -> tuple[Change, ...]:
     """Return at most three changes that make the job fit, the fastest first: single ones, pairs, or many at once.
 
     Args:
-        quick: estimates a sound job.
+        quick: estimates a valid job.
     """
     singles = [values for values in _candidates(job) if any(value_at(job, path) != new for path, new in values.items())]
     found: list[tuple[float, Change]] = []
@@ -53,7 +53,7 @@ def _overrides(values: dict[str, Value]) -> tuple[str, ...]:
 
 
 def _candidates(job: Job) -> Iterator[dict[str, Value]]:
-    """Yield changes of one concern each, that keep what is learned."""
+    """Yield changes of one aspect each that do not affect training."""
     yield from _recompute(job)
     yield from _layout(job)
     if not job.parallel.distributed_optimizer and not job.parallel.zero_stage:
@@ -68,12 +68,12 @@ def _candidates(job: Job) -> Iterator[dict[str, Value]]:
         yield {"batch.micro_batch_size": max(1, job.batch.micro_batch_size // 2)}
 
 
-# By how much a layout is spread further at once.
+# Factors by which a parallel size is multiplied.
 _FACTORS = (1, 2, 4, 8)
 
 
 def _together(job: Job) -> Iterator[dict[str, Value]]:
-    """Yield layouts spread much further, with and without full recomputation, and with everything that costs least."""
+    """Yield larger parallel sizes, with and without full recomputation and offloading, plus all cheap changes."""
     parallel = job.parallel
     fixed = parallel.layout or parallel.first_stage_layers is not None or parallel.last_stage_layers is not None
     free: dict[str, Value] = {}

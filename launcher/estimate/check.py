@@ -1,4 +1,4 @@
-"""What must be right before numbers mean anything: the rules of the layout, and a few of the estimate's own."""
+"""Checks that a job can be estimated: the layout rules, and rules that apply to estimates only."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
@@ -12,7 +12,7 @@ from launcher.job.finding import Finding
 from launcher.job.hardware import Hardware
 from launcher.rules.registry import RULES, Check, Rule, RuleContext, Violation
 
-# Rules that hold on every backend and decide whether the arithmetic below makes sense.
+# Rules that apply to every backend and that the estimate relies on.
 _PREFIXES = (
     "PAR-",
     "BATCH-",
@@ -38,7 +38,7 @@ _OWN: list[Rule] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """A job as numbers: its sizes, what was assumed for them, and the chunks of every stage."""
+    """A resolved job: its sizes, the assumptions made for them, and the chunks of every stage."""
 
     sizes: Sizes
     assumed: tuple[str, ...]
@@ -49,7 +49,7 @@ _LAST: list[tuple[Job, Resolved | CannotSplit]] = []
 
 
 def resolved(job: Job) -> Resolved | CannotSplit:
-    """Return a job as numbers, or why its layers cannot be split; the last answer is kept for the same object."""
+    """Return the resolved job, or why its layers cannot be split; the last result is cached by identity."""
     if _LAST and _LAST[0][0] is job:
         return _LAST[0][1]
     answer: Resolved | CannotSplit
@@ -62,13 +62,13 @@ def resolved(job: Job) -> Resolved | CannotSplit:
     return answer
 
 
-# Attention counts pairs that a causal mask skips, so its share may exceed one.
+# Attention FLOPs include pairs that a causal mask skips, so the efficiency may exceed one.
 _MOST_ATTENTION = 2.0
 _JUDGED: list[tuple[Hardware, tuple[list[Violation], list[Violation]]]] = []
 
 
 def _of_hardware(hardware: Hardware) -> tuple[list[Violation], list[Violation]]:
-    """Return figures of zero and shares above one; the last answer is kept for the same object."""
+    """Return violations for zero values and for efficiencies above one; the last result is cached by identity."""
     if _JUDGED and _JUDGED[0][0] is hardware:
         return _JUDGED[0][1]
     zero, above = [], []
@@ -86,12 +86,12 @@ def _of_hardware(hardware: Hardware) -> tuple[list[Violation], list[Violation]]:
     return zero, above
 
 
-# Rules that repeat in their own words what an earlier rule has found already.
+# Rules that duplicate the findings of an earlier rule.
 _FOLLOWS = frozenset({"EST-STAGES", "EST-RECOMPUTE"})
 
 
 def _rule(id: str, source: str) -> Callable[[Check], Check]:
-    """Declare a rule of the estimate alone: `launch check` does not apply it."""
+    """Declare a rule that applies to estimates only; `launch check` does not apply it."""
 
     def declare(check: Check) -> Check:
         _OWN.append(Rule(id=id, check=check, severity="error", source=source, doc=check.__doc__ or ""))
@@ -120,7 +120,7 @@ def factor_is_a_share(facts: RuleContext) -> Iterator[Violation]:
 
 @_rule("EST-SHARES", source="launch estimate")
 def shares_are_at_most_one(facts: RuleContext) -> Iterator[Violation]:
-    """Nothing reaches more than its peak, offloads more than there is, or routes to experts without capacity."""
+    """Efficiencies and the offload fraction are at most 1, and the capacity factor of experts is above 0."""
     job = facts.job
     yield from _of_hardware(job.hardware)[1]
     fraction = job.offload.optimizer_fraction
@@ -134,7 +134,7 @@ def shares_are_at_most_one(facts: RuleContext) -> Iterator[Violation]:
 
 @_rule("EST-STAGES", source="megatron-core 0.16.1 transformer_block.py get_num_layers_to_build")
 def layers_fill_stages(facts: RuleContext) -> Iterator[Violation]:
-    """The layers must come out evenly over stages and chunks, or the uneven split must say where the rest goes."""
+    """The layers must divide evenly over stages and chunks, or an uneven split must place all of them."""
     job = facts.job
     for name in ("first_stage_layers", "last_stage_layers"):
         if getattr(job.parallel, name) == 0 and job.parallel.pp > 1:
@@ -165,7 +165,7 @@ def sequence_divides(facts: RuleContext) -> Iterator[Violation]:
 
 @_rule("EST-VOCAB", source="launch estimate")
 def vocabulary_is_known(facts: RuleContext) -> Iterator[Violation]:
-    """The rows of the embedding must be known: a backend counts them when it loads the tokenizer, which is not here."""
+    """The vocabulary size must be set: a backend takes it from the tokenizer, which the estimate does not load."""
     job = facts.job
     if job.model.vocab_size is None and job.tokenizer.padded_vocab_size is None:
         named = f" ({job.tokenizer.path})" if job.tokenizer.path else ""
@@ -177,11 +177,11 @@ def vocabulary_is_known(facts: RuleContext) -> Iterator[Violation]:
 
 @_rule("EST-RECOMPUTE", source="megatron-core 0.16.1 transformer_block.py _checkpointed_forward")
 def recompute_fits_chunk(facts: RuleContext) -> Iterator[Violation]:
-    """recompute.num_layers counts layers of one chunk (or stage): it cannot be more than there are."""
+    """recompute.num_layers counts layers of one chunk (or stage) and cannot exceed their number."""
     job = facts.job
     number = job.recompute.num_layers
     if number is None or job.recompute.granularity != "full" or job.recompute.method == "block":
-        return  # method block recomputes as many as there are
+        return  # method block recomputes at most all layers
     if job.model.num_hidden_layers is None:
         return
     split = resolved(job)
@@ -201,12 +201,12 @@ def recompute_fits_chunk(facts: RuleContext) -> Iterator[Violation]:
 
 
 def own_rules() -> tuple[Rule, ...]:
-    """Return the rules of the estimate alone."""
+    """Return the rules that apply to estimates only."""
     return tuple(_OWN)
 
 
 def problems(job: Job) -> list[Finding]:
-    """Return the errors that make an estimate meaningless, in the order of the rules; empty for a sound job."""
+    """Return the errors that make an estimate meaningless, in the order of the rules; empty for a valid job."""
     facts = RuleContext(job=job)
     found: list[Finding] = []
     complete = True
@@ -231,7 +231,7 @@ def problems(job: Job) -> list[Finding]:
 
 @cache
 def _rules() -> tuple[Rule, ...]:
-    """Return the rules that apply, requirements first; the launcher's own are loaded once."""
+    """Return the rules that apply, requirements first; the rules of `launcher.rules` are loaded once."""
     from launcher.rules.engine import load
 
     load(())

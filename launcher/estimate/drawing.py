@@ -1,4 +1,4 @@
-"""A drawing of rectangles, lines and texts, written as SVG by ourselves or as PNG by matplotlib."""
+"""A drawing of rectangles, lines and texts, written as SVG directly or as PNG with matplotlib."""
 
 from dataclasses import dataclass, field
 from html import escape
@@ -11,7 +11,7 @@ INK, GREY, GRID = "#1f2430", "#5b6472", "#d8dce3"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A filled rectangle; `title` is shown where the pointer rests on it."""
+    """A filled rectangle; `title` is its tooltip."""
 
     x: float
     y: float
@@ -48,7 +48,7 @@ class Text:
 
 @dataclass(slots=True, kw_only=True)
 class Drawing:
-    """What is drawn, in pixels from the upper left corner."""
+    """Shapes to draw, in pixels from the upper left corner."""
 
     width: float
     height: float

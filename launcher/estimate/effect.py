@@ -1,4 +1,4 @@
-"""What was set on the command line and makes no difference to this job's estimate: found by trying without it."""
+"""Finds command-line overrides that do not change this job's estimate, by estimating without each of them."""
 
 from collections.abc import Callable
 
@@ -7,18 +7,18 @@ from launcher.estimate.result import Estimate
 from launcher.job import Job, fields, value_at, with_values
 
 NO_EFFECT = "does not change the estimate of this job"
-# What nobody takes for a matter of memory or time.
+# Fields that obviously do not affect memory or time.
 _NAMES = frozenset({"hardware.name", "hardware.source", "hardware.measured", "estimate.enforce"})
 
 
 def without_effect(job: Job, quick: Callable[[Job], Estimate], said: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a note for every override without which the answer would be the same to the last figure.
+    """Return a note for every override that does not change any figure of the estimate.
 
-    Arguments passed through to a backend are not read at all, so each of them has one.
+    Arguments passed through to a backend are not read, so each of them has a note.
 
     Args:
-        quick: estimates a sound job.
-        said: notes of the answer; a field that one of them names needs no second one.
+        quick: estimates a valid job.
+        said: existing notes; a field that one of them names gets no second note.
     """
     named = {note.partition(":")[0] for note in said}
     notes = [f"backend.args.{name}: {NO_EFFECT}" for name in job.backend.args]

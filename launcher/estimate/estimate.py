@@ -1,4 +1,4 @@
-"""One estimate from one job: a pure function, without torch or numpy, in a fraction of a millisecond."""
+"""Estimates one job: a pure function without torch or numpy that takes a fraction of a millisecond."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from launcher.job.finding import Finding
 
 
 class CannotEstimate(ValueError):
-    """The job is not one that could run; `findings` says why, one for each mistake."""
+    """The job could not run; `findings` holds one finding per error."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__("; ".join(finding.message for finding in findings))
@@ -42,7 +42,7 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
         changes: where the job does not fit, compute the cheapest changes that make it fit.
 
     Raises:
-        CannotEstimate: the job is contradictory or incomplete; holds a finding for each mistake.
+        CannotEstimate: the job is contradictory or incomplete; holds one finding per error.
     """
     job, assumed = as_run(job)
     found = problems(job)
@@ -56,9 +56,9 @@ def estimate(job: Job, *, timeline: bool = False, changes: bool = True) -> Estim
 
 
 def estimate_many(jobs: Iterable[Job]) -> list[Estimate | CannotEstimate]:
-    """Estimate many jobs, for searches: a job that cannot run gives its `CannotEstimate` instead of raising it.
+    """Estimate many jobs, for searches; a job that cannot run yields a `CannotEstimate` instead of raising it.
 
-    Jobs are taken as their fields say, without what `as_run` reads out of `backend.args`, which takes milliseconds.
+    Only fields are read: `as_run`, which imports `backend.args` and takes milliseconds, is not applied.
     """
     answers: list[Estimate | CannotEstimate] = []
     for job in jobs:
@@ -76,12 +76,12 @@ class _Stage:
     idle: frozenset[str]
 
 
-# Steps of all stages beyond which also a single estimate extends the schedule instead of simulating all of it.
+# Number of steps over all stages above which a single estimate also extrapolates the schedule.
 _MOST_EVENTS = 200_000
 
 
 def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
-    """Estimate a job that is known to be sound (`launcher.estimate.check.problems` is empty).
+    """Estimate a job that is known to be valid (`launcher.estimate.check.problems` is empty).
 
     Args:
         exact: simulate every micro-batch, also those in the periodic middle of a long step.
@@ -125,7 +125,7 @@ def _stage(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> _Stage:
 
 
 def _covered(sizes: Sizes, virtual: int, chunks: int) -> int | None:
-    """Return the layers of a chunk that method `block` recomputes where their number holds per stage: in turn.
+    """Return the layers of a chunk that method `block` recomputes, where the number per stage is dealt round-robin.
 
     Source: layer_idx * vpp_size + vpp_rank < recompute_num_layers, mindspeed/core/memory/common.py:190 (core 0.12.1).
     """
@@ -134,7 +134,7 @@ def _covered(sizes: Sizes, virtual: int, chunks: int) -> int | None:
 
 @lru_cache(maxsize=512)
 def _holds(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> tuple[Counts, int, float]:
-    """Return a stage's parameters, those of its adapters, and bytes of placeholders of weight gradients."""
+    """Return a stage's parameters, those of its adapters, and bytes of placeholder weight gradients."""
     counts = Counts()
     for chunk in chunks:
         counts += chunk_parameters(sizes, chunk)
@@ -143,7 +143,7 @@ def _holds(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> tuple[C
 
 
 def _adapters(sizes: Sizes, machine: Machine, chunks: tuple[Chunk, ...]) -> int:
-    """Count LoRA parameters on a rank: a pair of thin matrices beside each product of the dense path."""
+    """Count LoRA parameters on a rank: a pair of low-rank matrices for each linear layer of the dense path."""
     total = 0
     for chunk in chunks:
         for kind in chunk.kinds:
@@ -183,7 +183,7 @@ def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Eve
     return step_time(sizes, machine, costs, tails, events, whole=whole)
 
 
-# What is counted by formulas alone, by what a model has of it.
+# Token mixers that are estimated by formula only.
 _BY_FORMULA = {
     "linear": "model.experimental_attention_variant: gated delta net",
     "sparse": "model.experimental_attention_variant: sparse attention, as kernels that compute chosen keys only",
@@ -192,7 +192,7 @@ _BY_FORMULA = {
 
 
 def _by_formula(sizes: Sizes) -> list[str]:
-    """Return a note for each kind of layer whose memory and time nobody has compared with a run."""
+    """Return a note for each kind of layer whose memory and time have not been compared with a run."""
     if sizes.variants is PLAIN:
         return []
     mixers = {sizes.kind(index).mixer for index in range(sizes.layers)}
@@ -220,7 +220,7 @@ def _simplified(job: Job) -> list[str]:
 
 
 def _idle(job: Job, stages: list[_Stage]) -> list[str]:
-    """Return a note where what is to be recomputed is nowhere in the model, or part of a kernel that recomputes."""
+    """Return a note where a module to recompute is not in the model, or is part of a kernel that recomputes."""
     if not stages[0].idle:
         return []
     nowhere = frozenset.intersection(*(stage.idle for stage in stages))
@@ -237,7 +237,7 @@ def _idle(job: Job, stages: list[_Stage]) -> list[str]:
 
 
 def _shorter_samples(job: Job) -> bool:
-    """Tell whether samples may be shorter than the sequence length: instruction data that is not packed."""
+    """Return whether samples may be shorter than the sequence length: instruction data that is not packed."""
     return bool(job.batch.variable_seq_lengths) or (job.task.type != "pretrain" and not job.batch.packing)
 
 
@@ -291,7 +291,7 @@ def _answer(
 
 
 def one_line(job: Job) -> str | None:
-    """Return the estimate in one line; None where the job or its hardware do not say enough.
+    """Return the estimate in one line; None where the job or its hardware lacks values.
 
     >>> one_line(job)  # doctest: +SKIP
     'fits: 61.2 of 80.0 GiB on stage 0 · 8.9 s/step'
@@ -315,14 +315,14 @@ def one_line(job: Job) -> str | None:
     return line
 
 
-# By how much the estimate of peak memory has been too high on real runs of models above a billion parameters.
+# Relative overestimate of peak memory on real runs of models above a billion parameters.
 _OWN_ERROR = 0.03
 
 
 def refusal(job: Job) -> Finding | None:
-    """Return why a job must not start: it cannot fit by more than the estimate's own error.
+    """Return why a job must not start: it exceeds memory by more than the estimate's error.
 
-    None where it may fit, where nothing is known, or with `estimate.enforce=false`.
+    None where it may fit, where it cannot be estimated, or with `estimate.enforce=false`.
     """
     if not job.estimate.enforce or job.hardware.memory_gib is None:
         return None
@@ -331,7 +331,7 @@ def refusal(job: Job) -> Finding | None:
         return None
     answer = quick(job)
     fullest, capacity = answer.fullest, answer.capacity or 0
-    # The reserve can shrink under pressure, and samples may be short: only what is sure to be needed counts.
+    # The allocator's reserve can shrink and samples may be short: only memory that is certainly needed counts.
     tensors = fullest.peak_allocated - (fullest.activations if _shorter_samples(job) else 0)
     if tensors * (1 - _OWN_ERROR) <= capacity:
         return None

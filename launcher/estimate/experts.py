@@ -1,4 +1,4 @@
-"""The kernels of a mixture-of-experts network: routing, dispatch, grouped products, combination, shared experts."""
+"""Kernels of a mixture-of-experts layer: routing, dispatch, grouped GEMM, combine, shared experts."""
 
 from dataclasses import replace
 
@@ -16,14 +16,14 @@ _ROUTING_KERNELS = 10
 
 
 def routed_tokens(builder: Builder) -> float:
-    """Return the tokens that the experts of a rank get, when every expert gets the same number of tokens."""
+    """Return the tokens that the experts of a rank receive under balanced routing."""
     s = builder.sizes
     share = float(builder.local * s.topk * s.etp)
     return share * s.capacity if s.capacity else share
 
 
 def copies(builder: Builder) -> float:
-    """Return how often a token is sent: to each of its experts, to each device that has some of them, or to all."""
+    """Return the copies sent per token: to each of its experts, to each device that holds some of them, or to all."""
     s = builder.sizes
     if s.dispatcher == "allgather":
         return float(s.ep * s.etp)
@@ -31,7 +31,7 @@ def copies(builder: Builder) -> float:
 
 
 def _reached(places: float, visits: int) -> float:
-    """Return how many of `places` a token reaches whose `visits` experts lie anywhere with equal chance."""
+    """Return the expected number of `places` that hold at least one of `visits` uniformly distributed experts."""
     return places * (1 - (1 - 1 / places) ** visits)
 
 
@@ -39,7 +39,7 @@ def experts(builder: Builder) -> list[Operation]:
     """Return the operations of the experts of one layer, in the order of Megatron-core's all-to-all dispatcher."""
     s = builder.sizes
     operations = [_router(builder)]
-    # With overlap the gathered input is one of its own (megatron-core 0.16.1 shared_experts.py, cached_fc1_input).
+    # With overlap the gathered input is a separate tensor (megatron-core 0.16.1 shared_experts.py, cached_fc1_input).
     gathered = s.overlap_shared and s.sp
     shared = builder.mlp(s.shared_ffn, prefix="shared ", module="shared", shared=not gathered) if s.shared_ffn else []
     if shared and gathered:
@@ -70,7 +70,7 @@ def _router(builder: Builder) -> Operation:
     )
 
 
-# What is left of an exchange that overlaps with computation of the same layer (shared experts, permutation).
+# Exposed share of an exchange that overlaps with computation of the same layer (shared experts, permutation).
 _BESIDE_OWN = 0.7
 
 
@@ -97,12 +97,12 @@ def _exchange(builder: Builder) -> float:
 
 
 def _permuting(builder: Builder) -> float:
-    """Return seconds in which a rank brings tokens into the order in which they are sent, and into that of experts."""
+    """Return the seconds in which a rank permutes tokens into send order and into expert order."""
     s, machine, act = builder.sizes, builder.machine, builder.act
     sent = float(builder.local * s.hidden * act) * copies(builder)
     got = routed_tokens(builder) * s.hidden * act
     if s.flex or s.dispatcher == "allgather":
-        return (sent + got) / machine.permute + machine.latency  # sent as they are, copied where they arrive
+        return (sent + got) / machine.permute + machine.latency  # sent as they are, copied by the receiver
     seconds = (builder.local * s.hidden * act + sent) / machine.permute + machine.latency
     if s.ep > 1 and s.experts > s.ep:
         seconds += 2 * got / machine.permute + machine.latency
@@ -176,7 +176,7 @@ def _product(builder: Builder, name: str, rows: float, inner: int, outer: int, l
     count = 1 if s.grouped else local
     seconds = machine.experts(flops, size, tokens) + (count - 1) * machine.latency
     back = seconds + machine.experts(flops, gradient, tokens, gradient=True) + (count - 1) * machine.latency
-    if s.fp8:  # dense layers cast in the kernels before; experts' tokens are cast as they arrive
+    if s.fp8:  # dense layers cast in the preceding kernels; experts cast the tokens they receive
         seconds += machine.moved(s.fp8_cast * rows * inner)
         back += machine.moved(s.fp8_cast * rows * outer)
     return Operation(

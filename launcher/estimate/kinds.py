@@ -1,4 +1,4 @@
-"""Kinds of layers: what mixes tokens in each (attention of all sorts, state spaces), and what follows it."""
+"""Kinds of layers: the token mixer (attention variants, state space models) and the MLP or experts after it."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +12,7 @@ class Kind:
 
     Attributes:
         mixer: softmax (latent or not), unwindowed (the same where other layers have a window), linear (gated delta
-            net), sparse (with an indexer of its own), shared (sparse with another layer's choice), mamba, or none.
+            net), sparse (with its own indexer), shared (sparse with the keys of another layer), mamba, or none.
         feed: dense, moe, or none.
     """
 
@@ -26,22 +26,22 @@ class Kind:
 
     @property
     def name(self) -> str:
-        """What the layer is called on a screen."""
+        """Display name of the layer."""
         words = [] if self.mixer in ("softmax", "none") else [self.mixer]
         return " ".join([*words, *([] if self.feed == "none" else [self.feed])]) or "attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variants:
-    """What a model has besides softmax attention over all keys; nothing of it: a plain transformer.
+    """Layer variants of a model besides softmax attention over all keys; the defaults are a plain transformer.
 
     Attributes:
         full_every: every n-th layer attends by softmax, the others linearly; 0: no linear attention.
         window_every: every n-th layer attends without the window; 0: the window, if any, is in all layers.
-        gate: what softmax attention returns is gated.
+        gate: the output of softmax attention is gated.
         sinks: softmax has a learned sink for each head.
-        indexed: for every layer whether it has an indexer of its own; empty: attention is not sparse.
-        pattern: for every layer M (Mamba), * (attention), - (dense) or E (experts); empty: no state spaces.
+        indexed: for every layer whether it has its own indexer; empty: attention is not sparse.
+        pattern: for every layer M (Mamba), * (attention), - (dense) or E (experts); empty: no Mamba layers.
     """
 
     full_every: int = 0
@@ -81,7 +81,7 @@ _FULL_EVERY = 4
 
 
 def read_variants(model: Model) -> tuple[Variants, list[str]]:
-    """Return what a model has besides softmax attention, and what was assumed for it."""
+    """Return the layer variants of a model, and the assumptions made for them."""
     kind, gate, window_every = model.experimental_attention_variant, model.attention_output_gate, 0
     if model.sliding_window is not None:
         window_every = model.window_attn_skip_freq or 0
@@ -155,7 +155,7 @@ _SYMBOLS = {
 
 @lru_cache(maxsize=64)
 def _kind(mixer: str, feed: str) -> Kind:
-    """Return the one object of a kind, which makes comparing layers cheap."""
+    """Return the interned object of a kind, so that comparing layers is cheap."""
     return Kind(mixer, feed)
 
 

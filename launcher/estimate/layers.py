@@ -23,17 +23,17 @@ from launcher.estimate.sizes import Sizes, plain_sizes
 
 
 class LayerBuilder(Builder):
-    """Makes the operations of one job's layers."""
+    """Builds the operations of one job's layers."""
 
     def __init__(self, sizes: Sizes, machine: Machine) -> None:
         super().__init__(sizes, machine)
-        # Keys that a query reaches, and those that an indexer chooses; None: all.
+        # Keys that a query attends to, and those that an indexer selects; None: all.
         self.window = sizes.window
         self.chosen: int | None = None
 
     # -- attention
     def attention(self, mixer: str) -> list[Operation]:
-        """Return normalisation, projections, what mixes tokens, output and the residual addition."""
+        """Return normalisation, projections, token mixer, output projection and the residual addition."""
         s = self.sizes
         size = self.local * s.hidden * self.act
         separate = s.mla or s.separate_norm
@@ -104,9 +104,9 @@ class LayerBuilder(Builder):
         operations.append(self.norm("kv norm", down, s.kv_rank, "attention"))
         up = heads * (s.nope_dim + s.v_dim)
         operations.append(self.linear("kv up", "attention", self.tokens, s.kv_rank, up, split="column", cast=True))
-        rotated = self.tokens * heads * (2 * head + s.v_dim) * act  # query and key put together anew, value copied
+        rotated = self.tokens * heads * (2 * head + s.v_dim) * act  # query and key concatenated again, value copied
         rope = self.elementwise("rope", "attention", 2 * rotated, needs=rotated)
-        # In parts: halves of query and key taken apart, turned and joined.
+        # Unfused: halves of query and key are split, rotated and concatenated.
         operations.append(rope if s.fused_rope else replace(rope, launches=30))
         operations += self._core(heads * head, heads * head, heads * s.v_dim, heads, head, s.v_dim)
         operations.append(
@@ -143,7 +143,7 @@ class LayerBuilder(Builder):
         elif s.swap_attention:
             statistics = 0.0
         if s.fp8:
-            keeps += out  # beside the FP8 copy that the output projection keeps
+            keeps += out  # in addition to the FP8 copy that the output projection keeps
         kept = 0.0 if s.swap_attention else q + k + v + keeps
         core = Operation(
             name="core attention",
@@ -165,8 +165,8 @@ class LayerBuilder(Builder):
     ) -> tuple[float, float, float, float, float]:
         """Return exposed seconds (forward, backward), bytes needed (forward, backward) and bytes kept for cp.
 
-        The ring keeps what every step has received and made until its forward ends (Transformer Engine 2.11
-        context_parallel.py, p2p_comm_buffers, out_per_step); all-to-all and gathering keep an output of their own.
+        The ring keeps the inputs and outputs of every step until its forward ends (Transformer Engine 2.11
+        context_parallel.py, p2p_comm_buffers, out_per_step); all-to-all and all-gather keep a separate output.
         """
         s, machine = self.sizes, self.machine
         if s.cp == 1:
@@ -201,7 +201,7 @@ class LayerBuilder(Builder):
         return comm_forward, comm_backward, more_forward, more_backward, keeps
 
     def feed_forward(self, moe: bool) -> list[Operation]:
-        """Return normalisation, dense network or experts, and the residual addition."""
+        """Return normalisation, MLP or experts, and the residual addition."""
         s = self.sizes
         size = self.local * s.hidden * self.act
         separate = moe or s.separate_norm

@@ -1,4 +1,4 @@
-"""Explicit pipeline layouts: what stands in which chunk, and the error of layers that cannot be split."""
+"""Explicit pipeline layouts: the contents of each chunk, and the error for layers that cannot be split."""
 
 from launcher.budgets import BUDGETS, BeyondBudget, written_out
 
@@ -18,7 +18,7 @@ def parse_layout(text: str) -> list[str]:
     """Return the chunks of a layout such as `Et*3|(tt|)*29,m|L` as strings of E, t, m and L.
 
     Raises:
-        CannotSplit: a letter is unknown, or repeated without end.
+        CannotSplit: a letter is unknown, or repetitions exceed the layer limit.
     """
     try:
         text = written_out(text)

@@ -1,11 +1,11 @@
-"""How fast one device and its links are: data-sheet peaks times measured shares, and what had to be assumed."""
+"""Speed of one device and its links: data-sheet peaks times measured efficiencies, and the assumptions made."""
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 from launcher.job.hardware import Hardware
 
-# Where nobody measured: typical shares of well-tuned machines, always listed under `missing` in the answer.
+# Defaults for unmeasured values: efficiencies of well-tuned machines, always listed under `missing`.
 ASSUMED: dict[str, float] = {
     "matmul_efficiency": 0.65,
     "weight_gradient_efficiency": 0.62,
@@ -43,7 +43,7 @@ _EXPERTS = ("grouped_matmul_efficiency", "grouped_matmul_tokens", "permute_effic
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Machine:
-    """Figures of one device in SI units (FLOP/s, bytes/s, seconds); unless `known`, times mean nothing."""
+    """Figures of one device in SI units (FLOP/s, bytes/s, seconds); times are meaningless unless `known`."""
 
     known: bool
     peak: float
@@ -104,7 +104,7 @@ class Machine:
 def read_machine(
     hardware: Hardware, *, dtype: str, fp8: bool, node: int, experts: bool, nodes: int
 ) -> tuple[Machine, tuple[str, ...]]:
-    """Return the figures of a device, and what had to be assumed because the hardware file does not say it."""
+    """Return the figures of a device, and the assumptions made for values missing from the hardware file."""
     return _read(hardware, dtype, fp8, node, experts, nodes)
 
 

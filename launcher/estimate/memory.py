@@ -13,7 +13,7 @@ GIB = 1024**3
 
 
 def shares(sizes: Sizes) -> tuple[int, int]:
-    """Return over how many ranks ZeRO spreads dense parameters and those of experts."""
+    """Return the number of ranks over which ZeRO shards dense parameters and expert parameters."""
     return sizes.dp * sizes.cp, sizes.edp
 
 
@@ -46,7 +46,7 @@ def static(sizes: Sizes, counts: Counts, adapters: int) -> tuple[float, float, f
 
 
 def step_peak(sizes: Sizes, counts: Counts, adapters: int) -> float:
-    """Return bytes that the update of a rank's share needs for a moment, when no activations live any more."""
+    """Return the temporary bytes of a rank's optimizer update, when no activations are live."""
     if not sizes.step_bytes:
         return 0.0
     dense, expert = (adapters, 0) if sizes.lora else (counts.dense, counts.expert)
@@ -54,7 +54,7 @@ def step_peak(sizes: Sizes, counts: Counts, adapters: int) -> float:
     return sizes.step_bytes * sizes.optimizer_fraction * (dense / share + expert / expert_share)
 
 
-# Grouped products run on four streams, each with a workspace of its own (transformer_engine/pytorch/module/base.py).
+# Grouped GEMMs run on four streams, each with its own workspace (transformer_engine/pytorch/module/base.py).
 _GROUPED_STREAMS = 4
 
 
@@ -63,15 +63,15 @@ _SMALL_BUFFERS = 40 * 2**20
 
 
 def library_workspace(sizes: Sizes, one: float) -> float:
-    """Return bytes of the workspaces of matrix-product libraries, of `one` bytes for each stream and library."""
+    """Return bytes of the workspaces of GEMM libraries, `one` bytes for each stream and library."""
     libraries = 2 + (_GROUPED_STREAMS if sizes.experts and sizes.grouped else 0)
     return libraries * one + _SMALL_BUFFERS
 
 
 def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
-    """Return bytes of the weight gradients that are kept as placeholders, one for each shape of a product.
+    """Return bytes of the placeholder weight gradients, one for each weight shape.
 
-    Transformer Engine accumulates into the main gradient and hands autograd a cached tensor of the weight's shape.
+    Transformer Engine accumulates into the main gradient and returns a cached tensor of the weight's shape to autograd.
     Source: get_dummy_wgrad, transformer_engine/pytorch/module/base.py (2.3; grouped products 2.10).
     """
     if not sizes.fused_wgrad or not sizes.duplicated_mla or sizes.lora:
@@ -81,7 +81,7 @@ def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
 
 
 def activations(sizes: Sizes, stage: int, chunks: Sequence[ChunkCost]) -> float:
-    """Return the most bytes that the micro-batches in flight on a stage take, kernels' temporaries included."""
+    """Return the peak bytes of the micro-batches in flight on a stage, kernel temporaries included."""
     count = sizes.micro_batches
     if sizes.vpp == 1:
         in_flight = min(sizes.pp - stage, count)
@@ -104,11 +104,11 @@ def stage_memory(
     workspace: float,
     mem_factor: float,
 ) -> StageMemory:
-    """Put the memory of one stage together.
+    """Assemble the memory of one stage.
 
     Args:
         parts: weights, gradients, optimizer (bytes).
-        held: activations at their peak.
+        held: peak activations (bytes).
     """
     weights, gradients, optimizer = parts
     allocated = weights + gradients + optimizer + held + workspace

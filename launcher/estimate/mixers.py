@@ -1,19 +1,19 @@
-"""Layers that mix tokens otherwise than by softmax over all keys: gated delta nets, indexers, Mamba-2."""
+"""Token mixers other than softmax attention over all keys: gated delta nets, indexers, Mamba-2."""
 
 from launcher.estimate.builder import Builder
 from launcher.estimate.operation import Operation
 
-# Tokens that one kernel of linear attention takes at once (flash-linear-attention chunk_gated_delta_rule).
+# Chunk size of linear attention, in tokens (flash-linear-attention chunk_gated_delta_rule).
 _CHUNK = 64
-# The same of Mamba-2 (megatron-core 0.16.1 ssm/mamba_mixer.py, chunk_size).
+# Chunk size of Mamba-2, in tokens (megatron-core 0.16.1 ssm/mamba_mixer.py, chunk_size).
 _MAMBA_CHUNK = 128
-# Backwards make the chunks' states again and take two products for each of the forward's
+# The backward recomputes the states of chunks and runs two products for each of the forward's
 # (flash-linear-attention gated_delta_rule/chunk.py, mamba_ssm ssd_combined.py).
 _BACKWARD = 3.0
 
 
 def delta_flops(key_heads: int, key_dim: int, value_dim: int) -> float:
-    """Return the operations of the gated delta rule for one token of `key_heads` heads (already repeated).
+    """Return the FLOPs of the gated delta rule for one token of `key_heads` heads (already repeated).
 
     In chunks of C: three C x C products over keys (K K^T, Q K^T, W), two over values (U, the output within the chunk),
     and three products with the state. Source: Gated Delta Networks, arXiv 2412.06464, section 3.3 (chunkwise form).
@@ -22,16 +22,16 @@ def delta_flops(key_heads: int, key_dim: int, value_dim: int) -> float:
 
 
 def state_flops(heads: int, dim: int, groups: int, state: int) -> float:
-    """Return the operations of a Mamba-2 mixer's scan for one token.
+    """Return the FLOPs of a Mamba-2 mixer's scan for one token.
 
     Source: Transformers are SSMs, arXiv 2405.21060, section 6 (SSD in chunks): C B^T within a group, its product with
-    the values, and the state made and read.
+    the values, and writing and reading the state.
     """
     return 2.0 * _MAMBA_CHUNK * groups * state + heads * dim * (2.0 * _MAMBA_CHUNK + 4.0 * state)
 
 
 def index_flops(heads: int, dim: int, length: float) -> float:
-    """Return the operations of an indexer's scores for one token over `length` keys.
+    """Return the FLOPs of an indexer's scores for one token over `length` keys.
 
     Source: DeepSeek-V3.2, arXiv 2512.02556, equation 1.
     """
@@ -99,9 +99,9 @@ def linear_attention(builder: Builder) -> list[Operation]:
 
 
 def indexer(builder: Builder) -> list[Operation]:
-    """Return the kernels of an indexer, whose products no parallelism splits (megatron-core 0.16.1 dsa.py).
+    """Return the kernels of an indexer, whose matrix products are not sharded (megatron-core 0.16.1 dsa.py).
 
-    Counted as a kernel that keeps no scores, only the chosen keys; its own loss is not counted.
+    Modelled as a kernel that keeps no scores, only the selected keys; the indexer loss is not counted.
     """
     s, v, machine = builder.sizes, builder.sizes.variants, builder.machine
     tokens = builder.tokens
@@ -142,7 +142,7 @@ def mamba(builder: Builder) -> list[Operation]:
             split="column",
             cast=True,
         ),
-        # One fused kernel keeps what the projection made and makes the rest again (mamba_split_conv1d_scan_combined).
+        # One fused kernel keeps the projection output and recomputes the rest (mamba_split_conv1d_scan_combined).
         Operation(
             name="scan",
             module="core",

@@ -1,4 +1,4 @@
-"""What communication costs: ring and all-to-all models on the slowest link that a group of devices crosses."""
+"""Communication costs: ring and all-to-all models on the slowest link that a group of devices crosses."""
 
 from launcher.estimate.machine import Machine
 
@@ -67,7 +67,7 @@ def all_to_all(machine: Machine, size: float, group: int, stride: int) -> float:
 def dispatch(machine: Machine, size: float, copies: float, nodes_reached: float, group: int, stride: int) -> float:
     """Return the seconds in which each member sends `size` bytes of tokens to the devices of their experts.
 
-    A token crosses the network once for each other node that it has experts on, and is passed on inside it (DeepEP,
+    A token crosses the network once for each other node that holds its experts, and is forwarded inside it (DeepEP,
     HybridEP).
 
     Args:

@@ -1,4 +1,4 @@
-"""One kernel of a layer: what it keeps, what it needs for a moment, how long it takes."""
+"""One kernel of a layer: saved bytes, temporary bytes, and time."""
 
 from dataclasses import dataclass, replace
 
@@ -7,18 +7,18 @@ from launcher.estimate.sizes import Sizes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One kernel, or a few that belong together, for one micro-batch on one rank.
+    """One kernel, or a few related ones, for one micro-batch on one rank.
 
     Attributes:
-        name: what it is, unique within a layer.
+        name: unique within a layer.
         module: the recompute module that it belongs to (attention, core, mlp, moe, shared, norm …).
         keeps: bytes kept from its forward until its backward.
-        forward_needs: bytes that live while its forward runs, beyond what is kept.
-        backward_needs: the same of its backward.
-        restored: bytes that recomputation brings back before its backward.
-        frees: of the bytes brought back, those that its backward frees.
+        forward_needs: temporary bytes of its forward, beyond what is kept.
+        backward_needs: temporary bytes of its backward.
+        restored: bytes that recomputation restores before its backward.
+        frees: of the restored bytes, those that its backward frees.
         forward, backward: seconds of computation.
-        forward_comm, backward_comm: seconds of communication that nothing within the layer hides.
+        forward_comm, backward_comm: seconds of communication that does not overlap within the layer.
         exchange: seconds of each of them that another micro-batch's computation can hide.
         flops: of the forward, dense.
         rerun: its forward runs again in the backward.
@@ -46,7 +46,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What a whole layer costs: bytes relative to what lives at its start, and seconds.
+    """Costs of a whole layer: bytes relative to those live at its start, and seconds.
 
     Attributes:
         keeps: bytes kept from forward to backward for one micro-batch.
@@ -73,7 +73,7 @@ def walk(operations: list[Operation], residual: float) -> Layer:
     """Sum up a layer: the forward in order, then the backward in reverse.
 
     Args:
-        residual: bytes of the residual stream, whose gradient lives during the whole backward.
+        residual: bytes of the residual stream, whose gradient is live during the whole backward.
     """
     live = peak = 0.0
     forward = backward = forward_comm = backward_comm = flops = again = 0.0
@@ -108,12 +108,12 @@ def walk(operations: list[Operation], residual: float) -> Layer:
     )
 
 
-# The backward starts more, because it makes two products of one and accumulates.
+# The backward launches more kernels: two products for each of the forward's, plus accumulation.
 _BACKWARD_LAUNCHES = 1.7
 
 
 def bound_by_host(layer: Layer, operations: list[Operation], launch: float) -> Layer:
-    """Return a layer that takes at least as long as the host needs to start its kernels.
+    """Return a layer that takes at least as long as the host needs to launch its kernels.
 
     Args:
         launch: seconds for one kernel.
@@ -128,15 +128,15 @@ def bound_by_host(layer: Layer, operations: list[Operation], launch: float) -> L
     return replace(layer, forward=layer.forward + late, backward=layer.backward + later)
 
 
-# Of an exchange beside another micro-batch's computation, the share that still shows: its first and last part.
+# Exposed share of an exchange that overlaps with another micro-batch's computation: its first and last part.
 _SHOWN = 0.2
 
 
 def beside_another(layer: Layer, operations: list[Operation]) -> Layer:
-    """Return a layer whose experts' exchange runs beside the computation of another micro-batch.
+    """Return a layer whose expert exchange overlaps with the computation of another micro-batch.
 
-    One micro-batch's forward runs beside another's backward: what hides are all exchanges of a layer behind all of its
-    computation, and no more than that.
+    One micro-batch's forward overlaps with another's backward: all exchanges of a layer can hide behind all of its
+    computation, but behind no more.
     """
     exchange = sum(op.exchange for op in operations)
     exchange_again = sum(op.exchange for op in operations if op.rerun)
@@ -194,8 +194,8 @@ _DISCARDED: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 def recomputed(operations: list[Operation], sizes: Sizes) -> list[Operation]:
     """Return the operations of a layer with the job's selective recomputation applied.
 
-    A module that runs again keeps only its input; a discarded output (normalisation, activation, MLA's up projection)
-    is not kept by the operation that reads it, and comes back right before that one's backward.
+    A recomputed module keeps only its input; a discarded output (normalisation, activation, MLA's up projection)
+    is not kept by the operation that reads it, and is restored right before that operation's backward.
     """
     chosen = set(sizes.recompute_modules)
     result = operations
@@ -229,7 +229,7 @@ OFFLOADED: dict[str, tuple[str, ...]] = {
 
 
 def offloaded(operations: list[Operation], modules: tuple[str, ...]) -> list[Operation]:
-    """Return the operations of a layer with what some modules keep moved to the host until their backward."""
+    """Return the operations of a layer with saved tensors of some modules offloaded to the host until the backward."""
     names = {name for module in modules for name in OFFLOADED.get(module, ())}
     return [
         replace(op, keeps=0.0, restored=op.restored + op.keeps, frees=op.frees + op.keeps) if op.name in names else op

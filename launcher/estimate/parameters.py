@@ -1,4 +1,4 @@
-"""How many parameters lie where: equal to what megatron-core's GPTModel allocates with the same arguments."""
+"""Parameter counts, equal to what megatron-core's GPTModel allocates with the same arguments."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,10 +13,10 @@ class Counts:
     """Numbers of parameters.
 
     Attributes:
-        dense: on one rank, sharded or repeated over data parallel ranks.
+        dense: on one rank, sharded or replicated over data parallel ranks.
         expert: on one rank, of routed experts, which have their own data parallel group.
         total: of the whole module, each weight once.
-        active: of `total`, those that one token passes.
+        active: of `total`, those that one token uses.
         matmul: weights of `dense` and `expert` on a rank that FP8 keeps in one byte.
     """
 
@@ -84,7 +84,7 @@ def _linear_attention(s: Sizes) -> Counts:
 
 
 def _indexer(s: Sizes) -> Counts:
-    """Count an indexer, which no parallelism splits: DSAIndexer.__init__, megatron-core 0.16.1 dsa.py:410."""
+    """Count an indexer, which is not sharded: DSAIndexer.__init__, megatron-core 0.16.1 dsa.py:410."""
     v = s.variants
     query = (s.q_rank or s.hidden) * v.index_heads * v.index_dim
     return _whole(query + s.hidden * (v.index_dim + v.index_heads) + 2 * v.index_dim)
@@ -112,7 +112,7 @@ def _attention(s: Sizes) -> Counts:
 
 
 def _latent_attention(s: Sizes) -> Counts:
-    """Count MLA: the down projections are repeated over tp with Transformer Engine, split with local layers."""
+    """Count MLA: the down projections are replicated over tp with Transformer Engine, split with local layers."""
     down_parts = 1 if s.duplicated_mla else s.tp
     head = s.nope_dim + s.rope_dim
     if s.q_rank is not None:
@@ -160,7 +160,7 @@ def _moe(s: Sizes) -> Counts:
 
 @lru_cache(maxsize=512)
 def layer_parameters(sizes: Sizes, kind: Kind) -> Counts:
-    """Return the parameters of one layer: what mixes tokens, what follows it, and a normalisation before each."""
+    """Return the parameters of one layer: token mixer, MLP or experts, and a normalisation before each."""
     counts = Counts()
     norm = _whole(norm_parameters(sizes, sizes.hidden))
     if kind.mixer != "none":

@@ -1,4 +1,4 @@
-"""Which layers, embeddings and heads lie on which pipeline stage: Megatron-core's rules for even and uneven splits."""
+"""Placement of layers, embeddings and heads on pipeline stages: Megatron-core's rules for even and uneven splits."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,18 +11,18 @@ from launcher.job import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chunk:
-    """One model chunk of a stage: dense and MoE layers in order, and what stands before and after them.
+    """One model chunk of a stage: dense and MoE layers in order, with embedding, MTP layers and head.
 
-    Two that are the same are one object (`_chunk`): the caches of costs look them up often, by identity.
+    Equal chunks are one object (`_chunk`), because the cost caches look them up often, by identity.
 
     Attributes:
-        kinds: per layer, what it is made of.
+        kinds: kind of each layer.
         embedding: the token embedding is at its start.
         mtp: multi-token-prediction layers at its end.
         norm: the final normalisation is at its end.
         head: the output layer and the loss are at its end.
-        recomputed: layers at its beginning that method `block` recomputes; none: the same number in all chunks.
-        in_part: layers after those of which modules are recomputed; none: all that are left.
+        recomputed: layers at its beginning that method `block` recomputes; None: the same number in all chunks.
+        in_part: layers after those of which modules are recomputed; None: all that are left.
     """
 
     kinds: tuple[Kind, ...]
@@ -80,7 +80,7 @@ def place(job: Job, sizes: Sizes) -> tuple[tuple[Chunk, ...], ...]:
 def _treated(
     stages: tuple[tuple[Chunk, ...], ...], full: tuple[int, ...], in_part: tuple[int, ...]
 ) -> tuple[tuple[Chunk, ...], ...]:
-    """Return the chunks with what each of them recomputes, where the job says it for each."""
+    """Return the chunks with their recomputation, where the job sets it per chunk."""
     parts = sum(map(len, stages))
     counts = [each if len(each) == parts else (None,) * parts for each in (full, in_part)]
     if all(each[0] is None for each in counts):

@@ -12,7 +12,7 @@ from launcher.outputs.files import write_output
 from launcher.outputs.kinds import PICTURE
 
 _LEFT, _RIGHT, _WIDTH = 90.0, 30.0, 1000.0
-# Okabe and Ito's colours: told apart also by those who see no red or green.
+# Okabe and Ito's colour-blind safe palette.
 _PARTS = (
     ("weights", "#0072b2"),
     ("gradients", "#56b4e9"),
@@ -23,17 +23,17 @@ _PARTS = (
 )
 _FORWARD, _BACKWARD, _IDLE, _AFTER = "#56b4e9", "#e69f00", "#f1f1f1", "#009e73"
 _MOST_BOXES = 2000
-# Of a longer step, the first micro-batches are drawn: so many steps of every stage.
+# Maximum steps drawn per stage; of a longer optimizer step, the first micro-batches are drawn.
 _STEPS = 80
 
 
 def write_plot(path: Path, job: Job, answer: Estimate) -> str | None:
-    """Write both pictures to a file; return what is wrong where it cannot be done."""
+    """Write both pictures to a file; return an error message on failure."""
     return write_drawing(path, draw(job, answer), f"{job.name or 'job'}: estimate")
 
 
 def write_drawing(path: Path, drawing: Drawing, title: str) -> str | None:
-    """Write a drawing as .html, .svg or .png; return what is wrong where it cannot be done."""
+    """Write a drawing as .html, .svg or .png; return an error message on failure."""
     if path.suffix == ".png":
         try:
             write_output(path, lambda beside: write_png(beside, drawing), PICTURE)
@@ -154,7 +154,7 @@ def _timeline(drawing: Drawing, answer: Estimate, top: float, row: float) -> Non
 
 
 def _shown(answer: Estimate) -> tuple[list[Event], float]:
-    """Return the events to draw, and until when: all of a short step, the start of a long one."""
+    """Return the events to draw and their end time: all of a short step, the start of a long one."""
     assert answer.time is not None
     events = sorted(answer.timeline, key=lambda event: event.start)
     if len(events) <= _MOST_BOXES:

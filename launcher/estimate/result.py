@@ -1,4 +1,4 @@
-"""What an estimate says: typed records, and their JSON."""
+"""Result types of an estimate, and their JSON form."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -36,7 +36,7 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of the job that makes it fit, with what it costs."""
+    """A change of the job that makes it fit, with its cost."""
 
     overrides: tuple[str, ...]
     peak_reserved: int
@@ -48,15 +48,15 @@ class Estimate:
     """Memory, time and parameters of a job.
 
     Attributes:
-        fits: the fullest stage's reserved memory and what lies outside are within the device's memory; None where
+        fits: whether reserved memory of the fullest stage plus `outside` is within the device's memory; None where
             that is not known.
-        capacity: bytes of one device; None where the hardware file does not say.
-        outside: bytes of it that the framework's allocator never gets (context, communication buffers).
+        capacity: bytes of one device; None where the hardware file does not set it.
+        outside: bytes of it outside the framework's allocator (context, communication buffers).
         time, mfu, tokens_per_s_per_device: None where the hardware's peak is not known.
         cost_per_billion_tokens: in the unit of `hardware.price`.
         parameters: total, active, and per stage on one rank.
         changes: the cheapest computed changes that make the job fit, where it does not.
-        missing: every figure that had to be assumed.
+        missing: every assumed figure.
         timeline: steps of all stages, where asked for.
     """
 

@@ -1,4 +1,4 @@
-"""Which micro-batch of which chunk a stage runs when: 1F1B and Megatron-core's interleaved schedule, simulated."""
+"""Simulates pipeline schedules: 1F1B and Megatron-core's interleaved 1F1B."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,8 +24,8 @@ class Event:
 def groups_of(pp: int, micro_batches: int, group: int) -> list[range]:
     """Return the micro-batches that one chunk runs in a row.
 
-    A remainder smaller than `pp` would stall the pipeline: Megatron-core refuses it (schedules.py), MindSpore has it
-    run with the first group (mindspore/toolkits e8d3573 pp_util.py:193).
+    A remainder smaller than `pp` would stall the pipeline: Megatron-core rejects it (schedules.py), MindSpore runs it
+    with the first group (mindspore/toolkits e8d3573 pp_util.py:193).
     """
     rest = micro_batches % group
     first = min(micro_batches, group + rest if rest < pp else group)
@@ -62,7 +62,7 @@ def order(stage: int, pp: int, vpp: int, micro_batches: int, group: int) -> tupl
 def most_live(
     steps: Sequence[Step], keeps: Sequence[float], forward: Sequence[float], backward: Sequence[float]
 ) -> float:
-    """Return the most bytes of activations that a stage holds over its steps.
+    """Return the peak activation bytes of a stage over its steps.
 
     Args:
         keeps, forward, backward: per chunk, bytes kept, and peaks of its forward and backward.
@@ -108,13 +108,13 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """The steps of all stages in an order in which each comes after what it needs, whatever they take.
+    """The steps of all stages in a topological order, valid for any durations.
 
     Attributes:
         steps: stage and step.
-        moves: per step its stage, which duration, which arrival it needs and which it brings about, and how it passes
-            its result on (0: to another stage, 1: to itself or to nobody).
-        arrivals: number of arrivals; the last of them nobody waits for.
+        moves: per step the stage, the index of its duration, the arrival it waits for, the arrival it produces, and
+            where its result goes (0: another stage, 1: the same stage or none).
+        arrivals: number of arrivals; no step waits for the last one.
     """
 
     steps: tuple[tuple[int, Step], ...]

@@ -1,4 +1,4 @@
-"""An estimate on one screen."""
+"""Text output of an estimate."""
 
 from launcher.estimate.effect import NO_EFFECT
 from launcher.estimate.memory import GIB
@@ -82,7 +82,7 @@ def _time(job: Job, answer: Estimate) -> list[str]:
 
 
 def _grouped(missing: tuple[str, ...]) -> list[str]:
-    """Put the figures of the hardware that nobody measured on one line, and fields without effect on another.
+    """Put unmeasured figures of the hardware on one line, and fields without effect on another.
 
     `--json` names each figure with its value.
     """

@@ -1,4 +1,4 @@
-"""Everything the estimate needs from a job as plain resolved numbers, and what had to be assumed for it."""
+"""Resolves a job to the plain numbers that the estimate needs, and the assumptions made for them."""
 
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -17,7 +17,7 @@ _TOKEN_MULTIPLE = 128  # Megatron-LM --make-vocab-size-divisible-by
 class Sizes:
     """A job's architecture, layout and switches, every default filled in.
 
-    Two are equal only if they are the same object: the caches of layers look them up often, by identity.
+    Instances compare by identity, because the layer caches look them up often.
     """
 
     # -- architecture
@@ -142,7 +142,7 @@ class Sizes:
         return self.dtype
 
     def is_moe_layer(self, index: int) -> bool:
-        """Tell whether layer `index` (from 0) has experts: Hugging Face's rule for first_k_dense and frequency."""
+        """Return whether layer `index` (from 0) has experts: Hugging Face's rule for first_k_dense and frequency."""
         return self.experts > 0 and index >= self.dense_first and index % self.moe_every == 0
 
     def kind(self, index: int) -> Kind:
@@ -150,7 +150,7 @@ class Sizes:
         return kind_at(self.variants, index, self.is_moe_layer(index))
 
 
-# What no kernel depends on: depth of the pipeline, replicas and micro-batches, optimizer, overlap beyond a layer.
+# Sizes that no kernel depends on: depth of the pipeline, replicas and micro-batches, optimizer, overlap beyond a layer.
 _BEYOND_KERNELS = frozenset(
     {
         "world",
@@ -181,7 +181,7 @@ _MOST_KERNELS = 2048
 
 
 def kernel_sizes(sizes: Sizes) -> Sizes:
-    """Return the first sizes seen whose kernels are the same: jobs of a search share the costs of their layers."""
+    """Return the first sizes seen with the same kernels, so that jobs of a search share layer costs."""
     return _first(sizes, _KERNEL_KEY(sizes), _KERNELS)
 
 
@@ -204,7 +204,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
     """Resolve a job; assumes that the rules of `launcher.estimate.check` found no error.
 
     Returns:
-        The sizes, and a list of what was assumed because the job leaves it to the backend.
+        The sizes, and a list of assumptions for values that the job leaves to the backend.
     """
     assumed: list[str] = []
     model, parallel, batch, moe = job.model, job.parallel, job.batch, job.moe
@@ -304,7 +304,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         dtype=dtype,
         fp8=fp8,
         fp8_weights=fp8 and bool(precision.fp8_param_gather),
-        # Bytes read and written to make both FP8 copies of a 16-bit element; the largest value is looked for first.
+        # Bytes read and written to make both FP8 copies of a 16-bit element; the maximum is computed first.
         fp8_cast=6 if precision.fp8_recipe == "tensorwise" else 4,
         grad_bytes=4 if grad_fp32 or dtype == 4 else dtype,
         zero=zero,
@@ -329,7 +329,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
         separate_norm=kernels.transformer_impl == "local",
         duplicated_mla=kernels.transformer_impl != "local",
         fused_router=bool(moe.router_fusion),
-        # For MLA the kernel knows YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
+        # For MLA the kernel supports YaRN only (megatron-core 0.16.1 transformer_config.py:2068).
         fused_rope=kernels.rope_fusion is not False and not (model.is_mla and model.rope_scaling.type != "yarn"),
         grouped=moe.grouped_gemm is not False,
         dispatcher=moe.token_dispatcher_type,
@@ -353,7 +353,7 @@ def read_sizes(job: Job) -> tuple[Sizes, list[str]]:
 
 
 def _capacity(job: Job) -> float | None:
-    """Return the tokens of an expert as a share of an equal one: its capacity if padded, else at most one."""
+    """Return an expert's tokens relative to balanced routing: its capacity if padded, else at most one."""
     factor = job.moe.capacity_factor
     if factor is None:
         return None
@@ -361,7 +361,7 @@ def _capacity(job: Job) -> float | None:
 
 
 def _chunks_per_stage(job: Job) -> int:
-    """Return the virtual pipeline size: given, or what an explicit layout has."""
+    """Return the virtual pipeline size, as set or as in an explicit layout."""
     parallel = job.parallel
     if parallel.pp == 1:
         return 1
@@ -394,7 +394,7 @@ def _optimizer_bytes(job: Job, dtype: int, grad_fp32: bool, zero: int) -> tuple[
 
 
 def _holds_main_weights(job: Job) -> bool:
-    """Tell whether a precision-aware optimizer holds the main weights itself and reads gradients in their own format.
+    """Return whether a precision-aware optimizer holds the main weights itself and reads gradients in their own format.
 
     With an FP8 recipe other than delayed, also where no FP8 is used, Megatron-core keeps them in fp32 (0.16.1
     optimizer_config.py:355, use_precision_aware_optimizer_no_fp8_or_ds_fp8).
@@ -404,7 +404,7 @@ def _holds_main_weights(job: Job) -> bool:
 
 
 def _step_bytes(job: Job, grad_bytes: int) -> int:
-    """Return bytes of fp32 copies for each parameter that the update makes: of gradients, or of small moments.
+    """Return bytes per parameter of fp32 copies made by the update: of gradients, or of low-precision moments.
 
     Sources: megatron-core 0.16.1 distrib_optimizer.py, _copy_model_grads_to_main_grads; Transformer Engine 2.14
     optimizers/fused_adam.py, where one kernel reads and writes the moments only if both are bf16.
@@ -428,7 +428,7 @@ def _resident_optimizer(job: Job) -> float:
 def _recompute(job: Job) -> tuple[str, tuple[str, ...]]:
     """Return the kind (none, full, block, selective) and the modules that are recomputed or discarded."""
     recompute = job.recompute
-    # With full recomputation, modules are recomputed only where the job says in how many layers.
+    # With full recomputation, modules are recomputed only where the job sets the number of layers.
     chosen = recompute.granularity == "selective" or (recompute.granularity and recompute.selective_layers_per_chunk)
     modules = set(recompute.modules) if chosen else set()
     if recompute.activation:

@@ -1,4 +1,4 @@
-"""A model chunk of a pipeline stage: embedding, layers, output layer and loss put together from their kernels."""
+"""A model chunk of a pipeline stage: embedding, layers, output layer and loss assembled from their kernels."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -24,10 +24,10 @@ class Part:
 
 
 def parts_of(sizes: Sizes, machine: Machine, chunk: Chunk, covered: int | None = None) -> list[Part]:
-    """Return what a chunk runs, in order.
+    """Return the parts of a chunk, in execution order.
 
     Args:
-        covered: layers that recompute method `block` covers in this chunk, where their number holds per stage.
+        covered: layers that recompute method `block` covers in this chunk, where their number is per stage.
     """
     parts: list[Part] = []
     plain = plain_sizes(sizes)
@@ -98,8 +98,8 @@ def _embedding(sizes: Sizes, machine: Machine) -> Layer:
 def _head(sizes: Sizes, machine: Machine) -> list[Operation]:
     """Return the output layer and the cross entropy.
 
-    The backward of the output layer hands autograd a new tensor of the weight's shape, also where the gradient itself
-    went into the main gradient (megatron-core 0.16.1 tensor_parallel/layers.py, grad_added_to_main_grad).
+    The backward of the output layer returns a new tensor of the weight's shape, even where the gradient itself was
+    accumulated into the main gradient (megatron-core 0.16.1 tensor_parallel/layers.py, grad_added_to_main_grad).
     """
     builder = Builder(replace(sizes, fp8=False) if sizes.fp8 else sizes, machine)
     project = builder.linear("output", "head", sizes.tokens, sizes.hidden, sizes.vocab // sizes.tp, split="column")
@@ -111,8 +111,8 @@ def _head(sizes: Sizes, machine: Machine) -> list[Operation]:
 def _cross_entropy(sizes: Sizes, machine: Machine) -> Operation:
     """Return the loss.
 
-    Transformer Engine's kernel overwrites the logits by their gradient. Both of Megatron-core's keep the softmax in
-    fp32; the compiled one (`native`) makes it beside the fp32 logits, the plain one in their place.
+    Transformer Engine's kernel overwrites the logits with their gradient. Both of Megatron-core's keep the softmax in
+    fp32; the compiled one (`native`) allocates it beside the fp32 logits, the plain one works in place.
     """
     logits = float(sizes.tokens) * sizes.vocab / sizes.tp
     reductions = (2 if sizes.fused_ce else 3) * network.all_reduce(machine, 4.0 * sizes.tokens, sizes.tp, 1)
@@ -192,7 +192,7 @@ def peaks(parts: list[Part]) -> tuple[float, float, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkCost:
-    """What one chunk costs for one micro-batch: bytes and seconds."""
+    """Costs of one chunk for one micro-batch: bytes and seconds."""
 
     keeps: float
     forward_peak: float

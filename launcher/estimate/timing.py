@@ -1,4 +1,4 @@
-"""Time of one optimizer step: the pipeline, what follows it on each stage, and the model's own arithmetic."""
+"""Time of one optimizer step: the pipeline, gradient reduction and optimizer after it, and model FLOPs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from launcher.estimate.stages import ChunkCost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail:
-    """Seconds after the last backward of a stage: reduction and gathering that nothing hides, and the optimizer."""
+    """Seconds after the last backward of a stage: exposed reduction and gathering, and the optimizer."""
 
     comm: float
     optimizer: float
 
 
 def tail(sizes: Sizes, machine: Machine, counts: Counts, trained: int, hidden_by: float) -> Tail:
-    """Return what follows the pipeline on one stage.
+    """Return the times after the pipeline on one stage.
 
     Args:
         trained: parameters of the rank that are trained (adapters with LoRA).
@@ -130,7 +130,7 @@ def model_flops(sizes: Sizes, active_matmul: float) -> float:
 
 
 def _mixing(sizes: Sizes, mixer: str) -> float:
-    """Return the operations with which one layer mixes one token with others, beyond products with weights."""
+    """Return the FLOPs per token of a layer's token mixer, beyond products with weights."""
     v, half = sizes.variants, sizes.seq / 2
     if mixer == "none":
         return 0.0

@@ -33,7 +33,7 @@ def trace_of(job: Job, answer: Estimate) -> dict[str, Any]:
                 "args": {"micro_batch": event.micro_batch, "chunk": event.chunk},
             }
         )
-    # First, so that the head of the file says what it is.
+    # First, so that the file starts with its source mark.
     return {"otherData": {"source": MARK}, "traceEvents": events, "displayTimeUnit": "ms"}
 
 

@@ -1,4 +1,4 @@
-"""Fields that a reader could expect to matter and that the estimate does not look at: named in the answer where set."""
+"""Fields that the estimate ignores although they could be expected to matter: reported where set."""
 
 from functools import lru_cache
 from operator import attrgetter
@@ -103,7 +103,7 @@ _UNREAD = {
     "recompute.norm_num_layers": "normalisations are counted as recomputed in every layer",
     "recompute.optimizer_communication": "weights are counted as gathered once each way",
 }
-# Values that say the same as what is counted; elsewhere "not set", false and nothing do.
+# Values equivalent to what is counted; for other fields these are unset, false and empty.
 _SAME: dict[str, tuple[object, ...]] = {
     "kernels.attention_mask": (None, "compressed"),
     "model.experimental_attention_variant": (None, "gated_delta_net", "dsa"),

@@ -1,1 +1,1 @@
-"""Executors receive a launch plan and know nothing of jobs or backends. The only package that starts processes."""
+"""Executors receive a launch plan and do not depend on jobs or backends. Only this package starts processes."""

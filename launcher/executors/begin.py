@@ -1,4 +1,4 @@
-"""From a plan to a run: an id, the files of the run directory, and a start on this machine or in a queue."""
+"""Starts a plan as a run: assigns an id, writes the run directory, and starts it on this machine or in a queue."""
 
 import json
 import os
@@ -28,7 +28,7 @@ Through = Callable[[Sequence[tuple[LaunchPlan, Place]]], Sequence[Submitted]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A run that has an id and a place; nothing is written yet but the id."""
+    """A run with its id and folder; only the id has been written."""
 
     plan: LaunchPlan
     place: Place
@@ -37,7 +37,7 @@ class Begun:
 
 
 def check_start(plan: LaunchPlan) -> None:
-    """Look for everything that would keep a plan from starting as it asks to; nothing is written.
+    """Check for everything that would prevent a plan from starting; nothing is written.
 
     Raises:
         CannotStart: with the reason, and what would work.
@@ -52,7 +52,7 @@ def check_start(plan: LaunchPlan) -> None:
         check(plan)
         return
     check_free(Path(plan.output_dir))
-    # A pod's image may set what this machine does not.
+    # A pod's image may set variables that are missing here.
     missing = "" if plan.start.executor == "kubernetes" else check_references(plan, ASSIGNED)
     if missing:
         raise CannotStart(missing)
@@ -60,10 +60,10 @@ def check_start(plan: LaunchPlan) -> None:
 
 
 def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str, ...] = ()) -> Begun:
-    """Give a run its id and make the files of its directory.
+    """Assign an id to a run and prepare the files of its directory.
 
     Args:
-        documents: what else is kept, by name of a JSON file (`job`, `findings`).
+        documents: further content to keep, by name of a JSON file (`job`, `findings`).
         command: words of the command line.
     """
     folder = Path(plan.output_dir).absolute()
@@ -82,7 +82,7 @@ def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str,
 
 
 def render_to(plan: LaunchPlan, folder: Path) -> tuple[str, ...]:
-    """Write what starts a plan without this program, and return the command that does.
+    """Write the files that start a plan without this program, and return the command that does.
 
     Raises:
         CannotStart: the folder is in use or cannot be written.
@@ -105,10 +105,10 @@ def render_to(plan: LaunchPlan, folder: Path) -> tuple[str, ...]:
 
 
 def run_here(begun: Begun, *, quiet: bool) -> Ended:
-    """Start a run that ends with this program, and wait for its end.
+    """Start a run in the foreground and wait for its end.
 
     Raises:
-        CannotStart: it could not be started; what was written is removed and the id forgotten.
+        CannotStart: it could not be started; what was written is removed and the id released.
     """
     plan, executor = begun.plan, get_executor(begun.plan.start.executor)
     try:
@@ -125,7 +125,7 @@ def run_here(begun: Begun, *, quiet: bool) -> Ended:
 
 
 def _run_own_part(begun: Begun, *, quiet: bool) -> Ended:
-    """Run this node's part; node 0 keeps the run directory."""
+    """Run the plan of this node; node 0 writes the run directory."""
     place = here(begun.plan)
     again = _check_continues(begun.plan, place)
     kept = Kept(
@@ -148,7 +148,7 @@ def _run_own_part(begun: Begun, *, quiet: bool) -> Ended:
 
 
 def _check_continues(plan: LaunchPlan, place: Here) -> bool:
-    """Tell whether a platform started this very job before; refuse the folder of another one."""
+    """Return whether a platform has started this same job before; reject an output folder of another job."""
     folder = Path(plan.output_dir)
     if continues(read_record(folder), place):
         return True
@@ -160,19 +160,19 @@ def _check_continues(plan: LaunchPlan, place: Here) -> bool:
 
 
 def submit(begun: Begun) -> Record:
-    """Hand a run over to its queue and return its record with the handle.
+    """Submit a run to its queue and return its record with the handle.
 
     Raises:
-        CannotStart: the queue refuses it, in its own words; what was written is removed and the id forgotten.
+        CannotStart: the queue refuses it, with its message; what was written is removed and the id released.
     """
     return submit_all([begun])[0]
 
 
 def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Record]:
-    """Hand runs over to their queue, as one submission where it can take them so.
+    """Submit runs to their queue, as one submission if the executor supports it.
 
     Args:
-        through: submits the rendered runs in the executor's place.
+        through: submits the rendered runs in place of the executor.
 
     Raises:
         CannotStart: the queue refuses one; what was written for those not yet submitted is removed.

@@ -1,4 +1,4 @@
-"""Runs this node's part of a job that a platform started on every node; sizes are checked, never guessed."""
+"""Runs the node-local part of a job that a platform started on every node; sizes are checked, never guessed."""
 
 import os
 import subprocess
@@ -17,14 +17,14 @@ _DEFAULT_PORT = "MASTER_PORT"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """This node in its job.
+    """Position of this node in its job.
 
     Attributes:
-        platform: who told.
-        rank: this node.
+        platform: the platform that was recognised.
+        rank: rank of this node.
         master: address of node 0; "" on a single node.
-        port: of the rendezvous; "": the plan's own.
-        job: what the platform calls the job; "": it does not say.
+        port: of the rendezvous; "": the port of the plan.
+        job: the platform's job id; "": unknown.
     """
 
     platform: Platform
@@ -35,15 +35,15 @@ class Here:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What is the same on all nodes of a job and when it is started again, and differs from other jobs."""
+        """Values that are equal on all nodes and restarts of a job, and differ between jobs."""
         return {"master": self.master, "job": self.job}
 
 
 def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
-    """Return which node of the plan this machine is.
+    """Return the position of this machine in the plan.
 
     Raises:
-        CannotStart: no platform is recognised, or what it says contradicts the job.
+        CannotStart: no platform is recognised, or its variables contradict the job.
     """
     if "LOCAL_RANK" in environ:
         raise CannotStart("LOCAL_RANK is set: this is a rank of torchrun already; start launch once on every node")
@@ -78,7 +78,7 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
 
 
 def own_part(plan: LaunchPlan, place: Here) -> LaunchPlan:
-    """Return the plan of this node alone; what is prepared once is prepared by node 0."""
+    """Return the plan of this node alone; node 0 runs the preparation steps."""
     node = _filled(plan.nodes[place.rank], place)
     resume = None if plan.resume is None else own_part(plan.resume, place)
     prepare = plan.prepare if place.rank == 0 else ()
@@ -110,7 +110,7 @@ def _master(platform: Platform, environ: Mapping[str, str]) -> str:
 
 
 def _first_of_slurm(hosts: str) -> str:
-    """Return the first name of Slurm's compressed list, by Slurm itself where it is there."""
+    """Return the first name of Slurm's compressed host list, by scontrol if available."""
     try:
         done = subprocess.run(
             ["scontrol", "show", "hostnames", hosts], capture_output=True, text=True, timeout=30, check=False
@@ -119,7 +119,7 @@ def _first_of_slurm(hosts: str) -> str:
             return done.stdout.split()[0]
     except (OSError, subprocess.TimeoutExpired):
         pass
-    # Inside containers there is often no scontrol: PREFIX[FIRST-LAST,…]SUFFIX, or plain names.
+    # Containers often have no scontrol: parse PREFIX[FIRST-LAST,…]SUFFIX, or plain names.
     prefix, bracket, rest = hosts.partition("[")
     if not bracket or "," in prefix:
         return prefix.split(",")[0]

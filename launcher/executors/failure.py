@@ -1,5 +1,5 @@
-"""Why a plan could not be started."""
+"""Exception for a plan that cannot be started."""
 
 
 class CannotStart(Exception):
-    """Something outside the job keeps the plan from starting; the message says what, and what would work."""
+    """A cause outside the job keeps the plan from starting; the message names it, and what would work."""

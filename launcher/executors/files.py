@@ -1,4 +1,4 @@
-"""A plan's files on disk: nothing of the user's is overwritten, nothing half-written is left under its final name."""
+"""Writes a plan's files: nothing of the user's is overwritten, no partial file is left under its final name."""
 
 import json
 import os
@@ -12,19 +12,19 @@ from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.shell import REFERENCE
 from launcher.syntax import shown
 
-# What only the job that a folder belongs to makes in it.
+# Subfolder that only the owning job creates in an output folder.
 _OWN = "run"
 
 
 class Written:
-    """What one run has written, so that a start that fails can take it back, and nothing else."""
+    """Files and folders written by one run, so that a failed start can remove them, and nothing else."""
 
     def __init__(self) -> None:
         self._files: list[Path] = []
         self._folders: list[Path] = []
 
     def folder(self, path: Path, mode: int = 0o777) -> None:
-        """Create a folder and those above it that are missing."""
+        """Create a folder and its missing parents."""
         if path.is_dir():
             return
         if path.parent != path:
@@ -33,34 +33,34 @@ class Written:
         self._folders.append(path)
 
     def made(self, folder: Path) -> None:
-        """Remember a folder that this run has just created."""
+        """Record a folder that this run has just created."""
         self._folders.append(folder)
 
     def file(self, path: Path) -> None:
-        """Remember a file that is about to be written, unless it is there already and so is not of this run."""
+        """Record a file that is about to be written, unless it exists already and so does not belong to this run."""
         if not path.exists():
             self._files.append(path)
 
     def undo(self) -> None:
-        """Remove the files, and the folders that are empty then."""
+        """Remove the files, and the folders that are then empty."""
         for file in reversed(self._files):
             _try(file.unlink)
         for folder in reversed(self._folders):
             _try(folder.rmdir)
 
     def remains(self, folder: Path) -> bool:
-        """Tell whether a folder still holds something, which is not of this run's own writing."""
+        """Return whether a folder is not empty, which then holds files that this run has not written."""
         return folder.is_dir() and any(folder.iterdir())
 
 
 def check_free(folder: Path, flag: str = "output_dir") -> None:
-    """Refuse an output folder that holds something; nothing is written.
+    """Reject an output folder that is not empty; nothing is written.
 
     Args:
-        flag: what names the folder.
+        flag: option that names the folder.
 
     Raises:
-        CannotStart: the folder is not empty, or cannot be looked at.
+        CannotStart: the folder is not empty, or cannot be read.
     """
     try:
         if folder.exists() and any(folder.iterdir()):
@@ -78,7 +78,7 @@ def _works(flag: str, folder: Path) -> str:
 
 
 def _held(folder: Path) -> str:
-    """Return which run a folder belongs to, in words; "" if it is none's."""
+    """Return the run that a folder belongs to, as text for a message; "" if none."""
     try:
         run_id = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))["id"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -87,10 +87,10 @@ def _held(folder: Path) -> str:
 
 
 def claim(folder: Path, written: Written, flag: str = "output_dir") -> None:
-    """Create an empty output folder, which of two jobs that start at the same moment only one can do.
+    """Create an empty output folder atomically: of two jobs started at the same moment only one succeeds.
 
     Raises:
-        CannotStart: the folder holds something, or cannot be written.
+        CannotStart: the folder is not empty, or cannot be written.
     """
     check_free(folder, flag)
     try:
@@ -106,7 +106,7 @@ def claim(folder: Path, written: Written, flag: str = "output_dir") -> None:
 
 
 def write(plan: LaunchPlan, environ: Mapping[str, str], written: Written) -> None:
-    """Write the plan's files with their references resolved, each beside its place and then renamed.
+    """Write the plan's files with their references resolved, each to a temporary name and then renamed.
 
     Raises:
         CannotStart: a file cannot be written.
@@ -116,12 +116,12 @@ def write(plan: LaunchPlan, environ: Mapping[str, str], written: Written) -> Non
 
 
 def resolved(text: str, environ: Mapping[str, str]) -> str:
-    """Return a text with `${NAME}` references replaced by the environment's values; unknown ones stay."""
+    """Return a text with `${NAME}` references replaced from the environment; unknown ones stay."""
     return REFERENCE.sub(lambda match: environ.get(match.group(1), match.group(0)), text)
 
 
 def write_as_is(files: Iterable[PlanFile], written: Written) -> None:
-    """Write files in which references stay references.
+    """Write files without resolving references.
 
     Raises:
         CannotStart: a file cannot be written.
@@ -144,7 +144,7 @@ def _write(file: PlanFile, content: str, written: Written) -> None:
 
 
 def made_here(folder: Path) -> bool:
-    """Create a folder; False if it is there already. Only one of those who try gets True."""
+    """Create a folder; False if it exists already. Of concurrent callers only one gets True."""
     try:
         folder.mkdir(mode=private.FOLDER)
     except FileExistsError:
@@ -156,4 +156,4 @@ def _try(remove: Callable[[], None]) -> None:
     try:
         remove()
     except OSError:
-        return  # gone already, or a folder that holds what others wrote
+        return  # removed already, or a folder with files of others

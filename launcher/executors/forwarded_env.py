@@ -5,9 +5,9 @@ from launcher.plan.pods import is_secret
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, REFERENCE, references
 from launcher.plan.start import RESUME
 
-# What the rendered files assign themselves.
+# Set by the rendered files.
 ASSIGNED = (LAUNCH_DIR, RESUME, "MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-# What libraries read besides: secrets, and places that a user sets once for all jobs.
+# Further variables that libraries read: secrets, and locations that a user sets once for all jobs.
 READ = (
     "HF_TOKEN",
     "HF_HOME",
@@ -26,7 +26,7 @@ READ = (
 
 
 def carried_names(plan: LaunchPlan) -> tuple[str, ...]:
-    """Return the names of variables to hand on: what the plan refers to, search paths, and what libraries read."""
+    """Return the names of variables to forward: the plan's references, search paths, and those of libraries."""
     named = [name for name in references(plan) if name not in ASSIGNED]
     named += [name for text in plan.start.setup for name in REFERENCE.findall(text) if is_secret(name)]
     return tuple(dict.fromkeys([*OPTIONAL, *named, *READ]))

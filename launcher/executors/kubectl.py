@@ -1,4 +1,4 @@
-"""Calls of kubectl: its credentials are the user's, and its own words are passed on."""
+"""Calls kubectl with the user's credentials; its error messages are passed through."""
 
 import json
 import subprocess
@@ -6,28 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _SECONDS = 60
-# What kubectl says where there is nothing of that name.
+# Part of kubectl's message for a missing object.
 _NOT_FOUND = "(NotFound)"
 
 
 class Refused(Exception):
-    """kubectl failed; the message is its own."""
+    """kubectl failed; the message is kubectl's."""
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is no such object."""
+        """Whether the object does not exist."""
         return _NOT_FOUND in str(self)
 
 
 def kubectl(place: Mapping[str, Any], *words: str, text: str | None = None, seconds: float = _SECONDS) -> str:
-    """Run kubectl where a run's objects are and return what it prints.
+    """Run kubectl in the context and namespace of a run and return its output.
 
     Args:
-        place: `context` and `namespace`, if they are not the kubeconfig's own.
-        text: its standard input.
+        place: `context` and `namespace`, if they differ from those of the kubeconfig.
+        text: standard input.
 
     Raises:
-        Refused: with kubectl's message, or why there is none.
+        Refused: with kubectl's message, or the reason why there is none.
     """
     command = ["kubectl", *flags(place), *words]
     try:
@@ -45,7 +45,7 @@ def kubectl(place: Mapping[str, Any], *words: str, text: str | None = None, seco
 
 
 def flags(place: Mapping[str, Any]) -> list[str]:
-    """Return kubectl's options that say where."""
+    """Return kubectl's options for context and namespace."""
     return [f"--{name}={place[name]}" for name in ("context", "namespace") if place.get(name)]
 
 
@@ -61,7 +61,7 @@ def documents(text: str) -> list[dict[str, Any]]:
 
 
 def items(place: Mapping[str, Any], *words: str) -> Sequence[dict[str, Any]]:
-    """Return what `kubectl get WORDS -o json` lists.
+    """Return the items listed by `kubectl get WORDS -o json`.
 
     Raises:
         Refused: with kubectl's message.

@@ -1,4 +1,4 @@
-"""Submits a plan to Kubernetes by `kubectl apply`; state and logs by `kubectl get` and `kubectl logs`."""
+"""Submits a plan to Kubernetes by `kubectl apply`; reads state and logs by `kubectl get` and `kubectl logs`."""
 
 import os
 import re
@@ -42,7 +42,7 @@ from launcher.plan.pods import Pods
 
 MANIFEST = "job.yaml"
 _STOPPED = 143
-# Pods whose containers have ended are gone a little later.
+# Pods are deleted shortly after their containers have ended.
 _GONE_SECONDS = 20
 _KINDS = {
     ("Job", "batch"): "job",
@@ -50,23 +50,23 @@ _KINDS = {
     ("TrainJob", "trainer.kubeflow.org"): "trainjob",
     ("Job", "batch.volcano.sh"): "volcano",
 }
-# Texts that every reader of YAML takes for texts. kubectl's own (sigs.k8s.io/yaml) makes a truth value of y and n, and
-# numbers of 1e3, 0o7 and 0b1, where PyYAML sees a text.
+# Plain scalars that every YAML parser reads as strings. That of kubectl (sigs.k8s.io/yaml) reads y and n as booleans,
+# and 1e3, 0o7 and 0b1 as numbers, where PyYAML reads strings.
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _APPLY = ("apply", "--server-side", "--field-manager=launch")
 
 
 class Kubernetes:
-    """Nodes as pods."""
+    """Runs nodes as pods."""
 
     foreground = False
 
     def check(self, plan: LaunchPlan) -> None:
-        """Let the cluster judge the very objects that would be made; nothing is made.
+        """Let the cluster validate the objects by a dry run; nothing is created.
 
         Raises:
-            CannotStart: no kubectl, or what the cluster says.
+            CannotStart: there is no kubectl, or the cluster rejects the objects, with its message.
         """
         if shutil.which("kubectl") is None:
             raise CannotStart("there is no kubectl on the PATH: https://kubernetes.io/docs/tasks/tools")
@@ -78,7 +78,7 @@ class Kubernetes:
             raise CannotStart(f"the cluster does not take the job: {error}") from None
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
-        """Return the scripts and, last, the manifest that holds them: `kubectl apply -f` starts the job.
+        """Return the scripts and, last, the manifest that contains them: `kubectl apply -f` starts the job.
 
         Raises:
             CannotStart: the scripts are too large for a ConfigMap.
@@ -116,7 +116,7 @@ class Kubernetes:
         return ("kubectl", *where, *_APPLY, "-f", f"{place.folder}/run/{MANIFEST}", "-o", "json")
 
     def submitted(self, output: str) -> Submitted:
-        """Return what the cluster made, from the objects that it answered with."""
+        """Return the handle of the created job, parsed from kubectl's output."""
         for made in _documents(output):
             kind = _KINDS.get((made.get("kind", ""), made.get("apiVersion", "").partition("/")[0]))
             if kind is None:
@@ -134,11 +134,11 @@ class Kubernetes:
         raise CannotStart(f"kubectl did not say what it made: {output.strip()[:300]!r}")
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
-        """Submit each alone: the cluster's own queue takes as many as come."""
+        """Submit each run separately: the cluster's queue accepts any number."""
         return None
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
-        """Ask for the job and its pods; once it has ended, its logs and exit codes are kept in the run directory."""
+        """Query the job and its pods; once it has ended, its logs and exit codes are saved in the run directory."""
         try:
             pods = pods_seen(handle)
             seen = state_seen(handle, pods)
@@ -153,30 +153,30 @@ class Kubernetes:
         return seen
 
     def _exit_code(self, handle: Mapping[str, Any], folder: Path) -> int | None:
-        """Return the code of the first failure; pods are asked again, for they may have ended since the last look."""
+        """Return the code of the first failure; pods are queried again, as they may have ended in between."""
         try:
             return keep_exits(folder, pods_seen(handle))
         except Refused:
             return None
 
     def _unasked(self, handle: Mapping[str, Any], error: Refused) -> Observed:
-        """Return what is known of a job that is gone, or whose cluster does not answer: that alone ends nothing."""
+        """Return the state of a job that is missing or whose cluster does not answer; neither counts as its end."""
         if error.is_missing or read_status(Path(handle["folder"])).get("state") in ENDED:
             return Observed(state="")
         return Observed(state="running", why=f"as it was last seen; the cluster cannot be asked: {error}")
 
     def fetch(self, handle: Mapping[str, Any]) -> None:
-        """Bring what the pods have printed since the last look into the run directory."""
+        """Append the output of the pods since the last call to the run directory."""
         try:
             fetch_logs(handle, pods_seen(handle))
         except Refused:
-            return  # its state says why
+            return  # its state has the reason
 
     def stop(self, handle: Mapping[str, Any]) -> None:
-        """Delete the job's objects; pods get their time to save, and what they say meanwhile is kept.
+        """Delete the job's objects; pods get their grace period to save, and their output meanwhile is kept.
 
         Raises:
-            CannotStart: with kubectl's own words.
+            CannotStart: with kubectl's message.
         """
         folder = Path(handle["folder"])
         try:
@@ -194,12 +194,12 @@ class Kubernetes:
             selector = f"{RUN_LABEL}={handle['name']}"
             kubectl(handle, "delete", "service,configmap", "-l", selector, "--wait=false", "--ignore-not-found")
         except Refused:
-            pass  # the job itself is deleted; the rest costs nothing
+            pass  # the job itself is deleted; the remaining objects use no resources
         write_status(folder, "stopped", _STOPPED)
 
 
 def as_yaml(objects: Sequence[Object]) -> str:
-    """Return objects as one YAML file, scripts as blocks that people can read."""
+    """Return objects as one YAML file, with scripts as readable block scalars."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
@@ -208,7 +208,7 @@ def as_yaml(objects: Sequence[Object]) -> str:
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
         lines = value.split("\n")
-        # A block is for people: what is not printed as it is cannot stand in one.
+        # A block scalar cannot hold unprintable characters.
         is_block = len(lines) > 1 and lines[0] != "" and all(line.replace("\t", "").isprintable() for line in lines)
         style = "|" if is_block else None if plain else '"'
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
@@ -235,7 +235,7 @@ def _where(pods: Pods) -> dict[str, Any]:
 
 
 def _inside(plan: LaunchPlan, place: Place, pods: Pods) -> Place:
-    """Return the run's place as the pods see it; what they start is marked with a name that no other run has."""
+    """Return the run's place as seen by the pods; its id, which marks their processes, is unique to the run."""
     if pods.work_dir is None:
         return replace(place, id=name_of(place))
     folder = os.path.join(pods.work_dir, plan.output_dir)

@@ -1,4 +1,4 @@
-"""A plan as objects of Kubernetes: scripts in a ConfigMap, and what starts the pods that run them; plain data."""
+"""Kubernetes objects of a plan as plain data: scripts in a ConfigMap, and the objects that start the pods."""
 
 import re
 import zlib
@@ -15,22 +15,22 @@ from launcher.syntax import is_text
 
 Object = dict[str, Any]
 
-# Where the scripts lie in a pod.
+# Folder of the scripts in a pod.
 FILES = "/run/launch"
 RUN_LABEL, FOLDER, CONTEXT, RUN_ID = "launch-run", "launch/folder", "launch/context", "launch/id"
 # A ConfigMap holds 1 MiB at most (Kubernetes, ConfigMap v1).
 MOST_BYTES = 1_000_000
-# Names of pods are the job's, a number and more: at most 63 characters altogether (DNS-1123 label).
+# Pod names are the job's name, a number and more: at most 63 characters altogether (DNS-1123 label).
 _NAME_LENGTH = 45
 _FIRST_PORT, _PORTS = 20000, 10000
-# hccl-controller, README: label, ConfigMap, and where its hccl.json is read.
+# hccl-controller, README: label, ConfigMap, and path at which its hccl.json is read.
 _RING = ("ring-controller.atlas", "ascend-910")
 _RING_FOLDER = "/user/serverid/devindex/config"
-# Label of Kueue for jobs without a field of their own.
+# Label of Kueue for jobs without a queue field.
 _KUEUE = "kueue.x-k8s.io/queue-name"
-# Volcano: name of the task, as platforms' variables (VC_WORKER_HOSTS) have it.
+# Volcano: name of the task, as in the platform's variables (VC_WORKER_HOSTS).
 _TASK = "worker"
-# Kubeflow Trainer: name of the runtime's replicated job and container; likewise in a JobSet.
+# Kubeflow Trainer: name of the runtime's replicated job and container; the same in a JobSet.
 _NODE = "node"
 
 RANK_FROM = {
@@ -48,9 +48,9 @@ RESOURCES = {
 
 
 def name_of(place: Place) -> str:
-    """Return the name of a run's objects: its id in letters that Kubernetes takes, and a mark of its folder.
+    """Return the name of a run's objects: its id in characters valid in Kubernetes, and a hash of its folder.
 
-    Two people may give a run the same id; their folders differ.
+    Runs of two users may have the same id; their folders differ.
     """
     plain = re.sub(r"[^a-z0-9]+", "-", place.id.lower()).strip("-") or "run"
     mark = f"{zlib.crc32(f'{place.id} {place.folder}'.encode()):08x}"[-6:]
@@ -58,7 +58,7 @@ def name_of(place: Place) -> str:
 
 
 def master_address(pods: Pods, name: str) -> str:
-    """Return the name of the first pod; "" where the pod's own environment says it.
+    """Return the host name of the first pod; "" if the pod's environment provides it.
 
     Source: Job v1, Indexed completion (JOB-INDEX.SUBDOMAIN); JobSet v1alpha2, network.enableDNSHostnames
     (JOBSET-REPLICATED-JOB-POD.JOBSET); Volcano pkg/controllers/job/plugins/svc (JOB-TASK-INDEX.JOB).
@@ -72,18 +72,18 @@ def master_address(pods: Pods, name: str) -> str:
 
 
 def master_port(plan: LaunchPlan, place: Place) -> int:
-    """Return the port of the rendezvous: as the user says, else one of the run's own."""
+    """Return the port of the rendezvous: the user's, else one derived from the run's id."""
     return plan.start.port or _FIRST_PORT + zlib.crc32(place.id.encode()) % _PORTS
 
 
 def objects(
     plan: LaunchPlan, place: Place, pods: Pods, files: Sequence[PlanFile], environ: Mapping[str, str]
 ) -> list[Object]:
-    """Return the objects of a run: what the pods read first, then what starts them.
+    """Return the objects of a run: first those that the pods read, then those that start the pods.
 
     Args:
-        files: scripts; they lie in `FILES` in every pod.
-        environ: of the submitter, for variables that the plan refers to and that are no secrets.
+        files: scripts; mounted at `FILES` in every pod.
+        environ: environment of the submitter, for variables that the plan references and that are no secrets.
     """
     name = name_of(place)
     scripts = {file.path.rpartition("/")[2]: file.content for file in files}
@@ -97,7 +97,7 @@ def objects(
 
 
 def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[Object]:
-    """Return the environment of the container: secrets by reference, other names by the submitter's value, if any."""
+    """Return the environment of the container: secrets by reference, others by the submitter's value, if set."""
     named = [*references(plan), *(references(plan.resume) if plan.resume else ())]
     carried = [name for name in carried_names(plan) if name not in OPTIONAL]
     found: list[Object] = []
@@ -110,12 +110,12 @@ def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[
         elif name in named and name in environ:
             if not is_text(environ[name]):
                 raise CannotStart(f"{name} in the environment is no UTF-8 text, and a manifest holds nothing else")
-            # The kubelet expands $(NAME), and makes one $ of two.
+            # The kubelet expands $(NAME), and replaces $$ by $.
             found.append({"name": name, "value": environ[name].replace("$", "$$")})
     return found
 
 
-# -- the three kinds
+# -- kinds of jobs
 
 
 def _indexed_job(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
@@ -125,7 +125,7 @@ def _indexed_job(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: lis
 
 
 def _jobset(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
-    """Return a JobSet of one Indexed Job: a failure starts all pods again; one that took too long is not."""
+    """Return a JobSet of one Indexed Job: a failure restarts all pods, except when the deadline is exceeded."""
     overdue = {"name": "overdue", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
     policy: Object = {"maxRestarts": plan.start.max_restarts, **({"rules": [overdue]} if pods.deadline else {})}
     spec: Object = {
@@ -154,17 +154,17 @@ def _indexed(plan: LaunchPlan, pods: Pods, name: str, env: list[Object], network
 
 
 def _queued(pods: Pods, job: Object) -> Object:
-    """Return the job as Kueue wants it, where a queue is named."""
+    """Return the job in the form that Kueue requires, if a queue is named."""
     if pods.queue:
         job["metadata"]["labels"][_KUEUE] = pods.queue
     return job
 
 
 def _volcano(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
-    """Return Volcano's Job: all pods or none are placed; a failure ends all, or starts all again."""
+    """Return a Volcano Job: gang-scheduled; a failure ends all pods, or restarts all."""
     count, again = len(plan.nodes), plan.start.max_restarts
     action = "RestartJob" if again else "TerminateJob"
-    # Volcano's Job has no deadline of its own; a pod that is over it fails, and so ends all.
+    # A Volcano Job has no deadline field; a pod that exceeds it fails, and so ends all.
     deadline = {"activeDeadlineSeconds": pods.deadline} if pods.deadline else {}
     task = {
         "name": _TASK,
@@ -181,7 +181,7 @@ def _volcano(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Ob
         **({"queue": pods.queue} if pods.queue else {}),
         **({"priorityClassName": pods.priority_class} if pods.priority_class else {}),
         "plugins": {"svc": ["--publish-not-ready-addresses=true"], "env": []},
-        # The job is failed once it was killed this often: one more than it starts again (state/restarting.go).
+        # The job fails once it was killed this often: one more than its restarts (state/restarting.go).
         "maxRetry": again + 1,
         "policies": [{"events": ["PodFailed", "PodEvicted"], "action": action}],
         "tasks": [task],
@@ -190,7 +190,7 @@ def _volcano(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Ob
 
 
 def _trainjob(plan: LaunchPlan, pods: Pods, name: str, place: Place, env: list[Object]) -> Object:
-    """Return a TrainJob: the cluster's runtime starts the pods and tells them their place (PET_*)."""
+    """Return a TrainJob: the cluster's runtime starts the pods and sets their rank and rendezvous (PET_*)."""
     pod = _pod(pods, name, env)
     container = pod.pop("containers")[0]
     patched = {"name": _NODE, "volumeMounts": container["volumeMounts"]}
@@ -267,7 +267,7 @@ def _pod(pods: Pods, name: str, env: list[Object]) -> Object:
         "dnsPolicy": "ClusterFirstWithHostNet" if pods.host_network else None,
     }
     return {
-        # Ranks get their time to save, and the node its own to write how it ended.
+        # Time for ranks to save, and for the node to record its end.
         "terminationGracePeriodSeconds": GRACE_SECONDS + 15,
         **{key: value for key, value in wanted.items() if value},
         "containers": [container],

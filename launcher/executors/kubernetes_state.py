@@ -1,4 +1,4 @@
-"""What a cluster says of a run: the state of its job, its pods, their exit codes and their logs, kept as files."""
+"""State of a run in a cluster: its job, its pods, their exit codes and their logs, saved as files."""
 
 import fcntl
 import os
@@ -18,13 +18,13 @@ from launcher.executors.protocol import Observed
 from launcher.executors.record import EXITS, RUN
 
 _PARALLEL = 16
-# Most pods whose last lines are waited for while they are ended; the others' are kept up to that moment.
+# Maximum number of pods whose last lines are awaited while they end; the others' logs are saved up to that moment.
 _FOLLOWED = 64
 _LOG_SECONDS = 120
-# Exit codes of SIGTERM and SIGKILL: how pods end once another one has failed.
+# Exit codes of SIGTERM and SIGKILL: those of pods that end because another one has failed.
 _ENDED_BY_OTHERS = (143, 137)
 _NUMBER = re.compile(r"-(\d+)(?:-[a-z0-9]{5})?$")
-# Which attempt of the whole job a pod belongs to; Source: JobSet pkg/constants, Volcano batch/v1alpha1 labels.go.
+# Labels with a pod's attempt of the whole job; Source: JobSet pkg/constants, Volcano batch/v1alpha1 labels.go.
 _ATTEMPT = ("jobset.sigs.k8s.io/restart-attempt", "volcano.sh/job-retry-count")
 _INDEX = ("batch.kubernetes.io/job-completion-index", "volcano.sh/task-index")
 # Volcano's JobPhase (batch/v1alpha1 job.go).
@@ -42,13 +42,13 @@ class Pod:
     """One pod.
 
     Attributes:
-        node: rank of the node that it is.
-        attempt: how often all pods were started before it.
-        phase: as Kubernetes says: Pending, Running, Succeeded, Failed, Unknown.
-        why: why it waits, or ended.
+        node: rank of its node.
+        attempt: number of earlier starts of all pods.
+        phase: as in Kubernetes: Pending, Running, Succeeded, Failed, Unknown.
+        why: reason for waiting, or for its end.
         code: exit code of its container; None while it runs.
-        at: when that ended, in seconds since 1970.
-        machine: name of the cluster's node.
+        at: end time, in seconds since 1970.
+        machine: name of the cluster node.
     """
 
     name: str
@@ -75,7 +75,7 @@ def state_seen(handle: Mapping[str, Any], pods: Sequence[Pod]) -> Observed:
     """Return the state of the job object.
 
     Raises:
-        Refused: with kubectl's message; it may be gone.
+        Refused: with kubectl's message; the job may be missing.
     """
     (job,) = items(handle, f"{RESOURCES[handle['kind']]}/{handle['name']}")
     status = job.get("status", {})
@@ -88,7 +88,7 @@ def state_seen(handle: Mapping[str, Any], pods: Sequence[Pod]) -> Observed:
 
 
 def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
-    """Write how each pod ended into the run directory; return the code of the first failure."""
+    """Write the exit code of each pod to the run directory; return the code of the first failure."""
     ended = sorted((pod for pod in pods if pod.code is not None), key=lambda pod: pod.at)
     first = next((pod for pod in ended if pod.code), None)
     for pod in ended:
@@ -101,12 +101,12 @@ def keep_exits(folder: Path, pods: Sequence[Pod]) -> int | None:
             private.write(file, f"{pod.code} {pod.machine or pod.name} {'stopped' if by_others else ''}\n")
             os.utime(file, (pod.at, pod.at))
         except OSError:
-            break  # somebody else's folder, or a full disk: the cluster still says it
+            break  # a folder of another user, or a full disk: the cluster still has the codes
     return None if first is None else first.code
 
 
 def fetch_logs(handle: Mapping[str, Any], pods: Sequence[Pod]) -> None:
-    """Append what pods have printed since the last look to `logs/node<R>.log`; pods that have not begun have none."""
+    """Append the output of pods since the last call to `logs/node<R>.log`; pods that have not started have none."""
     folder = Path(handle["folder"]) / "logs"
     begun = [pod for pod in pods if pod.phase != "Pending"]
     if not begun:
@@ -120,10 +120,10 @@ def fetch_logs(handle: Mapping[str, Any], pods: Sequence[Pod]) -> None:
 
 @contextmanager
 def following_logs(handle: Mapping[str, Any], pods: Sequence[Pod], seconds: float) -> Iterator[None]:
-    """Keep what pods print while something ends them, up to the last line; leave once they have ended.
+    """Save the output of pods while they are being deleted, up to the last line; return once they have ended.
 
     Args:
-        seconds: after which nothing more is waited for.
+        seconds: time limit of the wait.
     """
     folder = Path(handle["folder"]) / "logs"
     going = [pod for pod in pods if pod.phase == "Running"][:_FOLLOWED]
@@ -134,14 +134,14 @@ def following_logs(handle: Mapping[str, Any], pods: Sequence[Pod], seconds: floa
 
 
 def _append(handle: Mapping[str, Any], folder: Path, pod: Pod, follow: float = 0.0) -> None:
-    """Append the lines of one pod that are younger than the last one kept; each has its time, to the nanosecond."""
+    """Append the lines of one pod that are newer than the last one saved; each has a timestamp in nanoseconds."""
     mark = folder / f".{pod.name}.seen"
     seen = mark.read_text(encoding="utf-8") if mark.exists() else ""
     options = [*([f"--since-time={seen}"] if seen else []), *(["--follow"] if follow else [])]
     try:
         text = kubectl(handle, "logs", pod.name, "--timestamps", *options, seconds=follow or _LOG_SECONDS)
     except Refused:
-        return  # not begun yet, or gone
+        return  # not started yet, or deleted
     fresh = []
     for line in text.splitlines():
         stamp, _, rest = line.partition(" ")
@@ -156,18 +156,18 @@ def _append(handle: Mapping[str, Any], folder: Path, pod: Pod, follow: float = 0
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Let one program at a time append: `status` and `logs -f` may both look."""
+    """Lock the folder against concurrent appends: `status` and `logs -f` may run at the same time."""
     private.make_folder(folder)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-# -- what the cluster answers
+# -- responses of the cluster
 
 
 def _of_conditions(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return state and reason of a Job, TrainJob or JobSet; "" while it goes on.
+    """Return state and reason of a Job, TrainJob or JobSet; "" while it is active.
 
     Source: batch/v1 JobConditionType; jobset v1alpha2 JobSetConditionType.
     """

@@ -27,20 +27,20 @@ from launcher.plan.start import RESUME
 
 _LOOK_SECONDS = 0.5
 _OUTPUT_SECONDS = 5.0
-# What timeout(1) says of a command that took too long.
+# Exit code of timeout(1) for a command that exceeded its limit.
 _HUNG = 124
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run ended.
+    """Result of a run.
 
     Attributes:
         code: exit code of the processes; 128 + signal if interrupted.
-        log: where their output is.
-        interrupted: whether a signal asked for the end.
-        log_problem: why the log is not complete (disk full); empty if it is.
-        restarts: how often the command was started again.
+        log: path of the output.
+        interrupted: whether a signal requested the end.
+        log_problem: why the log is incomplete (disk full); empty if it is complete.
+        restarts: number of restarts.
     """
 
     code: int
@@ -52,16 +52,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """How a run is remembered.
+    """Identity and records of a run.
 
     Attributes:
-        id: its id, with which all its processes are marked.
-        files: of the run directory, written as they are.
-        node: rank of the node that this machine is.
-        own: this program itself restarts the command and writes how it ended; otherwise the command does both.
-        log: name of the log of the command's output; "": the command writes its logs itself.
-        shared: other nodes' programs write into the same folder and meet at the plan's port: both stay as they are.
-        again: a platform started this node once more: it goes on from the last checkpoint.
+        id: run id that marks all its processes.
+        files: files of the run directory, written as they are.
+        node: node rank of this machine.
+        own: this program restarts the command and records its end; otherwise the command does both.
+        log: name of the log file for the command's output; "": the command writes its logs itself.
+        shared: other nodes use the same folder and the plan's port, so neither is changed.
+        again: a platform restarted this node: training resumes from the last checkpoint.
     """
 
     id: str
@@ -74,11 +74,11 @@ class Kept:
 
 
 def check(plan: LaunchPlan) -> None:
-    """Look for everything that would keep a plan from starting here; nothing is written.
+    """Check for everything that would prevent a plan from starting here; nothing is written.
 
     Raises:
-        CannotStart: several nodes, a reference that is not set, a program that is not there, a taken port that the user
-            chose, an output folder in use.
+        CannotStart: several nodes, an unset reference, a missing program, a port chosen by the user that is taken,
+            an output folder in use.
     """
     if len(plan.nodes) != 1:
         raise CannotStart(
@@ -93,10 +93,10 @@ def check(plan: LaunchPlan) -> None:
 
 
 def check_commands(plan: LaunchPlan) -> None:
-    """Look for the programs and variables of a plan's commands.
+    """Check the programs and variables of a plan's commands.
 
     Raises:
-        CannotStart: something is not there.
+        CannotStart: one of them is missing.
     """
     environ = _environ()
     missing = check_references(plan)
@@ -107,10 +107,10 @@ def check_commands(plan: LaunchPlan) -> None:
 
 
 def check_references(plan: LaunchPlan, given: Sequence[str] = ()) -> str:
-    """Return what the environment lacks though the plan refers to it, or what no file can hold; "" where all is well.
+    """Return unset variables that the plan references, or values that a file cannot hold, as a message; "" if none.
 
     Args:
-        given: names that the environment need not have.
+        given: names that may be unset.
     """
     environ = _environ()
     missing = [name for name in references(plan) if name not in environ and name not in given]
@@ -127,10 +127,10 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
     """Write the plan's files, start node 0's command here, log its output, show it unless `quiet`, and wait for it.
 
     Ctrl-C once (or SIGTERM, or a lost terminal) asks the processes to stop cleanly, twice kills them; either way none
-    is left, nor is any if this program is killed.
+    remains, nor does any if this program is killed.
 
     Raises:
-        CannotStart: as `check` says, or a file or process cannot be made; what this run wrote is removed again.
+        CannotStart: as in `check`, or a file or process cannot be created; what this run wrote is removed again.
     """
     kept = kept or Kept(id=f"unnamed-{os.getpid()}")
     if kept.shared:
@@ -164,13 +164,13 @@ def run(plan: LaunchPlan, *, quiet: bool = False, kept: Kept | None = None) -> E
 
 
 def _mark(kept: Kept, folder: Path) -> str:
-    """Return how this run's processes are told from others: ids repeat where states lie in several places."""
+    """Return a mark that identifies this run's processes: ids alone repeat across state folders."""
     return f"{kept.id}.{zlib.crc32(str(folder.absolute()).encode()):08x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """What all steps of one run share."""
+    """State shared by all steps of one run."""
 
     plan: LaunchPlan
     environ: Mapping[str, str]
@@ -186,7 +186,7 @@ def _environ() -> dict[str, str]:
 
 
 def _check_program(node: NodePlan, plan: LaunchPlan, environ: Mapping[str, str]) -> None:
-    """Refuse a program or working directory that is not there, unless the plan itself makes it."""
+    """Reject a missing program or working directory, unless the plan itself creates it."""
     workdir, program = Path(resolved(node.workdir, environ)), resolved(node.argv[0], environ)
     output = Path(plan.output_dir).absolute()
     if not workdir.is_dir() and not workdir.absolute().is_relative_to(output):
@@ -214,7 +214,7 @@ def _make_log(log: Path, written: Written) -> None:
 
 
 def _attempts(run: _Run) -> Ended:
-    """Start the command, and again from its last checkpoint as often as the plan allows."""
+    """Start the command, and restart it from its last checkpoint as often as the plan allows."""
     folder, allowed = Path(run.plan.output_dir), run.plan.start.max_restarts if run.kept.own else 0
     for attempt in itertools.count():
         if run.kept.own and run.kept.files:
@@ -233,7 +233,7 @@ def _attempts(run: _Run) -> Ended:
 
 
 def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
-    """Prepare and run once; also tell whether the command was ended because it hung."""
+    """Prepare and run once; also return whether the command was ended because it hung."""
     plan, environ = run.plan, dict(run.environ)
     if run.kept.own:
         environ["LAUNCH_RUN"] = f"{_mark(run.kept, Path(plan.output_dir))}/{run.kept.node}/{attempt}"
@@ -264,7 +264,7 @@ def _say(run: _Run, text: str) -> None:
 
 def _environment(node: NodePlan, environ: Mapping[str, str]) -> dict[str, str]:
     env = {**environ, **{key: resolved(value, environ) for key, value in node.env.items()}}
-    # The interpreter's own scripts (torchrun) must be found even where its environment is not activated.
+    # The scripts of this interpreter (torchrun) must be found even if its environment is not activated.
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", os.defpath)])
     return env
 
@@ -306,7 +306,7 @@ def _wait(process: "subprocess.Popen[bytes]", stop: Stop, progress: Progress | N
             try:
                 return process.wait(timeout=_LOOK_SECONDS), hung
             except subprocess.TimeoutExpired:
-                # Those that lost their parent since the last look are no descendants any more, but still ours.
+                # Orphans since the last poll are no descendants any more, but still belong to the run.
                 below = {*(child for child in below if identified(child.pid) == child), *descendants(process.pid)}
                 if stop.overdue():
                     stop.kill()
@@ -314,5 +314,5 @@ def _wait(process: "subprocess.Popen[bytes]", stop: Stop, progress: Progress | N
                     hung = True
                     stop.ask(process)
     finally:
-        # Ranks have sessions of their own (torchrun): what was below us at the last look must not outlive us.
+        # Ranks have sessions of their own (torchrun): descendants at the last poll must not outlive this process.
         kill_all(below)

@@ -1,4 +1,4 @@
-"""What a process says goes to its log and to the screen; neither a full disk nor a lost terminal may stop it."""
+"""Copies a process's output to its log and to the screen; neither a full disk nor a lost terminal stops it."""
 
 import subprocess
 import sys
@@ -9,11 +9,11 @@ _CHUNK = 65536
 
 
 class Output:
-    """Reads a process's output to its end in a thread of its own: a pipe that nobody reads would block the process."""
+    """Reads a process's output to its end in a separate thread, since a full pipe would block the process."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path | None, *, quiet: bool) -> None:
         self.problem = ""
-        """Why the log is not complete; empty if it is."""
+        """Why the log is incomplete; empty if it is complete."""
         self._process = process
         self._log = log
         self._quiet = quiet
@@ -21,7 +21,7 @@ class Output:
         self._thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Wait for the end of the output; a process that left the group may hold the pipe open for longer."""
+        """Wait for the end of the output; a process that left the group may keep the pipe open for longer."""
         self._thread.join(timeout=seconds)
 
     def _drain(self) -> None:
@@ -35,7 +35,7 @@ class Output:
         if self._log is None:
             return
         try:
-            # Opened anew each time and unbuffered: what cannot be written is dropped, and later output still arrives.
+            # Reopened for each chunk and unbuffered: what cannot be written is dropped, later output is still written.
             with self._log.open("ab", buffering=0) as file:
                 rest = memoryview(chunk)
                 while rest:
@@ -49,4 +49,4 @@ def _show(chunk: bytes) -> None:
         sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
     except (OSError, ValueError, AttributeError):
-        return  # the reader (head, less) or the terminal has gone; the log goes on
+        return  # the reader (head, less) or the terminal is closed; the log continues

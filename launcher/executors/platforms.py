@@ -1,4 +1,4 @@
-"""What platforms tell the nodes of a job by environment variables: a table of names, most telling first."""
+"""Environment variables by which platforms describe the nodes of a job: a table, most specific platform first."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ class Platform:
     """The variables of one platform.
 
     Attributes:
-        title: its name, for people.
-        nodes, rank: number of nodes, and this node's place among them from 0; both must be set to recognise it.
-        devices: processes or devices of a node; "": it does not say.
-        master, port: address and port of node 0; "": it does not say.
-        job: what the platform calls the job, the same when it is started again; "": it does not say.
-        also: variables that must be set too; they tell it from another platform that uses the same names.
-        hosts: list of all hosts, separated by commas, the first one node 0; or Slurm's compressed list.
-        source: who documents them.
+        title: display name.
+        nodes, rank: number of nodes, and rank of this node from 0; both must be set to recognise the platform.
+        devices: processes or devices per node; "": not provided.
+        master, port: address and port of node 0; "": not provided.
+        job: job id, equal across restarts; "": not provided.
+        also: variables that must be set too, to distinguish platforms with the same names.
+        hosts: list of all hosts, separated by commas, node 0 first; or Slurm's compressed list.
+        source: documentation of the variables.
     """
 
     title: str
@@ -41,7 +41,7 @@ PLATFORMS = (
         port="PET_MASTER_PORT",
         source="Kubeflow Trainer v2 pkg/constants (TorchEnv…); training-operator 1.7 controller.v1/pytorch/envvar.go",
     ),
-    # Its workers count from 0 besides, without the master (VC_TASK_INDEX, VC_WORKER_NUM).
+    # A second set of variables (VC_TASK_INDEX, VC_WORKER_NUM) numbers workers from 0 without the master.
     Platform(
         title="Volcano with its plug-in pytorch",
         nodes="WORLD_SIZE",
@@ -107,7 +107,7 @@ PLATFORMS = (
 
 
 def recognised(environ: Mapping[str, str]) -> Platform | None:
-    """Return the platform whose variables are set; None if none's are."""
+    """Return the platform whose variables are set; None if there is none."""
     return next(
         (each for each in PLATFORMS if all(environ.get(name) for name in (each.nodes, each.rank, *each.also))), None
     )

@@ -1,4 +1,4 @@
-"""A free rendezvous port on this machine in place of one that is taken: two jobs must not meet each other."""
+"""Replaces a taken rendezvous port by a free one on this machine, so that two jobs do not share a port."""
 
 import re
 import socket
@@ -11,7 +11,7 @@ _VARIABLE = "MASTER_PORT"
 
 
 def on_free_port(node: NodePlan) -> NodePlan:
-    """Return the node with a free port in place of a rendezvous port that is taken; no other number is touched."""
+    """Return the node with a free port in place of a taken rendezvous port; no other number is changed."""
     places = [place for index in range(len(node.argv)) if (place := _place(index, node.argv))]
     taken = places[0][1] if places else node.env.get(_VARIABLE)
     if taken is None or not taken.isdigit() or is_free(int(taken)):
@@ -26,25 +26,25 @@ def on_free_port(node: NodePlan) -> NodePlan:
 
 
 def with_port_reference(plan: LaunchPlan) -> LaunchPlan:
-    """Return the plan with `${MASTER_PORT}` for its rendezvous port, unless the user chose the port."""
+    """Return the plan with `${MASTER_PORT}` as its rendezvous port, unless the user chose the port."""
     if plan.start.port is not None:
         return plan
     return replace(plan, nodes=tuple(with_port(node, f"${{{_VARIABLE}}}") for node in plan.nodes))
 
 
 def with_port(node: NodePlan, port: str) -> NodePlan:
-    """Return the node with another rendezvous port, in its options and in its variable of that name."""
+    """Return the node with another rendezvous port, in its options and in its MASTER_PORT variable."""
     argv = list(node.argv)
     places = [place for index in range(len(argv)) if (place := _place(index, node.argv))]
     for index, old in places:
         argv[index] = argv[index].removesuffix(old) + port
-    # Without an option of that name the variable is what tells the port.
+    # Without a port option the variable sets the port.
     env = {key: port if key == _VARIABLE else value for key, value in node.env.items()}
     return replace(node, argv=tuple(argv), env=env)
 
 
 def _place(index: int, argv: tuple[str, ...]) -> tuple[int, str] | None:
-    """Return the index of the word that holds the port and the port, where the word at `index` is its option."""
+    """Return the index of the word with the port, and the port, if the word at `index` is the port option."""
     option, equals, value = argv[index].partition("=")
     if not _OPTION.fullmatch(option):
         return None
@@ -54,7 +54,7 @@ def _place(index: int, argv: tuple[str, ...]) -> tuple[int, str] | None:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens to a port here."""
+    """Return whether no process listens on a port here."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

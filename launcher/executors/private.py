@@ -1,4 +1,4 @@
-"""Files and folders of runs that only their user can read: plans and logs repeat what a job was started with."""
+"""Files and folders of runs that only their user can read: plans and logs repeat the job's settings."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ _OTHERS = 0o077
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder of our own, or take others' rights from the one that is there; those above it stay as they are.
+    """Create a private folder, or remove others' permissions from an existing one; parent folders are unchanged.
 
     Raises:
         OSError: it cannot be created.
@@ -19,7 +19,7 @@ def make_folder(path: Path) -> None:
 
 
 def tighten(path: Path) -> bool:
-    """Take the rights of others from a file or folder of ours, and tell whether they had any."""
+    """Remove others' permissions from a file or folder of this user, and return whether there were any."""
     found = path.lstat()
     if found.st_uid != os.getuid() or not found.st_mode & _OTHERS or path.is_symlink():
         return False
@@ -33,7 +33,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def write(path: Path, text: str, mode: int = FILE) -> None:
-    """Write a file beside its place, never readable for others, and rename it.
+    """Write a file to a temporary name, never readable for others, and rename it.
 
     Raises:
         OSError: it cannot be written.
@@ -45,5 +45,5 @@ def write(path: Path, text: str, mode: int = FILE) -> None:
 
 
 def beside(path: Path) -> Path:
-    """Return where a file is written before it is renamed."""
+    """Return the temporary name under which a file is written before it is renamed."""
     return path.with_name(f".{path.name}.{os.getpid()}")

@@ -1,4 +1,4 @@
-"""Who descends from a process that we started, so that all of it can be ended, and nothing else."""
+"""Finds the descendants of a process that we started, so that all of them can be ended, and nothing else."""
 
 import os
 import signal
@@ -6,27 +6,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# Places in /proc/PID/stat after the name in parentheses, which may hold spaces; see proc_pid_stat(5), fields 3, 4, 22.
+# Indices in /proc/PID/stat after the name in parentheses, which may hold spaces; see proc_pid_stat(5), fields 3, 4, 22.
 _STATE, _PARENT, _START = 0, 1, 19
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process and no other: its number, and when it started (clock ticks since boot), for numbers are reused."""
+    """A process, identified by its number and its start time (clock ticks since boot), since numbers are reused."""
 
     pid: int
     start: int
 
 
 def identified(pid: int) -> Process | None:
-    """Return the process that has this number now; None if there is none, it has ended, or /proc does not tell."""
+    """Return the process that has this number now; None if there is none, it has ended, or /proc is not readable."""
     fields = _stat(pid)
-    # A zombie has ended: only its parent has not asked yet.
+    # A zombie has ended, but its parent has not waited for it yet.
     return None if fields is None or fields[_STATE] == "Z" else Process(pid=pid, start=int(fields[_START]))
 
 
 def descendants(pid: int) -> list[Process]:
-    """Return the processes below `pid`, nearest first; empty where /proc does not tell."""
+    """Return the descendants of `pid`, nearest first; empty if /proc is not readable."""
     children: dict[int, list[Process]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         number = int(entry.name)
@@ -43,7 +43,7 @@ def descendants(pid: int) -> list[Process]:
 
 
 def kill_all(processes: Iterable[Process]) -> None:
-    """Kill processes; those that have ended are no fault, and a foreign one that got a number since is left alone."""
+    """Kill processes; ended ones are skipped, as are unrelated ones that have reused a number."""
     for process in processes:
         if identified(process.pid) != process:
             continue

@@ -1,4 +1,4 @@
-"""How far a run is: its last complete checkpoint, and the last line that tells of an iteration."""
+"""Progress of a run: its last complete checkpoint, and the last log line with an iteration."""
 
 import re
 import time
@@ -11,7 +11,7 @@ _TAIL = 20000
 
 
 def last_checkpoint(watch: Watch, launch_dir: str) -> str | None:
-    """Return the folder of the newest complete checkpoint, by the backend's own tracker; None where there is none."""
+    """Return the folder of the newest complete checkpoint, by the backend's own tracker file; None if there is none."""
     if watch.checkpoints is None:
         return None
     root = Path(launch_dir) / watch.checkpoints
@@ -25,7 +25,7 @@ def last_checkpoint(watch: Watch, launch_dir: str) -> str | None:
 
 
 def last_iteration(folder: Path, iteration_line: str, rank_log: str) -> str | None:
-    """Return the last line in the ends of a run's logs that tells of an iteration."""
+    """Return the last line with an iteration in the ends of a run's logs."""
     if not iteration_line:
         return None
     pattern = re.compile(iteration_line)
@@ -38,7 +38,7 @@ def last_iteration(folder: Path, iteration_line: str, rank_log: str) -> str | No
 
 
 class Progress:
-    """Tells whether a run hangs: no new iteration for too long, once there was one."""
+    """Detects a hang: no new iteration for too long after the first one."""
 
     def __init__(self, folder: Path, watch: Watch, hang_seconds: float | None) -> None:
         self._folder, self._watch, self._hang_seconds = folder, watch, hang_seconds
@@ -46,7 +46,7 @@ class Progress:
         self._since = time.monotonic()
 
     def silent(self) -> float:
-        """Return the seconds without a new iteration, if these are a hang; else 0."""
+        """Return the seconds without a new iteration if that is a hang; else 0."""
         if self._hang_seconds is None:
             return 0.0
         found = self._look()

@@ -1,4 +1,4 @@
-"""What every executor can do: render, submit, observe, stop. A new one is a module with one object like this."""
+"""Interface of executors: render, submit, observe, stop. A new executor is a module with one such object."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,20 +7,20 @@ from typing import Any, Protocol
 from launcher.executors.render import Place
 from launcher.plan import LaunchPlan, PlanFile
 
-# queued: waits for machines. running. done: exit code 0. failed. stopped: somebody ended it. lost: nobody knows.
+# queued: waits for machines. running. done: exit code 0. failed. stopped: ended by a user. lost: state unknown.
 STATES = ("queued", "running", "done", "failed", "stopped", "lost")
 ENDED = ("done", "failed", "stopped", "lost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What whoever runs a job says of it now.
+    """State of a job as reported by the system that runs it.
 
     Attributes:
-        state: one of STATES; "": it knows nothing (any more), so the run directory must tell.
-        why: words of its own (a reason to wait, an exit state).
+        state: one of STATES; "": unknown to the system (any more), so the run directory decides.
+        why: its reason in plain text (for waiting, or an exit state).
         nodes: names of the machines.
-        asked: False: it could not be asked just now, and `why` says why; that alone ends nothing.
+        asked: False: the query failed, and `why` has the reason; the job may still run.
     """
 
     state: str
@@ -31,14 +31,14 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """A job that was handed over: what `observe` and `stop` need to find it again, as plain data."""
+    """A submitted job: the plain data with which `observe` and `stop` find it again."""
 
     handle: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Together:
-    """Several runs as one submission: a further file, the command, and what its output says of each run."""
+    """Several runs as one submission: an additional file, the command, and a parser of its output for each run."""
 
     file: PlanFile
     command: tuple[str, ...]
@@ -46,13 +46,13 @@ class Together:
 
 
 class Executor(Protocol):
-    """A way to start the nodes of a plan. Failures that a user can mend are `CannotStart`."""
+    """A way to start the nodes of a plan. Failures that a user can fix raise `CannotStart`."""
 
     foreground: bool
-    """Whether the job ends with the program that started it; otherwise it is submitted and goes on alone."""
+    """Whether the job ends with the program that started it; otherwise it is submitted and runs independently."""
 
     def check(self, plan: LaunchPlan) -> None:
-        """Look for what would keep the plan from starting; nothing is written."""
+        """Check for what would prevent the plan from starting; nothing is written."""
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return the files that start the plan without this program; pure."""
@@ -61,16 +61,16 @@ class Executor(Protocol):
         """Return the command that starts the rendered files: it runs to the end of the job, or submits it."""
 
     def submitted(self, output: str) -> Submitted:
-        """Read the handle from what the submitting command printed."""
+        """Parse the handle from the output of the submitting command."""
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
-        """Return how several rendered runs are submitted as one; None if they cannot be."""
+        """Return a single submission of several rendered runs; None if unsupported."""
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
-        """Ask the system for the state of a job."""
+        """Query the state of a job."""
 
     def fetch(self, handle: Mapping[str, Any]) -> None:
-        """Bring what the job printed since the last look into its run directory, if it is kept elsewhere."""
+        """Append the job's output since the last call to its run directory, if it is stored elsewhere."""
 
     def stop(self, handle: Mapping[str, Any]) -> None:
         """Ask the system to end a job."""

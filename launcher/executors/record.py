@@ -1,4 +1,4 @@
-"""What a run directory says of its run: run.json at the start, status.json along the way, exits/ for each node."""
+"""Records in a run directory: run.json at the start, status.json while it runs, exits/ for each node."""
 
 import dataclasses
 import getpass
@@ -22,14 +22,14 @@ RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Who started what, where and how to find it again; pure data.
+    """Who started a run, its settings and location, and how to find it again; pure data.
 
     Attributes:
-        pid, start: process that started it on `host`, and when that one started (clock ticks since boot).
-        handle: what the queue calls it.
-        what: plain words on what runs.
+        pid, start: process that started it on `host`, and the start time of that process (clock ticks since boot).
+        handle: the job's identity in the queue.
+        what: description of the run.
         command: words of the command line.
-        iteration_line, rank_log, checkpoints: as the plan's `watch` says.
+        iteration_line, rank_log, checkpoints: as in the plan's `watch`.
     """
 
     id: str
@@ -61,11 +61,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How one node ended, in one attempt.
+    """End of one node in one attempt.
 
     Attributes:
-        how: "" by itself, `stopped` because it was told to, `lost` if only its connection's end is known.
-        at: seconds since 1970 by the clock of the disk, so that all nodes share one clock.
+        how: "" by itself, `stopped` on request, `lost` if only the end of its connection is known.
+        at: seconds since 1970 by the clock of the file system, which all nodes share.
     """
 
     attempt: int
@@ -99,7 +99,7 @@ def record_of(plan: LaunchPlan, place: Place, command: tuple[str, ...]) -> Recor
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return the record of a run directory; None where there is none, or none that can be read."""
+    """Return the record of a run directory; None if there is none, or it cannot be read."""
     try:
         tree = json.loads((folder / RUN / RECORD).read_text(encoding="utf-8"))
         names = {field.name for field in dataclasses.fields(Record)}
@@ -110,7 +110,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def write_record(record: Record) -> None:
-    """Write run.json anew, once more is known than at the start."""
+    """Write run.json again, when more is known than at the start."""
     _replace(Path(record.folder) / RUN / RECORD, record.as_json())
 
 
@@ -123,7 +123,7 @@ def write_status(
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """Return what status.json says; empty where there is none."""
+    """Return the content of status.json; empty if there is none."""
     try:
         tree = json.loads((folder / RUN / STATUS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -132,13 +132,13 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def write_exit(folder: Path, attempt: int, node: int, code: int, *, stopped: bool) -> None:
-    """Write how a node of this machine ended."""
+    """Write the exit of a node on this machine."""
     how = "stopped" if stopped else ""
     _replace(folder / RUN / EXITS / f"{attempt}.{node}", f"{code} {socket.gethostname()} {how}\n")
 
 
 def read_exits(folder: Path) -> list[Exit]:
-    """Return how nodes ended, in the order in which they did."""
+    """Return the exits of nodes, in order of time."""
     found = []
     for file in (folder / RUN / EXITS).glob("[0-9]*.[0-9]*"):
         try:

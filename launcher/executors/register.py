@@ -1,4 +1,4 @@
-"""Runs by names that a person can type: `qwen3_8b-2` is the second run of that name. One small file for each, here."""
+"""Short names for runs: `qwen3_8b-2` is the second run of that name. One small file for each, on this machine."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class Registered:
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder that remembers runs: LAUNCH_HOME, or `launch` in XDG's state folder."""
+    """Return the folder of the run register: LAUNCH_HOME, or `launch` in the XDG state folder."""
     if environ.get("LAUNCH_HOME"):
         return Path(environ["LAUNCH_HOME"]).expanduser()
     state = environ.get("XDG_STATE_HOME")
@@ -30,7 +30,7 @@ def home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def reserve(name: str, folder: Path) -> str:
-    """Return a new id for a run in a folder, and remember it; where nothing can be written it is not remembered."""
+    """Return a new id for a run in a folder, and register it; if nothing can be written it is not registered."""
     stem = _UNFIT.sub("-", name).strip("-.") or "job"
     runs = home() / "runs"
     try:
@@ -50,7 +50,7 @@ def reserve(name: str, folder: Path) -> str:
 
 
 def _make_private(runs: Path) -> None:
-    """Create the folder of runs; files that an earlier version left readable for others are so no longer."""
+    """Create the folder of runs; files that an earlier version left readable for others become private."""
     if not runs.parent.exists():
         private.make_folder(runs.parent)
     wider = runs.exists() and private.tighten(runs)
@@ -60,12 +60,12 @@ def _make_private(runs: Path) -> None:
 
 
 def release(run_id: str) -> None:
-    """Forget a run that was never started."""
+    """Remove the id of a run that was never started."""
     (home() / "runs" / f"{run_id}.json").unlink(missing_ok=True)
 
 
 def registered() -> list[Registered]:
-    """Return all runs that are remembered and whose folder is still there, oldest first."""
+    """Return all registered runs whose folder still exists, oldest first."""
     found = []
     runs = home() / "runs"
     for file in sorted(runs.glob("*.json"), key=lambda path: path.stat().st_mtime) if runs.is_dir() else ():
@@ -76,7 +76,7 @@ def registered() -> list[Registered]:
 
 
 def folder_of(run_id: str) -> Path | None:
-    """Return the folder of a run; None for an id that is not remembered."""
+    """Return the folder of a run; None for an id that is not registered."""
     return _folder(home() / "runs" / f"{run_id}.json") if "/" not in run_id else None
 
 

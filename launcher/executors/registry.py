@@ -1,10 +1,10 @@
-"""Executors by the name that `cluster.executor` has; each one is loaded when it is used."""
+"""Executors by the value of `cluster.executor`; each is loaded on use."""
 
 from importlib import import_module
 
 from launcher.executors.protocol import Executor
 
-# `local` and `environment` start a process here and have no module of this kind: see local.py and environment.py.
+# `local` and `environment` start a process here and have no such module: see local.py and environment.py.
 EXECUTORS = {
     "ssh": "launcher.executors.ssh",
     "slurm": "launcher.executors.slurm",
@@ -13,7 +13,7 @@ EXECUTORS = {
 
 
 def get_executor(name: str) -> Executor | None:
-    """Return the executor of that name; None where a plan simply runs on this machine."""
+    """Return the executor of that name; None if the plan runs on this machine."""
     module = EXECUTORS.get(name)
     if module is None:
         return None

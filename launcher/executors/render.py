@@ -1,4 +1,4 @@
-"""A plan as files that run without this program: a head of assignments before bodies of plain bash."""
+"""Renders a plan as files that run without this program: assignments followed by fixed bash code (bodies)."""
 
 import os
 import shlex
@@ -19,12 +19,12 @@ _SHELL = Path(__file__).parent / "shell"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a run lives, the same on every node.
+    """Location of a run, the same on every node.
 
     Attributes:
-        id: what people call the run.
+        id: display id of the run.
         folder: absolute path of the run directory.
-        launch_dir: absolute path of the folder that relative paths of the job mean.
+        launch_dir: absolute path of the folder to which relative paths of the job refer.
     """
 
     id: str
@@ -33,11 +33,11 @@ class Place:
 
 
 def node_files(plan: LaunchPlan, place: Place, *, rank_from: str = "", grace: int = GRACE_SECONDS) -> list[PlanFile]:
-    """Return what every node runs: `run/node.sh`, and the commands of a first and of a later start.
+    """Return the files that every node runs: `run/node.sh`, and the commands of a first and of a later start.
 
     Args:
-        rank_from: environment variable that tells a node its rank; "": NODE_RANK itself.
-        grace: seconds between the wish to end and the end.
+        rank_from: environment variable with the rank of a node; "": NODE_RANK.
+        grace: seconds between the request to end and the kill.
     """
     head = [
         *head_of(plan, place, grace),
@@ -61,12 +61,12 @@ def supervisor_file(
     head: Sequence[str] = (),
     grace: int = GRACE_SECONDS,
 ) -> PlanFile:
-    """Return the file that starts all nodes, watches them and starts them again.
+    """Return the file that starts all nodes, monitors them and restarts them.
 
     Args:
-        name: of the file.
-        executor: body that says how nodes are started.
-        first: lines that must stand first (of a batch system).
+        name: name of the file.
+        executor: name of the body that starts the nodes.
+        first: lines that must come first (of a batch system).
         head: assignments that the executor's body reads.
         grace: seconds that nodes have to end.
     """
@@ -93,24 +93,24 @@ def checkpoint_head(plan: LaunchPlan, place: Place) -> list[str]:
 
 
 def assignment(name: str, value: object) -> str:
-    """Return a line of bash that gives a variable this very value."""
+    """Return a line of bash that assigns a value to a variable, quoted."""
     return f"{name}={shlex.quote(str(value))}"
 
 
 def array(name: str, words: Iterable[str]) -> str:
-    """Return a line of bash that gives an array these very words."""
+    """Return a line of bash that assigns words to an array, quoted."""
     return f"{name}=({' '.join(shlex.quote(word) for word in words)})"
 
 
 def function(name: str, lines: Sequence[str]) -> list[str]:
-    """Return a function of bash with these lines."""
+    """Return a bash function with these lines."""
     return [f"{name}() {{", *(f"  {line}" for line in (*lines, ":")), "}"]
 
 
 def rank_log_environment(devices: int, folder: str) -> Mapping[str, str]:
-    """Return the variables that make torchrun keep each local rank's output in a file of its own, and mark its lines.
+    """Return the variables with which torchrun writes each local rank's output to a separate file, with line prefixes.
 
-    The first local rank keeps the node's output to itself. Source: torch.distributed.run, whose options have defaults
+    The first local rank writes to the node's output only. Source: torch.distributed.run, whose options have defaults
     from PET_*; torch.distributed.elastic.agent.server.local_elastic_agent (prefix template).
     """
     if devices == 1:
@@ -141,9 +141,9 @@ def head_of(plan: LaunchPlan, place: Place, grace: int) -> list[str]:
 
 
 def _first_path(plan: LaunchPlan) -> str:
-    """Return the folder of the job's Python: its scripts (torchrun) are found though no environment is activated.
+    """Return the folder of the job's Python, so that its scripts (torchrun) are found without activation.
 
-    In a container it is the image that says which Python there is, unless the user does; then "".
+    In a container the image determines Python, unless the user does; then "".
     """
     python = plan.start.python
     if python and "/" in python:
@@ -158,7 +158,7 @@ def _commands(plan: LaunchPlan, place: Place, name: str) -> PlanFile:
 def rendered_file(
     place: Place, name: str, head: Sequence[str], bodies: Sequence[str], *, first: Sequence[str] = ()
 ) -> PlanFile:
-    """Return a file below `run/`: assignments before bodies of bash."""
+    """Return a file below `run/`: assignments followed by bodies of bash."""
     text = ["#!/usr/bin/env bash" if not first else "#!/bin/bash", *first, *head, *map(shell_body, bodies)]
     return PlanFile(path=f"{place.folder}/run/{name}", content="\n".join(text), mode=PROGRAM)
 

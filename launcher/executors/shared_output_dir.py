@@ -11,22 +11,22 @@ from launcher.executors.record import RUN, Record
 from launcher.plan import PlanFile
 
 _MARK = "platform.json"
-# A node that made the folder writes its mark at once; a shared disk may show it late.
+# A node that creates the folder writes its mark at once; a shared disk may show it late.
 _LATE_SECONDS = 5.0
 
 
 def check_ours(folder: Path, place: Here) -> None:
-    """Refuse a folder that holds something, unless another node of this job has just made it.
+    """Reject a folder that is not empty, unless another node of this job has just created it.
 
     Raises:
-        CannotStart: it belongs to something else.
+        CannotStart: it belongs to another job or run.
     """
     if _mark_in_time(folder) == place.identity:
         return
     try:
         check_free(folder)
     except CannotStart:
-        # Between the two looks another node may have made it, or be about to.
+        # Between the two checks another node may have created it, or be doing so.
         if _mark_in_time(folder) != place.identity:
             raise
 
@@ -35,7 +35,7 @@ def join(folder: Path, place: Here) -> Written:
     """Mark a folder for all nodes of this job, unless one of them has, and return what was written.
 
     Raises:
-        CannotStart: another job was quicker, or nothing can be written.
+        CannotStart: another job was faster, or nothing can be written.
     """
     written = Written()
     try:
@@ -53,18 +53,18 @@ def join(folder: Path, place: Here) -> Written:
 
 
 def continues(before: Record | None, place: Here) -> bool:
-    """Tell whether a platform started this very job before."""
+    """Return whether a platform has started this same job before."""
     if before is None or before.executor != "environment":
         return False
     return {name: before.handle.get(name, "") for name in place.identity} == place.identity
 
 
 def _mark_in_time(folder: Path) -> object:
-    """Return a folder's mark; while it looks as if somebody is about to write one, wait for it."""
+    """Return a folder's mark; wait for it while the folder looks as if its creator is about to write it."""
     deadline = time.monotonic() + _LATE_SECONDS
     while (mark := _mark_of(folder)) is None and _is_being_made(folder) and time.monotonic() < deadline:
         time.sleep(0.1)
-    # Whoever writes more has written the mark before.
+    # Later files are written after the mark.
     return _mark_of(folder) if mark is None else mark
 
 
@@ -76,7 +76,7 @@ def _mark_of(folder: Path) -> object:
 
 
 def _is_being_made(folder: Path) -> bool:
-    """Tell whether a folder holds nothing but the one that is made first."""
+    """Return whether a folder holds only the `run` folder, which is created first."""
     try:
         return [path.name for path in folder.iterdir()] == [RUN]
     except OSError:

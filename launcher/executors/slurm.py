@@ -18,12 +18,12 @@ from launcher.syntax import shown
 
 SCRIPT = "job.sbatch"
 _SECONDS, _LOOK_SECONDS = 60, 20
-# What squeue says of a job that it does not know any more; anything else says nothing of the job.
+# Message of squeue for a job that it has purged; other messages do not concern the job.
 _FORGOTTEN = ("Invalid job id specified",)
 # Below the time between SIGTERM and SIGKILL (KillWait, 30 s unless the site says otherwise), so that nodes
 # can still write how they ended.
 _GRACE_SECONDS = 20
-# JobState of squeue(1), JOB STATE CODES. What is not here has ended, and the run directory says how.
+# JobState of squeue(1), JOB STATE CODES. In other states the job has ended; the run directory has the result.
 _WAITING = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD")
 _GOING = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 _ENDED = {
@@ -43,15 +43,15 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
 class Slurm:
-    """Nodes as tasks of a batch job."""
+    """Runs nodes as tasks of a batch job."""
 
     foreground = False
 
     def check(self, plan: LaunchPlan) -> None:
-        """Look for Slurm's commands and let it judge the options; nothing is submitted.
+        """Check for Slurm's commands and let Slurm validate the options; nothing is submitted.
 
         Raises:
-            CannotStart: with Slurm's own words.
+            CannotStart: with Slurm's message.
         """
         for name in ("sbatch", "squeue", "scancel"):
             if shutil.which(name) is None:
@@ -67,7 +67,7 @@ class Slurm:
         """Return node.sh with its commands, and job.sbatch.
 
         Raises:
-            CannotStart: an option or the run's folder is no word of a batch script's header.
+            CannotStart: an option or the run's folder cannot be written in a batch script's header.
         """
         start = plan.start
         options = [
@@ -92,7 +92,7 @@ class Slurm:
         return ("sbatch", "--parsable", f"{place.folder}/run/{SCRIPT}")
 
     def submitted(self, output: str) -> Submitted:
-        """Return the job's number; `--parsable` prints NUMBER or NUMBER;CLUSTER, after what plug-ins say."""
+        """Return the job's number; `--parsable` prints NUMBER or NUMBER;CLUSTER, after output of plug-ins."""
         lines = output.split()
         number, _, cluster = (lines[-1] if lines else "").partition(";")
         if not number.isdigit():
@@ -100,7 +100,7 @@ class Slurm:
         return Submitted(handle={"job": number, **({"cluster": cluster} if cluster else {})})
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
-        """Return the job array of a sweep, each task of which is a run; None if the runs ask for different machines."""
+        """Return a job array with one run per task; None if the runs request different machines."""
         start, place = runs[0][0].start, runs[0][1]
         if len(runs) < 2 or any(plan.start.batch_options != start.batch_options for plan, _ in runs):
             return None
@@ -123,7 +123,7 @@ class Slurm:
         return [Submitted(handle={**array.handle, "job": f"{job}_{number}"}) for number in range(count)]
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
-        """Ask squeue, then scontrol; a job that both have forgotten is told by its run directory."""
+        """Query squeue, then scontrol; the state of a job that both have purged is in the run directory."""
         try:
             place, job = _cluster(handle), _number(handle)
         except CannotStart as error:
@@ -150,7 +150,7 @@ class Slurm:
         """Cancel the job: its tasks get SIGTERM, and SIGKILL after the cluster's KillWait.
 
         Raises:
-            CannotStart: with Slurm's own words.
+            CannotStart: with Slurm's message.
         """
         job = _number(handle)
         done = _call(["scancel", *_cluster(handle), job])
@@ -159,13 +159,13 @@ class Slurm:
 
 
 def _header(option: str) -> str:
-    """Return the line of a batch script that asks for an option.
+    """Return the `#SBATCH` line of an option.
 
-    sbatch reads quotes as bash does, but a backslash also inside of them, and `#` begins a comment (Slurm 22.05,
-    src/sbatch/opt.c, _get_argument). No quoting takes a line end.
+    sbatch reads quotes as bash does, but also a backslash inside of them, and `#` begins a comment (Slurm 22.05,
+    src/sbatch/opt.c, _get_argument). No quoting allows a line end.
 
     Raises:
-        CannotStart: the option cannot stand on one line.
+        CannotStart: the option does not fit on one line.
     """
     if not option.isprintable():
         raise CannotStart(f"{shown(option)} is no option on one line: sbatch would run what follows as commands")
@@ -174,10 +174,10 @@ def _header(option: str) -> str:
 
 
 def _pattern(folder: str) -> str:
-    """Return a folder as file names of Slurm have it, in which `%` begins a pattern; sbatch(1), filename pattern.
+    """Return a folder escaped for Slurm's file names, in which `%` begins a pattern; sbatch(1), filename pattern.
 
     Raises:
-        CannotStart: it has a backslash, which switches patterns off, and the nodes' logs need one.
+        CannotStart: it has a backslash, which disables patterns, and the nodes' logs need one.
     """
     if "\\" in folder:
         raise CannotStart(
@@ -189,16 +189,16 @@ def _pattern(folder: str) -> str:
 def _container(plan: LaunchPlan, place: Place) -> list[str]:
     """Return srun's options for a container; needs the Pyxis plug-in.
 
-    The launch folder and the run's own lie in it where they lie outside, writable; what the image sets must not hide
-    what the launcher sets (`shell/slurm.sh` names these variables).
+    The launch folder and the run's folder are mounted writable at the same paths; variables of the image must not
+    override those of the launcher (`shell/slurm.sh` names these variables).
 
     Raises:
-        CannotStart: a folder whose name no mount can have.
+        CannotStart: the name of a folder is not valid in a mount.
     """
     start = plan.start
     if start.container is None:
         return []
-    # A folder below another one that is mounted is there already.
+    # A folder below a mounted one is mounted with it.
     own = [place.launch_dir] if _within(place.folder, place.launch_dir) else [place.launch_dir, place.folder]
     for folder in own:
         if any(sign in folder for sign in " ,:"):
@@ -223,10 +223,10 @@ def _within(folder: str, parent: str) -> bool:
 
 
 def _number(handle: Mapping[str, Any]) -> str:
-    """Return the job's number, with its place in an array.
+    """Return the job's number, with its index in an array.
 
     Raises:
-        CannotStart: the run's record was changed, and says what could be an option of scancel.
+        CannotStart: the run's record was changed, and holds a value that could be an option of scancel.
     """
     job = str(handle.get("job", ""))
     if not _JOB.fullmatch(job):

@@ -1,4 +1,4 @@
-"""Starts a plan's nodes over ssh: all hosts are asked first, and everything ends with the program that started it."""
+"""Starts a plan's nodes over ssh: all hosts are checked first, and all nodes end with the program that started them."""
 
 import shutil
 import subprocess
@@ -14,7 +14,7 @@ from launcher.executors.render import Place, array, assignment, node_files, shel
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.syntax import is_ssh_host, shown, ssh_options_problem
 
-# A host that does not answer within these seconds, or falls silent for them, is lost.
+# A host that does not connect within these seconds, or stops responding for them, is lost.
 _CONNECT_SECONDS, _ALIVE_SECONDS, _ALIVE_COUNT = 10, 15, 4
 _PROBE_SECONDS = 40
 _PARALLEL = 32
@@ -23,15 +23,15 @@ START = "start.sh"
 
 
 class Ssh:
-    """Nodes by ssh, in the foreground."""
+    """Runs nodes by ssh, in the foreground."""
 
     foreground = True
 
     def check(self, plan: LaunchPlan) -> None:
-        """Ask every host, all at once, for the launch folder, and the master for the port; nothing is written.
+        """Check the launch folder on every host, in parallel, and the port on the master; nothing is written.
 
         Raises:
-            CannotStart: too few hosts, no ssh, or what each host that cannot take part says.
+            CannotStart: too few hosts, no ssh, or the reasons of the hosts that cannot take part.
         """
         hosts = _hosts(plan)
         if shutil.which("ssh") is None:
@@ -51,15 +51,15 @@ class Ssh:
         return ("bash", f"{place.folder}/run/{START}")
 
     def submitted(self, output: str) -> Submitted:
-        """Return nothing to find it by: the run directory names the process on this machine."""
+        """Return an empty handle: the run directory names the process on this machine."""
         return Submitted()
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
-        """Run each alone: there is no queue."""
+        """Run each separately: there is no queue."""
         return None
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
-        """Know nothing beyond the run directory."""
+        """Return no state: only the run directory has it."""
         return Observed(state="")
 
     def fetch(self, handle: Mapping[str, Any]) -> None:
@@ -99,7 +99,7 @@ def _ssh(plan: LaunchPlan) -> tuple[str, ...]:
 
 
 def ask_all(plan: LaunchPlan, script: str) -> list[tuple[str, "subprocess.CompletedProcess[str]"]]:
-    """Run a script of bash on every host of the plan, all at once; hosts that do not answer have exit code 255."""
+    """Run a bash script on every host of the plan, in parallel; hosts that do not answer have exit code 255."""
 
     def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
         words = [*_ssh(plan), "--", host, "exec bash -s"]

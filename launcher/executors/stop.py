@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: caught from before its first process starts, passed on to the one that runs."""
+"""Signals that ask a run to stop: caught before its first process starts, passed on to the running one."""
 
 import math
 import os
@@ -11,16 +11,16 @@ from typing import Any
 
 from launcher.executors.processes import descendants, identified, kill_all
 
-# After the first signal ranks finish their step and save; a rank that does not end by then is killed.
+# After the first signal ranks finish their step and save; a rank that has not ended by then is killed.
 _GRACE_SECONDS = 60.0
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stop:
-    """Context in which the signals are caught; `received` holds their numbers.
+    """Context manager that catches the signals; `received` holds their numbers.
 
-    The first asks the process to end (a hang-up as SIGTERM, which ranks answer by saving), a second kills it. A hang-up
-    never counts as the second: shells and service managers send it beside another signal, or twice.
+    The first asks the process to end (SIGHUP as SIGTERM, on which ranks save), a second kills it. SIGHUP
+    never counts as the second: shells and service managers send it with another signal, or twice.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Stop:
     def __enter__(self) -> "Stop":
         if threading.current_thread() is threading.main_thread():
             for number in _NUMBERS:
-                # nohup ignores hang-ups, and means it.
+                # Under nohup SIGHUP stays ignored.
                 if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._receive)
         return self
@@ -43,23 +43,23 @@ class Stop:
             signal.signal(number, handler)
 
     def watch(self, process: "subprocess.Popen[bytes]") -> None:
-        """Pass signals on to this process from now on, also those that came while it was being started."""
+        """Pass signals on to this process from now on, including those received while it was being started."""
         self._process = process
         if not self.received:
             self._deadline = math.inf
         self._pass_on()
 
     def ask(self, process: "subprocess.Popen[bytes]") -> None:
-        """Ask a process to end though nobody sent a signal: it hangs. It has the same time for it."""
+        """Ask a process to end without a signal from the user, because it hangs; it gets the same grace period."""
         self._deadline = min(self._deadline, time.monotonic() + _GRACE_SECONDS)
         _signal_group(process, signal.SIGTERM)
 
     def overdue(self) -> bool:
-        """Tell whether the process was asked to end and has had its time."""
+        """Return whether the process was asked to end and its grace period is over."""
         return time.monotonic() > self._deadline
 
     def kill(self) -> None:
-        """Kill the process and all below it."""
+        """Kill the process and its descendants."""
         process = self._process
         if process is not None and process.returncode is None:
             own = identified(process.pid)

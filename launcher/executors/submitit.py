@@ -1,4 +1,4 @@
-"""A sweep's job array through submitit, for those who keep their sweeps there; each task runs a rendered job.sbatch."""
+"""Submits a sweep's job array through submitit, for users of submitit; each task runs a rendered job.sbatch."""
 
 import os
 import shutil
@@ -15,17 +15,17 @@ from launcher.executors.slurm import SCRIPT
 from launcher.plan import LaunchPlan
 from launcher.syntax import sbatch_options_problem, shown
 
-# submitit asks Slurm for SIGUSR2 before the time limit, which would end the nodes' shells; nobody minds this one.
+# submitit requests SIGUSR2 before the time limit, which would end the nodes' shells; SIGURG is ignored by default.
 _SIGNAL = "URG@60"
-# Its own limit where none is set.
+# submitit's own limit if none is set.
 _AT_ONCE = 256
 
 
 def check(plans: Sequence[LaunchPlan]) -> None:
-    """Look for what keeps submitit from taking a sweep; nothing is written.
+    """Check for what would prevent submitit from submitting a sweep; nothing is written.
 
     Raises:
-        CannotStart: it is not installed, or the jobs are not Slurm's, or ask for different machines.
+        CannotStart: it is not installed, or the jobs are not Slurm's, or request different machines.
     """
     if any(plan.start.executor != "slurm" for plan in plans):
         raise CannotStart("hydra/launcher=submitit_slurm submits to Slurm: cluster=slurm")
@@ -38,7 +38,7 @@ def check(plans: Sequence[LaunchPlan]) -> None:
     if short:
         raise CannotStart(f"submitit takes long options only, and cluster.sbatch_options has {' '.join(short)}")
     folders = [os.path.abspath(plan.output_dir) for plan in plans]
-    # submitit quotes as for bash, which sbatch is not: _as_sbatch_flag, slurm/slurm.py.
+    # submitit quotes for bash, but sbatch parses differently: _as_sbatch_flag, slurm/slurm.py.
     unquoted = [
         text
         for text in (*folders, plans[0].start.name, *plans[0].start.batch_options)
@@ -64,7 +64,7 @@ def submit(runs: Sequence[tuple[LaunchPlan, Place]]) -> list[Submitted]:
     """Submit rendered runs as one array and return their jobs.
 
     Raises:
-        CannotStart: in submitit's or Slurm's own words.
+        CannotStart: with the message of submitit or Slurm.
     """
     submitit: Any = import_module("submitit")
     plan, place = runs[0]
@@ -83,13 +83,13 @@ def submit(runs: Sequence[tuple[LaunchPlan, Place]]) -> list[Submitted]:
 
 
 def _clusters(plan: LaunchPlan) -> str:
-    """Return which of a site's clusters sbatch asks; "": this machine's own. Source: sbatch(1), --clusters."""
+    """Return the clusters that sbatch submits to; "": the local cluster. Source: sbatch(1), --clusters."""
     asked = [word.partition("=")[2] for word in plan.start.batch_options if word.startswith("--clusters=")]
     return asked[-1] if asked else os.environ.get("SBATCH_CLUSTERS", os.environ.get("SLURM_CLUSTERS", ""))
 
 
 def command(place: Place) -> list[str]:
-    """Return what a task of the array runs: the run's own script, with its own log."""
+    """Return the command of an array task: the run's script, with its own log."""
     return [
         "bash",
         "-c",
@@ -100,7 +100,7 @@ def command(place: Place) -> list[str]:
 
 
 def parameters(plan: LaunchPlan) -> dict[str, Any]:
-    """Return submitit's parameters: sbatch's options as the plan has them, and nothing of its own.
+    """Return submitit's parameters: the plan's sbatch options, without submitit's defaults.
 
     Source: submitit 1.5.4 slurm/slurm.py, _make_sbatch_string.
     """

@@ -8,7 +8,7 @@ from launcher.executors.render import GRACE_SECONDS, shell_body
 
 
 class Watchdog:
-    """A process beside the run that waits for the end of this one; it looks for the run's mark, never for names."""
+    """A process that outlives this one and then ends the run's processes, found by the run's mark, never by name."""
 
     def __init__(self, run_id: str, *, enabled: bool = True) -> None:
         self._run_id, self._enabled = run_id, enabled
@@ -34,7 +34,7 @@ class Watchdog:
                 self._process.communicate()
 
     def watch(self, group: int) -> None:
-        """Name the process group that runs now."""
+        """Send the process group that runs now to the watchdog."""
         self._tell(f"{group}\n".encode())
 
     def _tell(self, line: bytes) -> None:

@@ -12,12 +12,12 @@ _FULL = "full_attention"
 
 
 def every_nth(interval: int, other: str) -> Callable[[int], list[str]]:
-    """Return the kinds of layers of which each `interval`-th attends fully, as a function of their number."""
+    """Return a function from the number of layers to their kinds: each `interval`-th uses full attention."""
     return lambda layers: [other if (index + 1) % interval else _FULL for index in range(layers)]
 
 
 def _interval_of(source: Source, kinds: Sequence[str], other: str, default: int) -> int | None:
-    """Return n where every n-th of the listed layers attends fully; a problem where the list says something else."""
+    """Return n if every n-th of the listed layers uses full attention; any other list is a problem."""
     if not kinds:
         return default
     interval = kinds.index(_FULL) + 1 if _FULL in kinds else len(kinds) + 1
@@ -33,7 +33,7 @@ def _read_linear(source: Source) -> dict[str, Value]:
     kinds = source.get("layer_types", ())
     interval = source.get("full_attention_interval")
     if interval is None:
-        interval = _interval_of(source, kinds, "linear_attention", 4)  # Qwen3NextConfig's own default
+        interval = _interval_of(source, kinds, "linear_attention", 4)  # Qwen3NextConfig's default
     elif kinds and isinstance(interval, int) and list(kinds) != every_nth(interval, "linear_attention")(len(kinds)):
         source.problem(f"full_attention_interval={interval} and layer_types contradict each other")
     value = None if interval is None else source.typed("full_attention_interval", interval, "full_attention_interval")
@@ -48,9 +48,9 @@ LINEAR_LAYERS = Part(
 
 
 def _read_alternating(source: Source) -> dict[str, Value]:
-    """GPT-OSS: a window in every layer but each n-th."""
+    """GPT-OSS: sliding-window attention in every layer except each n-th."""
     kinds = source.get("layer_types", ())
-    interval = _interval_of(source, kinds, "sliding_attention", 2)  # GptOssConfig's own default
+    interval = _interval_of(source, kinds, "sliding_attention", 2)  # GptOssConfig's default
     window = source.field("sliding_window", ("sliding_window",), 128)
     return {"sliding_window": window, "window_attn_skip_freq": interval}
 
@@ -69,7 +69,7 @@ ALTERNATING_WINDOW = Part(
 
 
 def _read_indexer(source: Source) -> dict[str, Value]:
-    """GLM-5: which layers choose keys, as a frequency or as a list (GlmMoeDsaConfig.__post_init__)."""
+    """GLM-5: which layers select keys (indexer), as a frequency or as a list (GlmMoeDsaConfig.__post_init__)."""
     kinds = set(source.get("layer_types", ()))
     if kinds - {"indexed_attention"}:
         source.problem(f"layer_types has {', '.join(sorted(kinds))}; only indexed_attention is known")
@@ -102,10 +102,10 @@ INDEXER_LAYERS = Part(
 
 
 def dense_first(default: int) -> Part:
-    """Dense layers before the first with experts, as their number or as a list of layers (transformers 5).
+    """Dense layers before the first MoE layer, as a number or as a list of layers (transformers 5).
 
     Args:
-        default: number that the family's class takes when neither is given.
+        default: default of the family's class if neither is given.
     """
 
     def read(source: Source) -> dict[str, Value]:

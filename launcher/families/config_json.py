@@ -1,4 +1,4 @@
-"""Hugging Face's config.json to the canonical `model` section and back, exactly or not at all."""
+"""Exact conversion between Hugging Face's config.json and the canonical `model` section."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,47 +14,47 @@ from launcher.job.model import Model
 from launcher.job.schema import Value, fields
 from launcher.nearest import nearest
 
-# Not in config.json: where the model comes from, what a backend calls it, and what only training knows.
+# Not in config.json: the origin of the model, its name in a backend, and training-only settings.
 _NOT_DETERMINED: Final = frozenset(
     {"path", "hub_id", "pretrained", "overridden", "label", "legacy", "hidden_dropout", "mtp_loss_scaling_factor"}
     | {"cpu_initialization", "init_per_replica", "init_method_xavier_uniform", "perform_initialization"}
     | {"dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss", "is_hybrid_model", "mamba_chunk_size"}
 )
-# Families without dense layers, whose files name the width of an expert intermediate_size.
+# Families without dense layers, whose config.json stores the expert width as intermediate_size.
 _ONE_WIDTH: Final = frozenset({"mixtral", "gpt_oss"})
-# Class names of one family that share its body.
+# Suffixes of a family's class names that share its base model.
 _SUFFIXES: Final = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification")
 
 
 def determined_fields() -> tuple[str, ...]:
-    """Return the canonical fields below `model` that a config.json decides, dotted (`rope_scaling.factor`)."""
+    """Return the canonical fields below `model` that a config.json determines, dotted (`rope_scaling.factor`)."""
     names = (path.removeprefix("model.") for path in fields() if path.startswith("model."))
     return tuple(name for name in names if name not in _NOT_DETERMINED)
 
 
 def read_config(path: Path) -> dict[str, Value]:
-    """Return what `model_from_config` makes of a file.
+    """Read a file and return its fields as `model_from_config` does.
 
     Args:
         path: the file, or the folder that holds it.
 
     Raises:
-        OSError, ValueError: it cannot be read, or is no JSON.
-        BeyondBudget, ModelConfigError: it is too large, or describes no model that is known.
+        OSError, ValueError: the file cannot be read, or is not JSON.
+        BeyondBudget, ModelConfigError: the file is too large, or describes no known model.
     """
     file = path if path.suffix == ".json" else path / "config.json"
     return model_from_config(load_json(read_limited(file, "config bytes").decode("utf-8"), str(file)), str(file))
 
 
 def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> dict[str, Value]:
-    """Return every canonical field of section `model` that a config.json decides.
+    """Return every canonical field of section `model` that a config.json determines.
 
     Args:
         config: the parsed file, of transformers 4 or 5.
         where: its path, for messages.
 
     Returns:
-        All of `determined_fields()`, None where the model has no such thing; `rope_scaling` is a mapping of its own.
+        All of `determined_fields()`, None where not applicable; `rope_scaling` is a nested mapping.
 
     Raises:
         ModelConfigError: unknown family, missing keys, or values without a canonical field; all of them at once.
@@ -86,7 +86,7 @@ def model_from_config(config: Mapping[str, Any], where: str = "config.json") -> 
 
 
 def _nested(found: Mapping[str, Value]) -> dict[str, Value]:
-    """`a.b` as a mapping in a mapping."""
+    """Convert keys `a.b` to nested mappings."""
     tree: dict[str, Any] = {}
     for path, value in found.items():
         *sections, name = path.split(".")
@@ -104,11 +104,11 @@ def config_from_model(
 
     Args:
         model: its `model_type` names the family.
-        torch_dtype: number format to name; None: none.
-        where: what the model is called in messages.
+        torch_dtype: dtype to write; None: omitted.
+        where: name of the model in messages.
 
     Raises:
-        ModelConfigError: no model_type, a missing size, or a value that the family's config.json cannot say.
+        ModelConfigError: no model_type, a missing size, or a value that the family's config.json cannot express.
     """
     if model.model_type is None or model.model_type not in FAMILIES:
         raise ModelConfigError(where, (f"model_type is needed to write a config.json: {', '.join(FAMILIES)}",))
@@ -131,7 +131,7 @@ def config_from_model(
 
 
 def _lost(model: Model, back: Mapping[str, Value]) -> Iterator[str]:
-    """What a config.json that was just written does not say again when it is read."""
+    """Yield the fields that differ when the written config.json is read back."""
     for name in determined_fields():
         wanted, value = _effective(model, name), _at(back, name)
         if wanted != value:
@@ -147,7 +147,7 @@ def _at(tree: Mapping[str, Any], path: str) -> Value:
 
 
 def _effective(model: Model, name: str) -> Value:
-    """The value of a field with what None means there filled in, in the form in which config.json is read."""
+    """Return the value of a field, None replaced by its meaning, in the form in which config.json is read."""
     value: Any = model
     for part in name.split("."):
         value = getattr(value, part)
@@ -174,7 +174,7 @@ def _effective(model: Model, name: str) -> Value:
 
 
 def _text_part(config: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The language model of a nested file; a model with other senses is refused."""
+    """Return the language model of a nested file; a multimodal model is rejected."""
     nested = config.get("text_config")
     if not isinstance(nested, Mapping) or "hidden_size" in config:
         return config

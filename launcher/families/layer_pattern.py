@@ -1,4 +1,4 @@
-"""Which layers are experts: Megatron's pattern expressions, written and read without evaluating Python."""
+"""Which layers are MoE layers: Megatron's pattern expressions, written and parsed without evaluating Python."""
 
 import re
 
@@ -18,7 +18,7 @@ def pattern(layers: int, dense: int, every: int) -> str:
 def expand(expression: str) -> list[int] | None:
     """Return the list that a pattern expression describes; None if it is not one.
 
-    Accepts lists of 0 and 1, `+`, `* number` and parentheses, which is what Megatron's own check lets through.
+    Accepts lists of 0 and 1, `+`, `* number` and parentheses, as Megatron's own check does.
     """
     tokens = re.findall(r"[\[\]()+*,]|\d+", expression)
     if "".join(tokens) != re.sub(r"\s", "", expression):

@@ -1,4 +1,4 @@
-"""The parts of config.json that are not one key to one field: heads, windows, biases, sparse layers, routing."""
+"""The parts of config.json that do not map one key to one field: heads, windows, biases, sparse layers, routing."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ class Part:
     """A pair of functions: keys of config.json to canonical fields, and back (transformers-4 spelling).
 
     Attributes:
-        variants: fields below `model` that it decides and that most families do not have.
+        variants: fields below `model` that it determines and that most families do not have.
     """
 
     read: Callable[[Source], dict[str, Value]]
@@ -36,8 +36,8 @@ def heads(*, explicit: bool = False, default: int | None = None) -> Part:
     """Key/value heads and head size.
 
     Args:
-        explicit: the family states its head size always (Qwen3); else it is given only where it is not the quotient.
-        default: head size of the family's class without the key; None: hidden_size / num_attention_heads.
+        explicit: the family always writes its head size (Qwen3); else it is written only if it is not the quotient.
+        default: default head size of the family's class; None: hidden_size / num_attention_heads.
     """
 
     def read(source: Source) -> dict[str, Value]:
@@ -63,7 +63,7 @@ def heads(*, explicit: bool = False, default: int | None = None) -> Part:
 
 
 def quotient_of(model: Model) -> int | None:
-    """Return the head size of a model that states none."""
+    """Return the default head size of a model that sets none."""
     return dataclasses.replace(model, head_dim=None).head_size
 
 
@@ -155,7 +155,7 @@ SPARSE_LAYERS = Part(
     },
 )
 
-# Mixtral and GPT-OSS name the width of an expert intermediate_size: no dense layer could have another width.
+# Mixtral and GPT-OSS store the expert width as intermediate_size: no dense layer could have another width.
 ONE_WIDTH = Part(
     read=lambda source: {"moe_intermediate_size": source.field("moe_intermediate_size", ("intermediate_size",))},
     write=lambda model: {"intermediate_size": model.moe_intermediate_size or model.intermediate_size},
@@ -173,7 +173,7 @@ def _read_shared_experts(source: Source) -> dict[str, Value]:
 
 def _write_shared_experts(model: Model) -> dict[str, Any]:
     total, width = model.shared_expert_intermediate_size or 0, model.moe_intermediate_size or 1
-    # Not a multiple: no such config.json; reading it back then shows the difference.
+    # If it is not a multiple, no config.json can express it; reading it back shows the difference.
     return {"n_shared_experts": total // width}
 
 
@@ -181,7 +181,7 @@ SHARED_EXPERTS = Part(read=_read_shared_experts, write=_write_shared_experts)
 
 
 def routing(*, scoring: str, method: str) -> Part:
-    """DeepSeek's routing; `scoring` and `method` are the family's: transformers' own classes leave them out."""
+    """DeepSeek's routing; `scoring` and `method` are fixed per family: transformers' classes omit them."""
     scorings = ("softmax", "sigmoid") if method == "noaux_tc" else ("softmax",)
     methods = ("noaux_tc",) if method == "noaux_tc" else ("greedy", "group_limited_greedy")
 

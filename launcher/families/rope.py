@@ -27,8 +27,8 @@ _METHODS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 _ALL_KEYS: Final = tuple(dict.fromkeys(key for keys in _METHODS.values() for key in keys))
-_APART: Final = ("rope_theta", "partial_rotary_factor")  # read beside the scaling
-# Settings without a canonical field: only these values, which change nothing, can be read.
+_APART: Final = ("rope_theta", "partial_rotary_factor")  # read separately from the scaling
+# Settings without a canonical field: only these values, which have no effect, are accepted.
 _NEUTRAL: Final[Mapping[str, Any]] = {"attention_factor": None, "truncate": True}
 
 
@@ -39,8 +39,8 @@ def read_rope(
 
     Args:
         source: the config.json being read.
-        theta_default: base that the family's class takes when none is given; NEEDED: it must be given.
-        partial: share of the head that the family's class rotates when none is given; None: it rotates whole heads.
+        theta_default: default base of the family's class; NEEDED: the base must be given.
+        partial: default fraction of the head that the family's class rotates; None: it rotates whole heads.
         truncate: whether the family's YaRN rounds the bounds of its ramp to whole dimensions.
     """
     new = _mapping(source, "rope_parameters")
@@ -97,7 +97,7 @@ def _scaling(source: Source, name: str, block: Mapping[str, Any], truncate: bool
     for key, default in known.items():
         raw = block.get(key)
         if raw is None and default is NEEDED and key == "original_max_position_embeddings":
-            raw = source.config.get("max_position_embeddings")  # what transformers takes: modeling_rope_utils.py
+            raw = source.config.get("max_position_embeddings")  # as in transformers: modeling_rope_utils.py
         if raw is None and default is NEEDED:
             source.problem(f"{name}: the key {key} is needed for {method} and is missing")
         elif raw is not None:
@@ -120,7 +120,7 @@ def _refuse_rest(
 
 
 def scaling_value(scaling: RopeScaling, key: str) -> Value:
-    """Return a setting of the scaling method, or what transformers takes without it."""
+    """Return a setting of the scaling method, or transformers' default."""
     value = getattr(scaling, key)
     default = _METHODS.get(scaling.type or "", {}).get(key)
     return default if value is None and default is not NEEDED else value

@@ -1,4 +1,4 @@
-"""A config.json while it is read: typed access that remembers which keys were used and collects every problem."""
+"""Typed access to a config.json that records which keys were used and collects every problem."""
 
 from collections.abc import Mapping, Set
 from typing import Any, Final
@@ -51,13 +51,13 @@ class Source:
         return default if value is None else value
 
     def field(self, field: str, names: tuple[str, ...], default: Any = NEEDED, *, null: bool = False) -> Value:
-        """Return the value of the first of `names` that is there, as a value of the canonical field `model.<field>`.
+        """Return the value of the first of `names` that is present, as a value of the canonical field `model.<field>`.
 
         Args:
             field: canonical field below `model`, for type and bounds.
             names: spellings of the key, usual one first.
-            default: what the family's configuration class takes without the key; NEEDED: the key must be there.
-            null: null is a value of its own (None), not a missing key.
+            default: default of the family's configuration class; NEEDED: the key is required.
+            null: null is a valid value (None), not a missing key.
         """
         self.used.update(names)
         present = [name for name in names if name in self.config and (null or self.config[name] is not None)]
@@ -90,10 +90,10 @@ class Source:
         return None
 
     def misread(self, before: Set[str], error: Exception) -> None:
-        """Note that keys hold values of a kind that nothing can be made of.
+        """Record a problem: keys have values of an unusable type.
 
         Args:
-            before: keys that were asked for before those that are at fault.
+            before: keys that were used before the wrong ones.
         """
         if isinstance(error, ModelConfigError):
             raise error
@@ -102,11 +102,11 @@ class Source:
         self.problem(f"{shown}: not the kind of value that is expected there ({error})")
 
     def problem(self, text: str) -> None:
-        """Note that something cannot be read."""
+        """Record a problem."""
         self.problems.append(text)
 
     def finish(self, ignorable: Mapping[str, str]) -> None:
-        """Refuse keys that nobody read and that are not known to be harmless, then raise what was collected.
+        """Add a problem for each key that was not used and is not ignorable, then raise all problems.
 
         Raises:
             ModelConfigError: there were problems.

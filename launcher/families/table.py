@@ -24,13 +24,13 @@ from launcher.job.schema import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key of config.json that is one canonical field.
+    """One key of config.json that maps to one canonical field.
 
     Attributes:
         field: canonical field below `model`.
         names: spellings of the key, the one of transformers 4 first; empty: the field's name.
-        default: what transformers' configuration class of the family takes without the key; NEEDED: no safe default.
-        null: null in the file is a value of its own.
+        default: default of the family's configuration class in transformers; NEEDED: no safe default.
+        null: null in the file is a valid value.
     """
 
     field: str
@@ -46,7 +46,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """A key for which only one value can be expressed: `name` must be `value` or absent, else `why` is told."""
+    """A key with only one supported value: `name` must be `value` or absent, else `why` is reported."""
 
     name: str
     value: Any
@@ -61,10 +61,10 @@ class Family:
         model_type: `model_type` of config.json and of the canonical job.
         aliases: other names of the same family in published files, which are written as model_type.
         stem: start of the class names in `architectures`, such as Qwen3Moe.
-        keys: one key, one field.
-        parts: what is not one to one.
-        fixed: canonical fields that the family's code decides.
-        pinned: keys that are not canonical and must have their usual value.
+        keys: keys that map one-to-one to fields.
+        parts: conversions that are not one-to-one.
+        fixed: canonical fields that the family's code determines.
+        pinned: keys without a canonical field, which must have their usual value.
     """
 
     model_type: str
@@ -81,7 +81,7 @@ class Family:
         return f"{self.stem}ForCausalLM"
 
     def decides(self, field: str) -> bool:
-        """Tell whether config.json, or the family's code, says `field` below `model`, which not every family has."""
+        """Return whether config.json or the family's code determines `field`, which not every family has."""
         keys = any(key.field == field for key in self.keys)
         return keys or field in self.fixed or any(field in part.variants for part in self.parts)
 
@@ -117,7 +117,7 @@ _NO_PRUNING = Pinned(name="pruned_heads", value={}, why="pruned heads have no ca
 _PINNED = (_SILU, _NO_PRUNING)
 _QWEN2_PINNED = (*_PINNED, Pinned(name="use_mrope", value=False, why="multi-modal positions have no canonical field"))
 
-# Qwen3-Coder's files have keys of which transformers' class knows nothing.
+# Qwen3-Coder's config.json has keys that transformers' class does not define.
 _QWEN3_CODER = (
     Pinned(name="use_qk_norm", value=True, why="its class normalises query and key heads"),
     Pinned(name="qkv_bias", value=False, why="its class has no such bias"),
@@ -132,7 +132,7 @@ _QWEN_EXPERTS = (
 )
 
 _LATENT = (
-    # transformers takes 1536 without the key, but V2-Lite means null: never guessed.
+    # transformers defaults to 1536, but V2-Lite uses null: no default is assumed.
     Key(field="q_lora_rank", null=True),
     Key(field="kv_lora_rank"),
     Key(field="qk_nope_head_dim"),
@@ -148,7 +148,7 @@ def _routed(*, norm_topk_prob: bool, scaling: float) -> tuple[Key, ...]:
         Key(field="moe_intermediate_size"),
         Key(field="norm_topk_prob", default=norm_topk_prob),
         Key(field="routed_scaling_factor", default=scaling),
-        # The classes' own default is 1, yet they build no such layer: without the key there is none.
+        # The classes default to 1 but build no such layer: without the key there is none.
         Key(field="num_nextn_predict_layers", names=("num_nextn_predict_layers", "num_mtp_layers"), default=0),
     )
 
@@ -164,7 +164,7 @@ def _deepseek(*, norm_topk_prob: bool, scaling: float) -> tuple[Key, ...]:
 
 
 def _indexed(norm_eps: float) -> tuple[Key, ...]:
-    """Keys of latent attention over the keys that an indexer chooses: DeepSeek-V3.2, GLM-5."""
+    """Return the config.json keys of latent attention with an indexer: DeepSeek-V3.2, GLM-5."""
     return (
         *_common(norm_eps),
         *_LATENT,
@@ -180,7 +180,7 @@ _ROTATED = Pinned(name="rope_interleave", value=True, why="the published layout 
 _NO_MLP_BIAS = Pinned(name="mlp_bias", value=False, why="biases there have no canonical field")
 
 
-# Megatron's word for the norms on the compressed queries and keys, which latent attention always has.
+# Megatron's name for the norms on the compressed queries and keys, which latent attention always has.
 _LATENT_FIXED: Final[dict[str, Value]] = {"qk_layernorm": True}
 _INDEXED: Final[dict[str, Value]] = {"experimental_attention_variant": "dsa"}
 _INDEXED_PINNED = (*_PINNED, _NO_BIAS, _NO_MLP_BIAS, _ROTATED)

@@ -1,1 +1,1 @@
-"""Reads what people have (shell scripts, YAML, JSON, plain arguments) and returns the job that it describes."""
+"""Reads shell scripts, YAML, JSON and plain arguments and returns the job that they describe."""

@@ -1,4 +1,4 @@
-"""What became of every argument of a ported script: translated, carried over, or left out with a reason."""
+"""Result of porting each argument of a script: translated, passed through, or dropped with a reason."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, h
 
 TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher says it by itself"
-# Arguments of more fields than this hold whatever has no argument of its own.
+# An argument tied to more fields than this is a catch-all for fields without an argument of their own.
 _BAG = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What became of one argument of the source.
+    """Result of porting one argument of the source.
 
     Attributes:
         flag, value: as the source spelled it.
-        where: `file:line` where it is known.
-        fate: translated, carried over or left out.
-        fields: canonical fields that say it.
-        becomes: the target's arguments; empty: it is what the target does without any.
-        note: when the target writes it.
-        missing: what is to be said where it is left out.
+        where: `file:line`, if known.
+        fate: TRANSLATED, CARRIED or LEFT_OUT.
+        fields: canonical fields that hold its value.
+        becomes: the target's arguments; empty: the target's default behaviour is the same.
+        note: condition under which the target writes it.
+        missing: reason and substitute, if it is dropped.
     """
 
     flag: str
@@ -60,15 +60,15 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a port has come to, for telling what became of each argument.
+    """Result of a port, from which the account of each argument is derived.
 
     Attributes:
         job: the ported job.
-        native: what it becomes on the target.
-        findings: what the mapping and the rules say.
-        kept: the target's names of arguments that are passed through there, too, by the source's.
-        substituted: fields that an argument without a field was read into.
-        missing: arguments that are left out, by name.
+        native: its arguments on the target.
+        findings: findings of the mapping and of the rules.
+        kept: arguments that are passed through on the target too: source name to target name.
+        substituted: fields that an argument without a canonical field was translated to.
+        missing: dropped arguments, by name.
     """
 
     job: Job
@@ -80,13 +80,13 @@ class Outcome:
 
 
 def accounts(imported: Imported, way: PortRoute, outcome: Outcome) -> list[Account]:
-    """Return one account for every argument of the source, in its order."""
+    """Return one account for each argument of the source, in source order."""
     ledger = _Ledger(imported, way, outcome)
     return [ledger.account(each) for each in imported.became]
 
 
 class _Ledger:
-    """What the target writes, refuses and does by itself."""
+    """Arguments that the target writes, rejects or sets by default."""
 
     def __init__(self, imported: Imported, way: PortRoute, outcome: Outcome) -> None:
         self.way, self.outcome = way, outcome
@@ -101,14 +101,14 @@ class _Ledger:
         self.said = Said(outcome.job, way.target, way.version, self.written)
 
     def account(self, each: Became) -> Account:
-        """Return what became of one argument."""
+        """Return the account of one argument."""
         found = self._passed(each, each.flag)
         if found is not None:
             return found
         return self._translated(each, each.fields) if each.fields else self._implied(each)
 
     def _passed(self, each: Became, name: str) -> Account | None:
-        """Return the account of an argument that the source's job passes through under a name."""
+        """Return the account of an argument that the source's job passes through under this name."""
         outcome = self.outcome
         if name in outcome.substituted:
             return self._translated(each, outcome.substituted[name])
@@ -133,7 +133,7 @@ class _Ledger:
         return _account(each, LEFT_OUT, missing=harmless(self.way, each.flag, each.value, why))
 
     def _read_besides(self, each: Became) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the fields, or newer names, as which the source's table reads an argument that no row of it writes."""
+        """Return the fields, or newer names, to which the source's table maps an argument that no row of it writes."""
         before = read_back(self.given, self.way.source, self.way.own_version).job
         rest = {flag: value for flag, value in self.given.items() if flag != each.flag}
         after = read_back(rest, self.way.source, self.way.own_version).job
@@ -146,7 +146,7 @@ class _Ledger:
         job = self.outcome.job
         told = [path for path in paths if value_at(job, path) != fields()[path].default] or list(paths)
         becomes = tuple(flag for flag in self.written if self._says(flag, told))
-        # The first field is the argument's own; what else it says counts where nothing of it is written.
+        # The first field is the primary one; the others count only if no argument is written.
         heavy = told[:1] if becomes else told
         refused = next((self.refused[path] for path in heavy if path in self.refused), None)
         if refused is not None:
@@ -157,10 +157,10 @@ class _Ledger:
         return _account(each, TRANSLATED, fields=paths, becomes=becomes)
 
     def _says(self, flag: str, told: Iterable[str]) -> bool:
-        """Tell whether an argument of the target says one of the fields."""
+        """Return whether an argument of the target expresses one of the fields."""
         ties = self.ties.get(flag, ())
         mine = set(ties) & set(told)
-        # One that holds whatever has no argument of its own is written for some of its fields only.
+        # A catch-all argument is written for some of its fields only.
         return bool(mine) if len(ties) <= _BAG else any(self._matters(flag, path) for path in mine)
 
     def _matters(self, flag: str, path: str) -> bool:
@@ -187,7 +187,7 @@ class _Ledger:
         )
 
     def _lost(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
-        """Return the account of an argument that the target neither writes nor refuses."""
+        """Return the account of an argument that the target neither writes nor rejects."""
         there, job = self.way.there, self.outcome.job
         if path in self.table.irrelevant:
             why = self.table.irrelevant[path]
@@ -204,7 +204,7 @@ class _Ledger:
         return self._unread(each, paths, path)
 
     def _unread(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
-        """Return the account of an argument that the target's table passes over for this job."""
+        """Return the account of an argument that the target's table ignores for this job."""
         why = idle(self.outcome.job, path)
         affects_training = not why and fields()[path].meta.affects_training
         return _left_out(
@@ -217,7 +217,7 @@ class _Ledger:
         )
 
     def _in_model_files(self, each: Became, paths: tuple[str, ...]) -> Account:
-        """Return the account of an argument that shapes the model, where the target reads the shape from its files."""
+        """Return the account of an architecture argument, where the target reads the architecture from model files."""
         model, there = self.outcome.job.model, self.way.there
         named = model.path or model.hub_id
         return _left_out(
@@ -247,7 +247,7 @@ def _left_out(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account
 
 
 def counted(found: Iterable[Account]) -> Iterator[tuple[str, int]]:
-    """Yield how many arguments met each fate, and how many left out change training."""
+    """Yield the number of arguments by fate, and the number of dropped ones that affect training."""
     each = list(found)
     for fate in (TRANSLATED, CARRIED, LEFT_OUT):
         yield fate, sum(one.fate == fate for one in each)

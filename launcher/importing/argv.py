@@ -1,4 +1,4 @@
-"""Command-line words to typed native values, as the backend's own parser (argparse, HfArgumentParser) reads them."""
+"""Parses command-line words into typed native values, as the backend's parser (argparse, HfArgumentParser) does."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from launcher.job import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A command line, read.
+    """A parsed command line.
 
     Attributes:
         values: typed values by the catalogue's name; bare switches are True.
-        unknown: options that this version does not have, with their words.
-        ambiguous: those of them that could be short for several, with what is said of it.
+        unknown: options that this version does not have, with their values.
+        ambiguous: unknown options that abbreviate several others, with the message.
         positional: words that belong to no option.
-        problems: (option, what is wrong with it).
-        warnings: (option, remark).
-        open: options with values that the script leaves open, with the words as typed.
-        unread: `$(…)` that nobody knows the output of, where arguments stand: any number of them may come of it.
-        loose: options whose value this version's parser refuses as it is written, though it says a value that fits.
+        problems: (option, error).
+        warnings: (option, warning).
+        open: options whose values the script leaves unset, with the words as typed.
+        unread: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
+        loose: options with a valid value in a spelling that this version's parser rejects.
     """
 
     values: dict[str, Value] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Parsed:
 
 
 def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = None) -> Parsed:
-    """Read words as the parser of this catalogue does; nothing raises, everything wrong is listed."""
+    """Parse words as the parser of this catalogue does; errors are collected, not raised."""
     parsed = Parsed()
     at = 0
     while at < len(argv):
@@ -57,7 +57,7 @@ def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = 
 
 
 def _is_option(word: str) -> bool:
-    """Tell whether argparse takes a word for an option: a dash, no blank in it, and no negative number."""
+    """Return whether argparse treats a word as an option: a leading dash, no space, no negative number."""
     if len(word) < 2 or not word.startswith("-") or (" " in word and "=" not in word.split(" ")[0]):
         return False
     return not _is_number(word)
@@ -79,7 +79,7 @@ def _following(argv: Sequence[str], at: int) -> tuple[list[str], int]:
 
 
 def _drop_open(word: str, parsed: Parsed) -> bool:
-    """A word that is nothing but an unset variable vanishes, as in bash; what a command prints does not."""
+    """Drop a word that is only an unset variable, as bash does; record one that is only command output as unread."""
     if not only(word):
         return False
     if has_output(word):
@@ -90,7 +90,7 @@ def _drop_open(word: str, parsed: Parsed) -> bool:
 
 
 def resolve(name: str, catalogue: Catalogue) -> Argument | str | None:
-    """Return the argument of a typed option; a message for an ambiguous prefix; None if there is none."""
+    """Return the argument of an option; a message for an ambiguous prefix; None if there is none."""
     argument = catalogue.get(name)
     if argument is not None:
         return argument
@@ -131,7 +131,7 @@ def _unknown(name: str, values: list[str], parsed: Parsed) -> None:
 
 
 def _one_text(name: str, argument: Argument, values: list[str], taken: int, parsed: Parsed) -> tuple[list[str], int]:
-    """Keep `your tokenizer path`, written without quotes, as the one text that was meant."""
+    """Join the words of an unquoted placeholder such as `your tokenizer path` into one value."""
     is_text = argument.type == "str" and argument.choices is None
     meant = (taken == 1 and argument.nargs is None) or (taken > 1 and argument.is_list and values[0] == "your")
     if not meant or not is_text or len(values) < 2 or any(only(word) for word in values[1:]):
@@ -144,7 +144,7 @@ def _one_text(name: str, argument: Argument, values: list[str], taken: int, pars
 
 
 def _arity(argument: Argument, values: list[str], attached: bool, negated: bool, command: str | None) -> int:
-    """Return how many of the words after an option belong to it."""
+    """Return how many of the words after an option are its values."""
     if attached:
         return 1
     if argument.is_flag or negated or argument.action == "boolean_optional":
@@ -154,7 +154,7 @@ def _arity(argument: Argument, values: list[str], attached: bool, negated: bool,
     if isinstance(argument.nargs, int):
         return min(argument.nargs, len(values))
     if argument.nargs == "?" or argument.optional_value or argument.bare_in(command):
-        # A switch may stand alone; the next word is its value only if it can be one.
+        # The value of a switch is optional; the next word is its value only if it is a valid one.
         return 1 if values and (argument.type != "bool" or _as_bool(values[0]) is not None or is_open(values[0])) else 0
     return min(1, len(values))
 
@@ -218,7 +218,7 @@ def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parse
 
 
 def typed_value(word: str, argument: Argument) -> Value:
-    """Return the typed value of one command-line word; None where it does not fit the argument."""
+    """Return the typed value of one command-line word; None if it does not fit the argument."""
     for kind in argument.type.split("|"):
         value = _CONVERT.get(kind, _as_text)(word)
         if value is not None:
@@ -229,7 +229,7 @@ def typed_value(word: str, argument: Argument) -> Value:
 
 
 def _whole(word: str) -> int | None:
-    """Return the whole number that `1000000.0` and `1e6` say; an older parser took such a number as a fraction."""
+    """Return the integer value of `1000000.0` or `1e6`; an older parser read such a number as a float."""
     value = _as_float(word)
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else None
 
@@ -254,7 +254,7 @@ def _as_bool(word: str) -> Value:
 
 
 def _as_json(word: str) -> Value:
-    """JSON stays text unless it is a mapping or a list: `{"a": 1}` compares by content, not by white space."""
+    """Parse JSON mappings and lists, so that `{"a": 1}` compares by content, not white space; other words stay text."""
     if word[:1] not in "{[":
         return word
     try:

@@ -1,4 +1,4 @@
-"""From typed native values to the job: the mapping table read backwards, what it cannot read kept as it is."""
+"""Builds the job from typed native values: reads the mapping table backwards and passes the rest through."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,8 +32,8 @@ def assemble(
     Args:
         values: typed values by the catalogue's names, in the order of the command line.
         command: sub-command of the backend's program.
-        kept: names that are not read but passed through, because their value is a placeholder of the wrong type.
-        env: environment of the command; what belongs to launchers is left out.
+        kept: names to pass through without mapping, because their value is a placeholder of the wrong type.
+        env: environment of the command; variables of launchers are dropped.
     """
     read, kept = _read(values, backend, version, command, set(kept))
     args = {flag: value for flag, value in values.items() if flag in kept}
@@ -79,7 +79,7 @@ def _became(
 def _without_guesses(
     read: ReadBack, given: Mapping[str, Value], kept: set[str], ties: Mapping[str, tuple[str, ...]]
 ) -> ReadBack:
-    """Reset fields that were read from the absence of an argument that was given, but is passed through."""
+    """Reset fields that were inferred from the absence of an argument that is given, but passed through."""
     known = {path for flag in given for path in ties.get(flag, ())}
     guessed = {path for flag in kept for path in ties.get(flag, ()) if path not in known}
     if not guessed:
@@ -91,9 +91,9 @@ def _without_guesses(
 def _without_effect(
     rest: Mapping[str, Value], values: Mapping[str, Value], backend: Backend, version: str, command: str | None
 ) -> tuple[str, ...]:
-    """Return arguments that need not be passed through: they say the backend's default, or nothing reads them.
+    """Return arguments that need not be passed through: they equal the backend's default, or nothing reads them.
 
-    Defaults that a table spells out stay: without them the job would say otherwise.
+    Defaults that the table writes explicitly stay: without them the job would have another value.
     """
     catalogue = backend.catalogue(version)
     if catalogue.style == "argparse":  # there, some are read before defaults exist
@@ -104,7 +104,7 @@ def _without_effect(
     without = tuple(flag for flag in rest if flag in values and (flag in default or flag not in read))
     if catalogue.style != "yaml" or not without:
         return without
-    # A part that is there for one key alone (a callback with a default of its own) stays for that key.
+    # A section that exists for one key alone (a callback with its own default) needs that key.
     left = backend.entry.effective({flag: value for flag, value in values.items() if flag not in without})
     gone = {key.rpartition(".")[0] for key in set(read) - set(values) - set(left)}
     return tuple(flag for flag in without if flag.rpartition(".")[0] not in gone)
@@ -118,7 +118,7 @@ def _unread_note(flags: tuple[str, ...]) -> Note:
 
 
 def _refused_notes(unmapped: Iterable[str], backend: str) -> Iterator[Note]:
-    """Tell of arguments that the parser only takes to refuse them."""
+    """Yield notes on arguments that the parser accepts only to reject them."""
     for flag in unmapped:
         row = owns_of(backend).reason(flag)
         if row is not None and row.refused_for:
@@ -132,7 +132,7 @@ def _kept_note(flag: str, value: Value) -> Note:
 def _read(
     values: Mapping[str, Value], backend: Backend, version: str, command: str | None, kept: set[str]
 ) -> tuple[ReadBack, set[str]]:
-    """Read backwards; arguments whose value a field refuses are taken out and passed through."""
+    """Read the mapping backwards; arguments whose value a field rejects are passed through instead."""
     pseudo = backend.entry.command_argument
     while True:
         given = {flag: value for flag, value in values.items() if flag not in kept}
@@ -143,7 +143,7 @@ def _read(
         ties = fields_of_flags(backend.name, version)
         culprits = {flag for flag in given if flag not in kept and refused & set(ties.get(flag, ()))}
         if read.job.checkpoint.save_interval is not None and read.job.checkpoint.save is None:
-            # An interval without a folder saves nothing; as a field it would get the launcher's own folder.
+            # An interval without a folder saves nothing; as a field it would get the launcher's default folder.
             culprits |= {flag for flag in given if "checkpoint.save_interval" in ties.get(flag, ())}
         if not culprits:
             return _without_guesses(read, given, kept, ties), kept

@@ -1,4 +1,4 @@
-"""The cluster part of a job, from what launchers and the environment of a command say."""
+"""The cluster section of a job, from launcher options and environment variables of a command."""
 
 import dataclasses
 import math
@@ -12,7 +12,7 @@ from launcher.job import Job
 from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, find, is_secret, variable_of
 
-# What launchers set for the processes they start, or read instead of options: said again by the plan, not by the job.
+# Variables that launchers set for their processes or read in place of options: the plan sets them, not the job.
 _OF_LAUNCHERS = {
     "NPROC_PER_NODE": "per_node",
     "NNODES": "nodes",
@@ -31,7 +31,7 @@ _MOST_DIGITS = 19  # of numbers within 64 bits
 
 @dataclass(slots=True)
 class Found:
-    """The cluster of a command, with remarks."""
+    """The cluster of a command, with warnings."""
 
     cluster: Cluster
     warnings: list[Note] = field(default_factory=list)
@@ -39,9 +39,9 @@ class Found:
 
 
 def environment_of(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a command that belong to the job: without those that launchers set.
+    """Return the variables of a command that belong to the job: those that no launcher sets.
 
-    Secrets become references to the environment of whoever starts the job: no file and no screen shows them.
+    Secrets become references to the submitter's environment: no file and no screen shows them.
     """
     own = {name: value for name, value in env.items() if name not in _OF_LAUNCHERS}
     variables = Variables()
@@ -55,10 +55,10 @@ def _kept(name: str, value: str, variables: Variables) -> str:
 
 
 def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note]:
-    """Return a remark for each secret whose value the input tells, and the job does not.
+    """Return a note for each secret whose value the input holds; the job only references it.
 
     Args:
-        where: gives the place at which a variable is set.
+        where: returns the place at which a variable is set.
     """
     return [
         Note(
@@ -73,7 +73,7 @@ def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note
 
 
 def _referring(value: str) -> str:
-    """Return a value whose open parts are references that a plan fills in: `$PATH` becomes `${PATH}`."""
+    """Return a value with its unset variables as references that the plan resolves: `$PATH` becomes `${PATH}`."""
     if not is_open(value):
         return value
     typed = shown(value)
@@ -95,8 +95,8 @@ def cluster_of(
 
     Args:
         said: options of launchers, as text (see `Invocation.cluster`).
-        from_environment: the backend's own launcher reads NNODES and NPROC_PER_NODE, and starts one process without.
-        world_size: number of devices, where it is known from elsewhere; it wins.
+        from_environment: the backend's own launcher reads NNODES and NPROC_PER_NODE, and defaults to one process.
+        world_size: number of devices, if known from another source; takes precedence.
     """
     if from_environment and not said:
         said = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
@@ -104,7 +104,7 @@ def cluster_of(
             said = {**said, "per_node": "1"}
     found = Found(cluster=Cluster())
     numbers = dict(_numbers(said, where, found.warnings))
-    # `--nnodes $WORLD_SIZE` says that there are nodes, not how many.
+    # `--nnodes $WORLD_SIZE` does not give the number of nodes.
     found.is_said = world_size is not None or (bool(said) and ("nodes" in numbers or "nodes" not in said))
     nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(said))
     spend("nodes", nodes, where)
@@ -122,7 +122,7 @@ def cluster_of(
 
 
 def fitting(found: Found, job: Job, where: str) -> Found:
-    """Return the cluster that a job's layout needs, where nobody said how many devices there are."""
+    """Return the cluster that a job's parallel layout needs, if the number of devices is not given."""
     parallel = job.parallel
     needed = (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
     if job.model.num_experts is not None or parallel.ep > 1:
@@ -139,7 +139,7 @@ def fitting(found: Found, job: Job, where: str) -> Found:
 
 
 def _is_address(text: str) -> bool:
-    """Tell whether a text can be the address of a machine: no placeholder, no sentence, not this machine."""
+    """Return whether a text can be the address of a host: no placeholder, no sentence, not localhost."""
     return text not in _LOOPBACK and not is_open(text) and not any(char in text for char in "$ <>")
 
 
@@ -163,14 +163,14 @@ def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Itera
 
 
 def _fullest_node(total: int) -> int:
-    """Return the largest number of devices per node, up to the usual one, that makes whole nodes."""
+    """Return the largest number of devices per node, up to the default, that divides the total evenly."""
     return next(size for size in range(min(total, _DEFAULT_PER_NODE), 0, -1) if total % size == 0)
 
 
 def _shape(
     numbers: Mapping[str, int], world_size: int | None, warnings: list[Note], where: str, is_said: bool
 ) -> tuple[int, int]:
-    """Return nodes and devices per node."""
+    """Return number of nodes and devices per node."""
     nodes, per_node, total = numbers.get("nodes"), numbers.get("per_node"), numbers.get("total")
     total = world_size or total
     if world_size is not None and per_node is not None and (nodes or 1) * per_node != world_size:

@@ -1,4 +1,4 @@
-"""Configurations made of several files: bases, Hydra's `defaults`, modules that name a model; `${NAME:default}`."""
+"""Configurations split over several files: bases, Hydra's `defaults`, modules that name a model; `${NAME:default}`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,23 +10,23 @@ from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.reading import BASES, merge, parse_mapping, parse_scalar, read_text, with_base
 
 _DEFAULTS, _SELF = "defaults", "_self_"
-# `${NAME:default}` and `${oc.env:NAME,default}`: a variable of the environment; `${a.b}`: another value of the file.
+# `${NAME:default}` and `${oc.env:NAME,default}`: environment variable; `${a.b}`: another value of the file.
 _OPEN = re.compile(r"\$\{(?:(?P<env>oc\.env):)?(?P<name>[\w.]+)(?:(?P<mark>[:,])(?P<default>[^${}]*))?\}")
 _DEEPEST = 8
-# Primus (AMD): a module's `config` and `model` lie in these folders of its repository, by framework.
+# Primus (AMD): folders of its repository with a module's `config` and `model` files, by framework.
 _MODULE_FILES = {"config": "modules", "model": "models"}
 _MODULE_ROOTS = ("primus/configs", "configs")
-# FlagScale: beside the arguments, how they are started and searched.
+# FlagScale: sections beside the arguments, for launching and auto-tuning.
 _RUN = ("experiment", "action", "hydra")
 
 
 @dataclass(slots=True)
 class Composed:
-    """A configuration with everything in one place.
+    """A configuration merged from all its files.
 
     Attributes:
         tree: the settings.
-        cluster: what the file says of nodes and devices, as launchers' options (see `Invocation.cluster`).
+        cluster: number of nodes and devices in the file, as launcher options (see `Invocation.cluster`).
         problems: parts that are missing.
     """
 
@@ -38,10 +38,10 @@ class Composed:
 
 
 def composed(tree: Mapping[str, Any], file: str, variables: Mapping[str, str]) -> Composed:
-    """Return a configuration with the files put in that it names.
+    """Return a configuration with the files that it references merged in.
 
     Args:
-        variables: values of the environment's variables that the file refers to.
+        variables: values of the environment variables that the file references.
 
     Raises:
         ImportRefused: a base or a file of `defaults` cannot be read.
@@ -63,13 +63,13 @@ def composed(tree: Mapping[str, Any], file: str, variables: Mapping[str, str]) -
 
 
 def _of_defaults(tree: Mapping[str, Any]) -> bool:
-    """Tell whether `defaults` name files for sections, as Hydra has it."""
+    """Return whether `defaults` is a Hydra defaults list, which names files for sections."""
     defaults = tree.get(_DEFAULTS)
     return isinstance(defaults, list) and bool(list(_named(defaults)))
 
 
 def _named(defaults: list[Any]) -> Iterator[tuple[str, str]]:
-    """Yield (section, name) of each file; the section is empty for one that belongs at the top."""
+    """Yield (section, name) of each file; the section is empty for files merged at the top level."""
     for entry in defaults:
         if isinstance(entry, str) and entry != _SELF:
             yield "", entry
@@ -141,7 +141,7 @@ def _beside(file: str, name: str) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
-# -- open values
+# -- interpolation
 
 
 def _resolved(tree: Mapping[str, Any], variables: Mapping[str, str], warnings: list[Note], file: str) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def _resolved(tree: Mapping[str, Any], variables: Mapping[str, str], warnings: l
 
 
 def _text(text: str, tree: Mapping[str, Any], variables: Mapping[str, str], taken: list[str], depth: int = 0) -> Any:
-    """Return a text with its open parts filled in; typed as YAML types it, where one part is the whole text."""
+    """Return a text with its interpolations resolved; typed as a YAML scalar if the whole text is one."""
 
     def value_of(part: re.Match[str]) -> Any:
         name, default = part["name"], part["default"]
@@ -194,11 +194,11 @@ def _at(tree: Mapping[str, Any], path: str) -> tuple[bool, Any]:
     return "." in path, node
 
 
-# -- how it is started (FlagScale)
+# -- launcher settings (FlagScale)
 
 
 def _put_run(found: Composed, file: str) -> None:
-    """Take the parts out that say how the training is started."""
+    """Remove the sections that configure the launcher."""
     experiment = found.tree.get(_RUN[0])
     if not isinstance(experiment, Mapping) or not isinstance(experiment.get("task"), Mapping):
         return

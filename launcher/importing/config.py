@@ -1,4 +1,4 @@
-"""Configuration files that a command names (`PROGRAM x.yaml`, `SCRIPT --config x.yaml`), read as its arguments."""
+"""Configuration files named by a command (`PROGRAM x.yaml`, `SCRIPT --config x.yaml`), read as its arguments."""
 
 import json
 import re
@@ -19,18 +19,18 @@ from launcher.job import Value
 from launcher.mapping.backend import Entry, get_backend
 
 _ENDINGS = (".yaml", ".yml", ".json")
-# A number for everybody who writes it; for YAML 1.1 a text, because it has no point or no sign.
+# A number to its author, but a string in YAML 1.1, because it has no point or no sign.
 _EXPONENT = re.compile(r"[+-]?\d+(\.\d*)?[eE][+-]?\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """The arguments of a command with its configuration files put in.
+    """The arguments of a command with its configuration files expanded.
 
     Attributes:
         argv: words of the command line, files replaced by their content.
         tree: nested configuration of a backend that is configured by YAML; None for the others.
-        env: variables that the file sets, where the command does not.
+        env: variables set by the file and not by the command.
     """
 
     argv: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Configuration:
     warnings: list[Note] = field(default_factory=list)
 
     def read(self, invocation: Invocation, catalogue: Catalogue, command: str | None) -> Parsed:
-        """Return the arguments as a version's catalogue reads them."""
+        """Return the arguments as a version's catalogue parses them."""
         if catalogue.style != "yaml":
             return parse_argv(self.argv, catalogue, command)
         entry = get_backend(catalogue.backend).entry
@@ -47,14 +47,14 @@ class Configuration:
 
 
 def configuration(invocation: Invocation, folder: str | None, files: Mapping[str, str]) -> Configuration:
-    """Return the command's arguments with its configuration files read.
+    """Return the command's arguments with its configuration files expanded.
 
     Args:
-        folder: where files are looked for besides the working directory.
-        files: content of files that the script writes itself.
+        folder: searched for files, besides the working directory.
+        files: content of files that the script itself writes.
 
     Raises:
-        ImportRefused: the configuration of a backend that has no other source cannot be read.
+        ImportRefused: the configuration cannot be read, and the backend has no other source of settings.
     """
     entry = get_backend(invocation.backends[0]).entry
     argv = invocation.argv
@@ -80,7 +80,7 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
 
 
 def words_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return flat settings as the words of a command line: lists as several, mappings as JSON."""
+    """Return flat settings as command-line words: lists as several words, mappings as JSON."""
     words: list[str] = []
     for key, value in tree.items():
         words.append(f"--{key}")
@@ -96,7 +96,7 @@ def words_of(tree: Mapping[str, Any]) -> tuple[str, ...]:
 def _with_options(
     argv: Sequence[str], entry: Entry, where: str, folder: str | None, files: Mapping[str, str]
 ) -> Configuration:
-    """Put the settings of `--config FILE` where the option stands."""
+    """Expand `--config FILE` in place."""
     words: list[str] = []
     warnings: list[Note] = []
     at = 0
@@ -136,7 +136,7 @@ def _candidates(name: str, folder: str | None) -> list[Path]:
     path = Path(name).expanduser()
     if path.is_absolute() or folder is None:
         return [path]
-    # Scripts are started from the root of a repository: its folders above the script are tried, too.
+    # Scripts are started from the root of a repository: the parent folders of the script are tried, too.
     return [path, *(parent / path for parent in (Path(folder), *Path(folder).resolve().parents[:8]))]
 
 
@@ -164,7 +164,7 @@ def _nested(invocation: Invocation, entry: Entry, folder: str | None, files: Map
 
 
 def read_tree(tree: Mapping[str, Any], argv: Sequence[str], entry: Entry, catalogue: Catalogue) -> Parsed:
-    """Return a nested configuration as dotted arguments, options of the entry script put over it."""
+    """Return a nested configuration as dotted arguments, overridden by options of the entry script."""
     parsed = Parsed()
     flatten = entry.flatten or (lambda nested: dict(nested))
     for path, value in flatten(tree).items():
@@ -191,7 +191,7 @@ def _type(path: str, catalogue: Catalogue) -> str:
 
 
 def is_known(path: str, catalogue: Catalogue) -> bool:
-    """Tell whether a backend that is configured by nested YAML reads a key."""
+    """Return whether a backend that is configured by nested YAML reads a key."""
     plain = ".".join(part.partition("#")[0] for part in path.split("."))
     return catalogue.get(path) is not None or catalogue.get(plain) is not None or catalogue.is_open(plain)
 
@@ -221,7 +221,7 @@ def _options(argv: Sequence[str], entry: Entry, parsed: Parsed) -> list[tuple[st
 
 
 def scalar(word: str) -> Value:
-    """Return a word of a command line as YAML would read it."""
+    """Return a command-line word as a YAML scalar."""
     import yaml
 
     text = shown(word)

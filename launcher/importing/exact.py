@@ -1,4 +1,4 @@
-"""Makes an import exact: what a field would write otherwise than the input is, besides, passed through as given."""
+"""Makes an import exact: arguments that the fields do not reproduce are passed through as well."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
@@ -17,12 +17,12 @@ _ROUNDS = 3
 def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
     """Return the import with pass-through arguments where its job would write other effective arguments.
 
-    The fields stay: they are what another backend gets. Where a field and the pass-through argument would contradict
-    each other in a job file, the argument is not read into a field at all.
+    The fields stay, since ports to other backends use them. Where a field and the pass-through argument would
+    contradict each other in a job file, the argument is not read into a field at all.
 
     Args:
         make: assembles the import with some arguments passed through instead of read.
-        kept: arguments that are passed through anyway.
+        kept: arguments that are passed through in any case.
     """
     imported = make(kept)
     for _ in range(_ROUNDS):
@@ -49,7 +49,7 @@ def _repaired(imported: Imported, found: list[Difference], without: Iterable[str
 
 
 def _repair(difference: Difference, given: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
-    """Return the arguments, as the input had them, that store into the place which differs; None: not written."""
+    """Return the input's arguments that store into the differing destination; None as value: omit the argument."""
     effective = get_backend(catalogue.backend).entry.effective
     storing = [flag for flag, value in given.items() if _dest(flag, catalogue) == difference.flag]
     storing = storing or [flag for flag, value in given.items() if difference.flag in effective({flag: value})]
@@ -72,7 +72,7 @@ def _with(imported: Imported, repairs: Mapping[str, Value]) -> Imported:
 
 
 def _contradictions(imported: Imported) -> set[str]:
-    """Return pass-through arguments that the job's file would be refused for: a field of it says something else."""
+    """Return pass-through arguments for which the job file would be rejected, since a field contradicts them."""
     backend = get_backend(imported.backend)
     origin = Origin(kind="recipe")
     said = [path for path, info in fields().items() if value_at(imported.job, path) != info.default]

@@ -1,4 +1,4 @@
-"""Flat settings of a backend that reads a file as its command line, and the `args.json` that a run leaves behind."""
+"""Flat settings of a backend that reads a file as its command line, and the `args.json` that a run writes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,15 +11,15 @@ from launcher.importing.stored import OF_DUMP, as_typed, fits
 from launcher.mapping.backend import Backend
 
 _NOTHING: tuple[Any, ...] = (None, [], {}, "{}", "")
-# Read by the trainer of transformers, which the same project starts with files of the same form.
+# Arguments of the transformers Trainer, which the same project starts with files of the same form.
 _OF_TRANSFORMERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "learning_rate", "deepspeed")
-# Of the process that wrote the file.
+# Values of the process that wrote the file.
 _OF_PROCESS = ("rank", "local_rank", "local_world_size", "global_world_size", "world_size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """The words of a command line that settings stand for; a dump is of one version, and knows the devices."""
+    """Settings as command-line words; a dump also determines the version and the number of devices."""
 
     words: tuple[str, ...]
     version: str | None = None
@@ -28,7 +28,7 @@ class Flat:
 
 
 def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat:
-    """Return settings as words; values that say nothing are left out, as are the defaults of a dump."""
+    """Return settings as words; empty values are dropped, as are the defaults of a dump."""
     catalogues = {version: backend.catalogue(version) for version in backend.versions}
     _refuse_others(tree, catalogues.values(), backend, where)
     known = {version: sum(name in catalogue for name in tree) for version, catalogue in catalogues.items()}
@@ -42,7 +42,7 @@ def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat
 
 
 def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], backend: Backend, where: str) -> None:
-    """Refuse files of other programs of the same project, whose arguments have names of this one's, too."""
+    """Reject files of other programs of the same project that share argument names with this one."""
     known = {name for catalogue in catalogues for name in catalogue.names()}
     roles = [name for name, value in tree.items() if name not in known and isinstance(value, Mapping) and value]
     if any(key in known for name in roles for key in tree[name]):

@@ -1,4 +1,4 @@
-"""The result of an import: the job, where every argument went, and what a user should know."""
+"""The result of an import: the job, the mapping of every argument, and notes for the user."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from launcher.mapping.native import NativeArg, NativeArgs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Became:
-    """What one argument of the input became.
+    """The mapping of one argument of the input.
 
     Attributes:
         flag: name in the catalogue's spelling.
         value: typed value.
         fields: canonical fields; empty: pass-through (`backend.args`), or implied.
-        implied: it says what the launcher writes anyway, or nothing.
-        where: `file:line` where it is known.
+        implied: the launcher writes the same value by default, or the argument has no effect.
+        where: `file:line`, if known.
     """
 
     flag: str
@@ -33,16 +33,16 @@ class Imported:
     """A job read from a command line or file.
 
     Attributes:
-        backend, version: what the input was written for.
-        job: the canonical job; what has no canonical field is in `job.backend.args`.
-        native: the arguments as they were read, typed.
+        backend, version: backend and version of the input.
+        job: the canonical job; arguments without a canonical field are in `job.backend.args`.
+        native: the arguments as parsed, typed.
         unmapped: arguments without a canonical field.
-        became: every argument and what it became.
-        warnings: what was assumed, left out or repeated.
+        became: the mapping of every argument.
+        warnings: assumptions, dropped values and repetitions.
         program: the command that was read, program and sub-command, or script.
         where: its place, `file:line`.
-        exact: pass-through arguments beside fields, so that the same arguments come out again on the same backend.
-        older_version: why another version than the backend's default was assumed; empty: it was not, or was asked for.
+        exact: pass-through arguments set beside fields, so that the same backend gets the same arguments again.
+        older_version: reason for assuming another version than the backend's default; empty: default, or requested.
         problems: with `partial`, the reasons for which the import would have been refused.
     """
 
@@ -60,7 +60,7 @@ class Imported:
     exact: Mapping[str, Value] = field(default_factory=dict)
 
     def as_tree(self) -> Mapping[str, Any]:
-        """Return the contract of `launch import --json`: backend, version, job, unmapped, warnings, and more."""
+        """Return the output of `launch import --json`: backend, version, job, unmapped, warnings, and more."""
         return {
             "backend": self.backend,
             "version": self.version,

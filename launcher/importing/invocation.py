@@ -1,4 +1,4 @@
-"""Finds training commands of any backend among the commands of a script: wrappers and launchers off, entry found."""
+"""Finds training commands of any backend in a script: strips wrappers and launchers and identifies the entry point."""
 
 import dataclasses
 import re
@@ -23,15 +23,15 @@ class Invocation:
     """A training command.
 
     Attributes:
-        program: what is started, as people say it: program and sub-command, or the name of the script.
+        program: program and sub-command, or the name of the script.
         backends: names of the backends whose entry point it may be.
         command: sub-command; empty: none.
-        argv: arguments of the entry point; open values are marked.
+        argv: arguments of the entry point; unset variables are marked.
         env: environment of the command.
-        cluster: what launchers said, as text: nodes, per_node, total, addr, port, restarts.
-        launcher: name of the launcher, empty where there is none.
+        cluster: launcher options, as text: nodes, per_node, total, addr, port, restarts.
+        launcher: name of the launcher; empty: none.
         where: `file:line`.
-        slurm: what Slurm is asked for around it.
+        slurm: the enclosing Slurm request.
     """
 
     program: str
@@ -50,7 +50,7 @@ class Other:
     """A command that is not a training command of a backend, and why.
 
     Attributes:
-        unknown: nothing is known of it; its arguments may be those of a backend that the user names.
+        unknown: the program is unknown; its arguments may be those of a backend that the user names.
     """
 
     program: str
@@ -60,22 +60,22 @@ class Other:
 
 
 def entries() -> Iterator[tuple[Backend, Entry]]:
-    """Yield every installed backend with how its commands look."""
+    """Yield every installed backend with its entry points."""
     for name in backend_names():
         backend = get_backend(name)
         yield backend, backend.entry
 
 
 def find(commands: Sequence[Command], backend: str | None = None) -> tuple[list[Invocation], list[Other]]:
-    """Return the training commands among the commands of a script, and others, known ones first.
+    """Return the training commands of a script, and its other commands, known ones first.
 
     Args:
-        backend: where no entry point is known, scripts that look like training are taken for one of this backend's.
+        backend: scripts without a known entry point that look like training are attributed to this backend.
     """
     results = [recognise(command) for command in commands]
     for index, each in enumerate(results):
         if isinstance(each, Invocation) and backend is not None and backend not in each.backends:
-            results[index] = recognise(commands[index], assume=backend)  # a fork's script is what the user says
+            results[index] = recognise(commands[index], assume=backend)  # a fork's script: the user names the backend
     found = [each for each in results if isinstance(each, Invocation)]
     found.sort(key=lambda each: backend is not None and backend not in each.backends)
     others = [each for each in results if isinstance(each, Other)]
@@ -95,7 +95,7 @@ def _assumed(command: Command, backend: str) -> Invocation | None:
 
 
 def recognise(command: Command, assume: str | None = None) -> Invocation | Other | None:
-    """Return the training command that a command is; `Other` if it is known not to be one, None if it is no training.
+    """Return the training command in a command; `Other` if it is known not to be one, None if it starts no training.
 
     Args:
         assume: backend of a script that looks like training and is no known entry point.
@@ -111,7 +111,7 @@ def recognise(command: Command, assume: str | None = None) -> Invocation | Other
         started = _started(plain[at:], head)
         if started is None:
             continue
-        # Words are handed on with their marks: what was taken off stands in front.
+        # The stripped words are the first ones; the rest keeps its placeholder marks.
         inner = started.words if head == "msrun_launcher.sh" else _tail(command.words, len(started.words))
         slurm = request_of((*command.outer, *plain[:at]))
         cluster = {**slurm.cluster(), **wrapper_cluster(plain[:at]), **started.cluster}
@@ -130,7 +130,7 @@ def _tail(words: Sequence[str], count: int) -> tuple[str, ...]:
 
 
 def _started(words: Sequence[str], head: str) -> Started | None:
-    """Return what the words start if they begin with something known: a launcher, Python, a program, a script."""
+    """Return what the words start if the first is known: a launcher, Python, a program or a script."""
     if head == "msrun_launcher.sh":
         return msrun_script(words[1:])
     if head in LAUNCHERS:
@@ -214,7 +214,7 @@ def _entry(
 def _unknown(
     path: str, argv: tuple[str, ...], launcher: str, assume: str | None, made: Mapping[str, Any]
 ) -> Invocation | Other | None:
-    """Return what a script with another name may be: one that a launcher starts, or whose name speaks of training."""
+    """Classify a script with an unknown name: it may train if a launcher starts it or its name suggests training."""
     name = path.rpartition("/")[2]
     if not name.endswith(".py") or not (launcher or _TRAINS.search(name)) or len(argv) < _FEWEST_ARGUMENTS:
         return None
@@ -225,13 +225,13 @@ def _unknown(
 
 
 def _kin(entry: Entry, argv: Sequence[str]) -> str:
-    """Return the project whose script takes these arguments, which are an entry's and its own; empty: none known."""
+    """Return the project whose script adds its own arguments to those of an entry point; empty: none known."""
     options = {shown(word).partition("=")[0] for word in argv}
     return next((project for option, project in entry.kin.items() if option in options), "")
 
 
 def stand_in(invocation: "Invocation", entry: Entry) -> Note | None:
-    """Return the remark that a script of another name is read, and will be started, as the backend's own."""
+    """Return the note that a script of another name is read, and will be started, as the backend's own script."""
     own = next(iter(entry.scripts), "")
     if not own or not invocation.program.endswith(".py") or _scripts(invocation.program):
         return None
@@ -243,7 +243,7 @@ def stand_in(invocation: "Invocation", entry: Entry) -> Note | None:
 
 
 def _scripts(path: str) -> dict[str, str]:
-    """Return the backends that start this script, with the sub-command that it stands for."""
+    """Return the backends that start this script, with the sub-command that it corresponds to."""
     ends = f"/{path}"
     return {
         backend.name: command

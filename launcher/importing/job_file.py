@@ -1,4 +1,4 @@
-"""The imported job as a YAML file for `+job=`: what differs from the defaults, and notes on what became of it."""
+"""The imported job as a YAML file for `+job=`: fields that differ from the defaults, and notes on the import."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from launcher.importing.port import source_of
 from launcher.importing.presets import preset_of, without_preset
 from launcher.job import Job, Value, fields, value_at
 
-# Derived anew whenever the job is composed.
+# Computed whenever the job is composed.
 _DERIVED = frozenset({"model.overridden", "parallel.dp", "backend.name"})
 
 
@@ -36,7 +36,7 @@ def _ranks(job: Job) -> int:
 
 
 def uninterpolated(value: Value) -> Value:
-    """Return plain data in which OmegaConf finds no interpolation: `${X}` is written `\\${X}`."""
+    """Return plain data without OmegaConf interpolations: `${X}` is escaped as `\\${X}`."""
     if isinstance(value, (tuple, list)):
         return [uninterpolated(item) for item in value]
     if isinstance(value, Mapping):
@@ -48,8 +48,8 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
     """Return the text of the job file.
 
     Args:
-        source: what was imported, for the head of the file.
-        with_version: pin the version; left out where it is the one that is written anyway.
+        source: input of the import, for the header of the file.
+        with_version: pin the version; omitted if it is the default.
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""Judging a command line or file that somebody already has: as it is written, not as the launcher would write it."""
+"""Checks an existing command line or file as it is written, not as the launcher would write it."""
 
 import dataclasses
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from launcher.rules.native import facts_of
 
 
 def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool = True) -> list[Finding]:
-    """Return every finding about the arguments as they stand, errors first.
+    """Return every finding on the arguments as given, errors first.
 
-    The sizes of a model that the input only names come from its config.json or its preset, as in a composed job.
+    Sizes of a model that the input only names come from its config.json or its preset, as in a composed job.
 
     Args:
         strict: `all` or `upstream`, instead of `all`.
-        fixes: look for the changes with which the job passes.
+        fixes: search for changes with which the job passes.
     """
     backend = get_backend(imported.backend)
     load(backend.rules)
@@ -39,7 +39,7 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
 
 
 def located(imported: Imported) -> Job:
-    """Return the job with the places in the input at which its values stand: `file:line --flag`."""
+    """Return the job with the source location of its values in the input: `file:line --flag`."""
     dashes = "" if get_backend(imported.backend).catalogue(imported.version).style == "yaml" else "--"
     job, _ = with_known_model(imported.job)
     origins = dict(job.origins)
@@ -51,7 +51,7 @@ def located(imported: Imported) -> Job:
 
 
 def _wrong_values(job: Job, backend: Backend, version: str) -> Iterator[Finding]:
-    """Yield what is wrong with values that no field holds; on a command line they are refused when it is read."""
+    """Yield errors in values that no field holds; on a command line the parser rejects them."""
     if backend.catalogue(version).style == "yaml":
         yield from (finding for finding in pass_through(job, [], backend, version)[1] if finding.rule == "ARG-VALUE")
 
@@ -66,7 +66,7 @@ def _of_version(imported: Imported) -> Finding:
 
 
 def _with_flags(finding: Finding, imported: Imported) -> Finding:
-    """Return the finding with the arguments of the input that its fields were read from."""
+    """Return the finding with the input arguments of its fields."""
     if finding.flags:
         return finding
     fields = {*finding.fields}
@@ -75,7 +75,7 @@ def _with_flags(finding: Finding, imported: Imported) -> Finding:
 
 
 def _with_fixes(findings: Iterable[Finding], job: Job) -> list[Finding]:
-    """Return the findings with the fixes that the same errors have in a job that says the same."""
+    """Return the findings with the fixes of the same errors in an equivalent job."""
     found = list(findings)
     if all(finding.severity != "error" for finding in found):
         return found

@@ -1,4 +1,4 @@
-"""What stands before a training script on a command line (torchrun, msrun …) and what it says of the cluster."""
+"""Launchers in front of a training script (torchrun, msrun …) and their cluster options."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launcher:
-    """The command line of a program that starts processes.
+    """Command-line syntax of a program that starts processes.
 
     Attributes:
         flags: options without a value; all others take one.
-        names: options that say something of the cluster: `nodes`, `per_node`, `total`, `addr`, `port`, `restarts`.
-        module_flags: options after which a module follows instead of a script.
+        names: options that describe the cluster: `nodes`, `per_node`, `total`, `addr`, `port`, `restarts`.
+        module_flags: options followed by a module instead of a script.
     """
 
     flags: frozenset[str] = frozenset()
@@ -19,7 +19,7 @@ class Launcher:
     module_flags: frozenset[str] = frozenset()
 
 
-# torch.distributed.run and .launch (torch 2.13 run.py); - and _ are the same.
+# torch.distributed.run and .launch (torch 2.13 run.py); - and _ are equivalent.
 _TORCHRUN = Launcher(
     flags=frozenset({"standalone", "no-python", "run-path", "use-env", "h", "help", "virtual-local-rank"}),
     names={
@@ -65,7 +65,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "deepspeed": _DEEPSPEED,
     "accelerate": _ACCELERATE,
 }
-# Wrappers around launchers: only what they say of the cluster is read.
+# Wrappers around launchers: only their cluster options are read.
 _WRAPPERS: Mapping[str, Mapping[str, str]] = {
     "mpirun": {"np": "tasks", "n": "tasks", "npernode": "tasks_per_node"},
     "mpiexec": {"np": "tasks", "n": "tasks"},
@@ -82,7 +82,7 @@ _MSRUN_DEFAULT = "8"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A launcher taken off a command line: what remains, and what it said of the cluster (as text)."""
+    """A command line with its launcher stripped: the remaining words, and the cluster options (as text)."""
 
     words: tuple[str, ...]
     cluster: Mapping[str, str] = field(default_factory=dict)
@@ -90,10 +90,10 @@ class Started:
 
 
 def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
-    """Return what a launcher starts: the words from the script on.
+    """Return the words that a launcher starts, from the script on.
 
     Args:
-        words: everything after the launcher's own name.
+        words: everything after the launcher's name.
     """
     cluster: dict[str, str] = {}
     is_module = False
@@ -112,9 +112,9 @@ def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
         if not equals and at < len(words):
             value = words[at]
             at += 1
-            # "master node ip", a blank to be filled in that nobody quoted: the script comes later.
+            # An unquoted placeholder of several words such as `master node ip`: the script comes later.
             while at < len(words) and not words[at].startswith("-") and _has_script_after(words, at):
-                if not words[at].startswith("$"):  # `4 $EXTRA`: options that nothing sets
+                if not words[at].startswith("$"):  # `4 $EXTRA`: unset variable for options
                     value = f"{value} {words[at]}"
                 at += 1
         known = launcher.names.get(name)
@@ -126,7 +126,7 @@ def strip_options(words: Sequence[str], launcher: Launcher) -> Started:
 
 
 def _is_open_option(words: Sequence[str], at: int) -> bool:
-    """Tell whether a word is a variable that nothing sets, where options of the launcher are expected."""
+    """Return whether a word is an unset variable in place of launcher options."""
     return words[at].startswith("$") and "/" not in words[at] and _has_script_after(words, at)
 
 
@@ -135,7 +135,7 @@ def _has_script_after(words: Sequence[str], at: int) -> bool:
 
 
 def msrun_script(words: Sequence[str]) -> Started:
-    """Return what msrun_launcher.sh starts: its first word is a command line of its own."""
+    """Return the command that msrun_launcher.sh starts: its first word is a whole command line."""
     import shlex
 
     arguments = list(words)
@@ -150,7 +150,7 @@ def msrun_script(words: Sequence[str]) -> Started:
 
 
 def wrapper_cluster(words: Sequence[str]) -> dict[str, str]:
-    """Return what wrappers before a launcher (mpirun; for srun see `slurm`) say of the cluster."""
+    """Return the cluster options of wrappers before a launcher (mpirun; for srun see `slurm`)."""
     cluster: dict[str, str] = {}
     names: Mapping[str, str] = {}
     for index, word in enumerate(words):

@@ -1,4 +1,4 @@
-"""What an import has to say to its user: mistakes that stop it, and warnings about what was assumed or left out."""
+"""Notes of an import to its user: errors that stop it, and warnings on what was assumed or dropped."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from launcher.job.secret import redacted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """One remark on the input.
+    """One note on the input.
 
     Attributes:
         message: one sentence.
         where: `file:line`, `file`, or empty.
-        works: what would work instead.
+        works: alternatives that would work.
     """
 
     message: str
@@ -21,7 +21,7 @@ class Note:
     works: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        # Remarks quote the input, which may hold secrets.
+        # Messages quote the input, which may hold secrets.
         object.__setattr__(self, "message", redacted(self.message))
         object.__setattr__(self, "works", tuple(map(redacted, self.works)))
 
@@ -32,10 +32,10 @@ class Note:
 
 
 class ImportRefused(Exception):
-    """The input cannot be imported; holds every reason with its place.
+    """The input cannot be imported; holds all reasons with their places.
 
     Attributes:
-        partial: the rest could be imported.
+        partial: whether the rest could be imported.
     """
 
     def __init__(self, notes: Iterable[Note], *, partial: bool = False) -> None:
@@ -44,5 +44,5 @@ class ImportRefused(Exception):
 
 
 def refuse(message: str, where: str = "", *works: str) -> ImportRefused:
-    """Return the refusal for a single reason."""
+    """Return the exception for a single reason."""
     return ImportRefused([Note(message=message, where=where, works=works)])

@@ -1,4 +1,4 @@
-"""Port: the imported job judged for another backend; what does not exist there is named, with reason and substitute."""
+"""Ports an imported job to another backend and checks it; dropped arguments get a reason and a substitute."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -22,15 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ported:
-    """A job written for another backend.
+    """A job ported to another backend.
 
     Attributes:
-        job: the job with the target as its backend, without arguments and variables that exist on the source only;
+        job: the job with the target as its backend, without arguments and variables of the source backend only;
             `job.imported` keeps them.
-        accounts: what became of every argument of the source.
-        variables: names of environment variables that were left out.
-        findings: what the target's rules and mapping say, as `launch check` of the job does; what is left out is among
-            them.
+        accounts: result of porting every argument of the source.
+        variables: names of dropped environment variables.
+        findings: findings of the target's rules and mapping, as from `launch check`, including dropped arguments.
     """
 
     job: Job
@@ -40,12 +39,12 @@ class Ported:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing stands against running it there."""
+        """Whether the port has no errors."""
         return all(finding.severity != "error" for finding in self.findings)
 
     @property
     def missing(self) -> tuple[DroppedArg, ...]:
-        """What was left out without a finding of the mapping, with reason and substitute."""
+        """Dropped arguments without a finding of the mapping, with reason and substitute."""
         found = (account.missing for account in self.accounts)
         return tuple(each for each in found if each is not None and not each.told)
 
@@ -53,12 +52,12 @@ class Ported:
 def ported(
     imported: Imported, target: str, version: str | None = None, *, accepted: Iterable[str] = (), fixes: bool = True
 ) -> Ported:
-    """Return the imported job for another backend, judged by all of its rules.
+    """Return the imported job ported to another backend and checked by all of its rules.
 
     Args:
-        accepted: names of arguments whose loss is accepted although the model or the loss is another one without them
-            (`all`: of every one); they become warnings.
-        fixes: look for values that satisfy all rules, which takes longer than all the rest.
+        accepted: names of arguments that may be dropped although that changes the model or its loss
+            (`all`: every argument); they become warnings.
+        fixes: search for values that satisfy all rules; this takes most of the time.
     """
     from launcher.pipeline import judge, sound
 
@@ -78,14 +77,14 @@ def ported(
 
 
 def _as_file(job: Job) -> Job:
-    """Return the job with its values set by a file, as they are once it is written."""
+    """Return the job with its values marked as set by a file, as they will be once written."""
     said = (path for path, info in fields().items() if value_at(job, path) != info.default)
     return dataclasses.replace(job, origins={**dict.fromkeys(said, Origin(kind="recipe")), **job.origins})
 
 
 def _accounts(imported: Imported, arrival: PortResult, judged: "Judged") -> list[Account]:
     split, way = arrival.split, arrival.way
-    if way is None:  # the same backend and version: everything stays
+    if way is None:  # same backend and version: nothing changes
         way = PortRoute(
             source=judged.backend,
             own_version=judged.version,
@@ -107,10 +106,10 @@ def _accounts(imported: Imported, arrival: PortResult, judged: "Judged") -> list
 
 
 def source_of(imported: Imported, accepted: Iterable[str] = ()) -> ImportedFrom:
-    """Return what a job file tells of its script.
+    """Return the record of the source script for the job file.
 
     Args:
-        accepted: arguments that it may go without; only those that no field says are kept.
+        accepted: arguments that may be dropped; only those without a canonical field are kept.
     """
     passed = {plain(name) for name in imported.job.backend.args}
     return ImportedFrom(

@@ -1,4 +1,4 @@
-"""Models that a script only names: their architecture is in a folder's config.json or in the preset of that name."""
+"""Architecture of models that a script only names: from a folder's config.json or the preset of that name."""
 
 import dataclasses
 import re
@@ -16,7 +16,7 @@ from launcher.job import Job, Origin, build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A model of the shipped group `model`: its option name and its fields."""
+    """A model of the shipped config group `model`: its option name and its fields."""
 
     name: str
     fields: Mapping[str, Any]
@@ -24,7 +24,7 @@ class Preset:
 
 @cache
 def _presets() -> Mapping[str, Path]:
-    """Return the shipped presets by hub id, read from the line that names it."""
+    """Return the shipped presets by hub id, read from their `hub_id` line."""
     found: dict[str, Path] = {}
     for path in sorted(Path(shipped("conf")).joinpath("model").glob("*.yaml")):
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -35,7 +35,7 @@ def _presets() -> Mapping[str, Path]:
 
 
 def preset_of(job: Job) -> Preset | None:
-    """Return the preset of the model that the job names by its hub id, if the job describes no architecture itself."""
+    """Return the preset of the model that the job names by its hub id, unless the job describes an architecture."""
     path = _presets().get(job.model.hub_id or "")
     if path is None or job.model.path is not None:
         return None
@@ -43,12 +43,12 @@ def preset_of(job: Job) -> Preset | None:
     return None if known is not None and known != preset.fields.get("hidden_size") else preset
 
 
-# What a name adds for weights of the same sizes: trained further, stored otherwise.
+# Parts of a name that do not change the sizes: further training, storage format.
 _SUFFIXES = re.compile(r"^meta-|(-(base|instruct|thinking|chat|hf|fp8|bf16|\d{4}|mcore))+$")
 
 
 def named_like(name: str) -> Preset | None:
-    """Return the preset of the same name but for what was trained or stored otherwise; None: there is none.
+    """Return the preset of the same name, ignoring suffixes for training and storage format; None: there is none.
 
     >>> named_like("Qwen/Qwen3-30B-A3B-Instruct-2507").name
     'qwen3_30b_a3b'
@@ -71,7 +71,7 @@ def _read(path: Path) -> Preset:
 def with_known_model(job: Job) -> tuple[Job, str]:
     """Return a job with the architecture of its model's config.json or preset, and why the file cannot be read.
 
-    Multi-token prediction stays as the script says it: no backend takes the number of its layers from config.json.
+    Multi-token prediction stays as in the script: no backend takes its number of layers from config.json.
     """
     if job.model.hidden_size is not None:
         return job, ""
@@ -94,7 +94,7 @@ def with_known_model(job: Job) -> tuple[Job, str]:
 
 
 def with_preset(job: Job, preset: Preset | None = None) -> Job:
-    """Return the job with the architecture of a preset, by default of the one that it names, where there is one."""
+    """Return the job with the architecture of a preset; default: the preset that the job names, if any."""
     preset = preset or preset_of(job)
     if preset is None or job.model.hidden_size is not None:
         return job
@@ -109,7 +109,7 @@ def with_preset(job: Job, preset: Preset | None = None) -> Job:
 
 
 def without_preset(tree: dict[str, Any], preset: Preset) -> None:
-    """Remove from a job's tree what its preset says already."""
+    """Remove the values of the preset from a job's tree."""
     model = tree.get("model", {})
     for name, value in preset.fields.items():
         if model.get(name) == value:

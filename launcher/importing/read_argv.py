@@ -1,4 +1,4 @@
-"""An argument list (with or without the program before it) to a job: what services call thousands of times a minute."""
+"""Imports a job from an argument list (with or without the program), for services with thousands of calls a minute."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ def read_argv(
     """Return the job of an argument list; see `launcher.api.import_argv`.
 
     Raises:
-        ImportRefused: it is no training command of this backend, or an argument is wrong.
+        ImportRefused: no training command of this backend, or an invalid argument.
     """
     words = tuple(str(word) for word in argv)
     wanted = Wanted(backend=backend, version=version, world_size=world_size, partial=partial)

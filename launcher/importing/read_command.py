@@ -1,4 +1,4 @@
-"""A training command to a job: backend and version chosen, arguments typed and read, cluster and environment filled."""
+"""Imports a job from a training command: backend and version, arguments, cluster and environment."""
 
 import dataclasses
 import re
@@ -24,12 +24,12 @@ from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.passthrough import shown_value
 from launcher.mapping.renames import elsewhere
 
-# So many arguments may be of the same name by chance, in a command that speaks for another backend.
+# Up to this many argument names may match by chance in a command of another backend.
 _FEW = 2
 _MOST_WORDS = 5
 _TOKEN = re.compile(r"_(token|tag|tokens)$")
-# What examples write where a user's own value belongs.
-# "your path", my_model, /path/to/x, <name>; in a sentence ("put your answer in <answer></answer>") they are words.
+# Placeholders in examples for a user's own value: "your path", my_model, /path/to/x, <name>.
+# In a sentence ("put your answer in <answer></answer>") they are plain words.
 _BLANK = re.compile(
     r"(?:^|[/_.:=-])(?:your|my)[_ -]\w|^/?path[/_]to\b|/path/to/|<[A-Za-z][^>]*>(?!.*</)|\bxxx+\b|\bTODO\b",
     re.IGNORECASE,
@@ -38,17 +38,17 @@ _BLANK = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user asked for.
+    """Options of an import.
 
     Attributes:
-        backend, version: instead of what is recognised.
+        backend, version: override detection.
         partial: return what can be read in spite of problems.
-        world_size: number of devices, if known from elsewhere.
-        folder: where configuration files are looked for, beside the working directory.
+        world_size: number of devices, if known from another source.
+        folder: searched for configuration files, besides the working directory.
         sources: text of the input by file, to find the line of an argument.
-        signs: text in which signs of a backend are looked for.
+        signs: text searched for signs of a backend.
         files: content of files that the script itself writes.
-        warnings: remarks on the input that are known already.
+        warnings: notes on the input collected so far.
     """
 
     backend: str | None = None
@@ -62,7 +62,7 @@ class Wanted:
     warnings: Sequence[Note] = ()
 
 
-# Options that a remark names.
+# Options listed in a note.
 _MOST_OPTIONS = 4
 
 
@@ -70,10 +70,10 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     """Return the job of one command.
 
     Args:
-        settings: what its configuration files say, if that is known already.
+        settings: content of its configuration files, if already read.
 
     Raises:
-        ImportRefused: arguments that no version has, an ambiguous backend, wrong values; unless `partial`.
+        ImportRefused: arguments that no version has, an ambiguous backend, invalid values; unless `partial`.
     """
     settings = settings or configuration(invocation, wanted.folder, wanted.files)
     match = _chosen(invocation, settings, wanted)
@@ -133,7 +133,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
 
 
 def _older_version(match: Match, where: str) -> tuple[Note, ...]:
-    """Return what to say where a version is read that is not the one that a job is written for by default."""
+    """Return a note if the detected version is not the backend's default."""
     newest = match.newest
     if newest is None:
         return ()
@@ -145,7 +145,7 @@ def _older_version(match: Match, where: str) -> tuple[Note, ...]:
 
 
 def _refuse_namesakes(match: Match, invocation: Invocation, wanted: Wanted) -> None:
-    """Refuse a program that two stacks call alike, and that only one can be asked for, where nothing speaks for it."""
+    """Reject a program name that two backends share, if only one is importable and the command has no sign of it."""
     if wanted.backend is not None or _signs(match.backend, invocation, wanted):
         return
     for name in backend_names():
@@ -166,7 +166,7 @@ def _refuse_other_uses(values: Mapping[str, Value], match: Match, places: "Place
 
 
 def _misfit(value: Value, flag: str, match: Match) -> bool:
-    """Tell whether a value is text where the argument takes something else: left open, or wrong."""
+    """Return whether a value is text of the wrong type for the argument: unset or invalid."""
     argument = match.backend.catalogue(match.version).get(flag)
     words = value if isinstance(value, tuple) else (value,)
     return argument is not None and any(isinstance(word, str) and typed_value(word, argument) is None for word in words)
@@ -180,7 +180,7 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
         raise _of_another(invocation, wanted.backend)
     names = (wanted.backend,) if wanted.backend else invocation.backends
     matches = [_match(get_backend(name), invocation, settings, wanted) for name in names]
-    # One backend extends the other: the one with the smaller parser is the plain one.
+    # If one backend extends the other, the one with the smaller parser is the plain one.
     plain = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.versions[0])))
     matches = [match for match in matches if match is plain or _speaks(match, plain, invocation, wanted)]
     least = min(match.misfits for match in matches)
@@ -213,13 +213,13 @@ def _of_another(invocation: Invocation, backend: str) -> ImportRefused:
 
 
 def _speaks(match: Match, plain: Match, invocation: Invocation, wanted: Wanted) -> bool:
-    """Tell whether a command speaks for a backend that extends the plain one, and not only for its older parser."""
+    """Return whether a command is for a backend that extends the plain one, and not only for its older parser."""
     better = plain.misfits - match.misfits
     if not invocation.program or match.misfits == 0 or better <= 0 or _signs(match.backend, invocation, wanted):
         return True
     catalogue = match.backend.catalogue(match.version)
     usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
-    # What both have says nothing, though the extension may have declared it anew.
+    # Arguments of both parsers decide nothing, even if the extension redeclares them.
     lacking = plain.backend.catalogue(plain.version)
     arguments = [argument for argument in map(catalogue.get, match.parsed.values) if argument is not None]
     own = sum(argument.origin != usual and lacking.get(argument.name) is None for argument in arguments)
@@ -251,7 +251,7 @@ class Places:
         self.sources, self.default = sources, default
 
     def of(self, flag: str) -> str:
-        """Return `file:line` of the last place where the argument is written."""
+        """Return `file:line` of the last occurrence of the argument."""
         spelled = re.escape(flag).replace("_", "[-_]").replace("\\-", "[-_]")
         pattern = re.compile(rf"(?<![\w-])-{{0,2}}{spelled}(?![\w-])")
         for file, text in self.sources.items():
@@ -261,7 +261,7 @@ class Places:
         return self.default
 
     def of_variable(self, name: str) -> str:
-        """Return `file:line` of the last place where a variable of the environment is set."""
+        """Return `file:line` of the last place where an environment variable is set."""
         pattern = re.compile(rf"(?<![\w-]){re.escape(name)}(?:=|[\"']?:)")
         for file, text in self.sources.items():
             found = [match.start() for match in pattern.finditer(text)]
@@ -270,7 +270,7 @@ class Places:
         return self.default
 
     def hint(self, where: str, text: str) -> tuple[str, ...]:
-        """Return what would help where a value is missing because its line is not continued."""
+        """Return a hint for a value that is missing because a backslash at the end of a line is missing."""
         file, _, number = where.rpartition(":")
         lines = self.sources.get(file, "").splitlines()
         if "needs a value" not in text or not number.isdigit() or int(number) >= len(lines):
@@ -281,7 +281,7 @@ class Places:
 
 
 def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note], list[Note]]:
-    """Return the typed values, what is wrong, and remarks."""
+    """Return the typed values, errors and warnings."""
     parsed, backend, version = match.parsed, match.backend, match.version
     variables = Variables()
     values = {flag: by_reference(flag, value, variables) for flag, value in parsed.values.items()}
@@ -320,7 +320,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
             problems.append(Note(message=message, where=where, works=("leave it out",)))
             continue
         if catalogue.style == "yaml":
-            # A configuration file may hold keys that nothing reads; the backend takes it all the same.
+            # A configuration file may hold keys that nothing reads; the backend accepts it nevertheless.
             warnings.append(
                 Note(message=f"{option} is read by nothing in {backend.title} {version}: left out", where=where)
             )
@@ -348,7 +348,7 @@ def _unread_note(typed: str, places: Places) -> Note:
 
 
 def _left_over(words: Sequence[str], places: Places) -> list[Note]:
-    """Return what to say of words that belong to no argument: each by itself if they are few."""
+    """Return notes on words that belong to no argument: individually if they are few."""
     if not words:
         return []
     shown = ", ".join(repr(word) for word in words[:_MOST_WORDS]) + (" …" if len(words) > _MOST_WORDS else "")
@@ -359,7 +359,7 @@ def _left_over(words: Sequence[str], places: Places) -> list[Note]:
 
 
 def _typed(value: Value, argument: Argument) -> Value:
-    """Return the value of a renamed argument as the new one takes it; None where it does not fit."""
+    """Return the value of a renamed argument in the new one's type; None if it does not fit."""
     if isinstance(value, str):
         value = typed_value(value, argument)
         return (value,) if argument.is_list and value is not None else value
@@ -370,7 +370,7 @@ def _typed(value: Value, argument: Argument) -> Value:
 
 
 def _as_elsewhere(option: str, value: Value, backend: Backend) -> Value:
-    """Return the value of an option that this version lacks with the type that it has in another one."""
+    """Return the value of an option that this version lacks, with the type that it has in another version."""
     having = (backend.catalogue(version).get(option) for version in backend.versions)
     argument = next((argument for argument in having if argument is not None), None)
     typed = typed_value(value, argument) if argument is not None and isinstance(value, str) else None
@@ -378,7 +378,7 @@ def _as_elsewhere(option: str, value: Value, backend: Backend) -> Value:
 
 
 def _is_blank(flag: str, value: Value) -> bool:
-    """Tell whether a value waits for the user's own; `<s>` and `<unk>` are what a tokenizer's tokens look like."""
+    """Return whether a value is a placeholder for the user's own; `<s>` and `<unk>` are tokens of a tokenizer."""
     return not _TOKEN.search(flag) and _BLANK.search(" ".join(_texts(value))) is not None
 
 
@@ -390,7 +390,7 @@ def _secret_note(flag: str, places: Places) -> Note:
 
 
 def _inherited(typed: str) -> bool:
-    """Tell whether all that a value waits for is set in every shell."""
+    """Return whether all unset parts of a value are variables that every shell sets."""
     found = re.findall(r"\$\{?(\w+|\()", typed)
     return bool(found) and all(name in INHERITED for name in found)
 

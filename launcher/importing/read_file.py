@@ -1,4 +1,4 @@
-"""A file to a job: which kind of file it is, which commands or settings it holds, which of them are imported."""
+"""Imports jobs from a file: detects the kind of file, finds its commands or settings, and selects which to import."""
 
 import dataclasses
 import re
@@ -25,13 +25,13 @@ from launcher.importing.stored import dumped, likely_backends, words_of_stored
 from launcher.mapping.backend import backend_names, get_backend
 
 _REFERENCE = re.compile(r"\$\{\w+\}")
-# A dash before an option or in a number, a quote at a value, a blank that is none.
+# A dash before an option or in a number, a quote at a value, a no-break space.
 _TYPOGRAPHIC = re.compile(
     r"(?<=\s)([\u2010-\u2015\u2212]+)(?=[-\w])|(?<=\d[eE])([\u2010-\u2015\u2212])(?=\d)"
     r"|--[\w-]+[ =]([\u2018-\u201f])|(\u00a0)"
 )
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-# Above this share of keys that nothing reads, a configuration is another program's.
+# Above this share of keys that nothing reads, a configuration belongs to another program.
 _MOST_UNREAD = 0.4
 _STRUCTURED = (".yaml", ".yml", ".json")
 
@@ -82,10 +82,10 @@ def _split(text: str, path: Path) -> list[str]:
 
 
 def is_job_file(path: str | Path) -> bool:
-    """Tell whether a file is a job of this program already (what `import -o` writes, or a recipe).
+    """Return whether a file is a job of this program already (output of `import -o`, or a recipe).
 
     Raises:
-        ImportRefused: it cannot be read, or is no YAML.
+        ImportRefused: it cannot be read, or is not YAML.
     """
     path = Path(path)
     if path.suffix not in (".yaml", ".yml"):
@@ -95,12 +95,12 @@ def is_job_file(path: str | Path) -> bool:
 
 
 def job_name(path: Path) -> str:
-    """Return a job's name made of a file's."""
+    """Return a job name derived from a file name."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", path.stem).strip("._-") or "imported"
 
 
 def _is_argv(text: str) -> bool:
-    """Tell whether a file holds nothing but arguments: its first word is an option."""
+    """Return whether a file holds only arguments: its first word is an option."""
     lines = (line.strip() for line in text.splitlines())
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return first.startswith("--")
@@ -157,7 +157,7 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
 
 
 def _typographic(text: str, path: Path) -> list[Note]:
-    """Name characters that text processors and chats put in place of those that a shell understands."""
+    """Return notes on typographic characters that text processors put in place of ASCII ones."""
     lines = [(number, _TYPOGRAPHIC.search(line)) for number, line in enumerate(text.splitlines(), 1)]
     return [
         Note(
@@ -171,13 +171,13 @@ def _typographic(text: str, path: Path) -> list[Note]:
 
 
 def _named(char: str) -> str:
-    """Return what is wrong with a character, with its number and name: some cannot be seen."""
+    """Return a message on a character with its code point and name, since some are invisible."""
     name = unicodedata.name(char, "no name").lower()
     return f"{char.strip() or 'a blank'} is no ASCII character (U+{ord(char):04X}, {name})"
 
 
 def _distinct(found: Sequence[Invocation]) -> list[Invocation]:
-    """Return the commands without repetitions (the same one once for each node)."""
+    """Return the commands without duplicates (the same one for each node)."""
     seen: dict[tuple[str, tuple[str, ...]], Invocation] = {}
     for invocation in found:
         seen.setdefault((invocation.program, invocation.argv), invocation)
@@ -210,7 +210,7 @@ def _nothing_found(path: Path, others: Sequence[Other], commands: int, stopped: 
 
 
 def _takes_scripts(name: str) -> bool:
-    """Tell whether a backend trains by scripts that take arguments: others may have a copy under another name."""
+    """Return whether a backend's training scripts take arguments: forks may have a copy under another name."""
     entry = get_backend(name).entry
     return entry.flatten is None and any("/" not in script for script in entry.scripts)
 
@@ -244,7 +244,7 @@ def _structured(text: str, path: Path, wanted: Wanted, variables: Mapping[str, s
 
 
 def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = False) -> Imported:
-    """Read settings that are all in one place."""
+    """Import settings that are merged into one tree."""
     tree = found.tree
     names = _likely(tree, path, wanted, is_dump=is_dump)
     backend = get_backend(names[0])
@@ -274,7 +274,7 @@ def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = Fa
 
 
 def _command_of(name: str, tree: Mapping[str, Any]) -> str:
-    """Return the sub-command that flat settings are for; they do not say it themselves."""
+    """Return the sub-command of flat settings, which do not name it."""
     commands = [command for each in get_backend(name).entry.programs.values() for command in each]
     if not commands:
         return ""
@@ -293,7 +293,7 @@ def _argument_sections() -> dict[tuple[str, str], tuple[str, ...]]:
 def _flag_mapping(
     arguments: Mapping[str, Any], environment: Any, backends: tuple[str, ...], path: Path, wanted: Wanted
 ) -> Imported:
-    """Read `--flag: value` pairs: true stands for a bare flag, false for none."""
+    """Import `--flag: value` pairs: true is a bare flag, false omits the flag."""
     words: list[str] = []
     for flag, value in arguments.items():
         if value is False or value is None:
@@ -311,13 +311,13 @@ def _flag_mapping(
 
 
 def _takes_several(flag: str, backends: Sequence[str]) -> bool:
-    """Tell whether an argument takes several words, so that `[2 2]` is a list and not a text."""
+    """Return whether an argument takes several words, so that `[2 2]` is a list and not a text."""
     found = (get_backend(name).catalogue(get_backend(name).versions[0]).get(flag) for name in backends)
     return any(argument is not None and argument.is_list for argument in found)
 
 
 def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted, *, is_dump: bool) -> tuple[str, ...]:
-    """Return the backend whose settings these are: the one that knows most of the top-level keys."""
+    """Return the backend of these settings: the one that knows most of the top-level keys."""
     if wanted.backend:
         return (wanted.backend,)
     known: dict[str, float] = {}
@@ -346,7 +346,7 @@ def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted, *, is_dump: boo
 
 
 def _refuse_unread(tree: Mapping[str, Any], name: str, path: Path) -> None:
-    """Refuse a nested configuration whose sections are a backend's by name, but which hold something else."""
+    """Reject a nested configuration whose sections have a backend's names but keys of another program."""
     backend = get_backend(name)
     if backend.entry.flatten is None:
         return
@@ -364,7 +364,7 @@ def _names(defaults: Sequence[Any]) -> str:
 
 
 def _is_job(tree: Mapping[str, Any], rival: float) -> bool:
-    """Tell whether these are sections of a job, more than of a backend that knows this share of them."""
+    """Return whether these are sections of a job rather than of a backend that knows this share (`rival`) of them."""
     from launcher.job import Job, fields
 
     own = _share(tree, ("defaults", *Job.__dataclass_fields__))

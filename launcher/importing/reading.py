@@ -1,4 +1,4 @@
-"""Reading files that somebody else wrote: size, encoding and YAML are limited before anything is made of them."""
+"""Reads untrusted files: size, encoding and YAML are limited before the content is used."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from launcher.budgets import BUDGETS, BeyondBudget, check_yaml, load_json
 from launcher.importing.notes import ImportRefused, Note, refuse
 
 LARGEST = BUDGETS["script bytes"].limit
-# Keys that name the files which a configuration is put over.
+# Keys that name the files which a configuration extends.
 BASES = ("base_config", "extends", "bases")
-# Words that YAML is asked about: a number or a date is short, and lists and mappings are not scalars.
+# Length limit for words parsed as YAML scalars: numbers and dates are short, lists and mappings are no scalars.
 LONGEST_SCALAR = 200
 _COLLECTIONS = ("[", "{", "&", "*", "!", "-	", "- ", "? ")
 _LOGS = (".log", ".out")
@@ -22,12 +22,12 @@ def read_text(path: Path) -> str:
     """Return the text of a file.
 
     Raises:
-        ImportRefused: it cannot be read, is too large, empty or not text.
+        ImportRefused: the file cannot be read, is too large, empty or not text.
     """
     try:
         if path.is_dir():
             raise refuse("is a folder, not a file", str(path))
-        # `<(command)` and /dev/stdin come from somebody who writes; any other pipe or device may never end.
+        # `<(command)` and /dev/stdin have a writer; any other pipe or device may never end.
         if not path.is_file() and path.exists() and not str(path).startswith(("/dev/fd/", "/dev/stdin", "/proc/self/")):
             raise refuse("is a pipe or device, not a file", str(path))
         with path.open("rb") as stream:
@@ -39,9 +39,9 @@ def read_text(path: Path) -> str:
         raise refuse(f"cannot be read: {error.strerror or error}", str(path)) from None
     if not content.strip():
         raise refuse("is empty", str(path))
-    if path.suffix in _LOGS:  # progress bars cut characters, terminals write zeros
+    if path.suffix in _LOGS:  # progress bars cut characters, terminals write zero bytes
         return content.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
-    if content.startswith(_UTF16):  # what PowerShell's `>` and old editors write
+    if content.startswith(_UTF16):  # written by PowerShell's `>` and old editors
         return _decoded(content, "utf-16", path)
     if b"\0" in content:
         raise refuse("is not text but binary", str(path))
@@ -58,10 +58,10 @@ def _decoded(content: bytes, encoding: str, path: Path) -> str:
 
 
 def parse_yaml(text: str, file: str) -> Any:
-    """Return what a YAML text holds; plain data only, and no more of it than its own length justifies.
+    """Return the content of a YAML text: plain data only, limited in size by the length of the text.
 
     Raises:
-        ImportRefused: it is not YAML, or its aliases multiply it beyond reason.
+        ImportRefused: it is not YAML, or its aliases expand beyond the limit.
     """
     import yaml
 
@@ -78,7 +78,7 @@ def parse_yaml(text: str, file: str) -> Any:
         mark = error.problem_mark
         what = error.problem
         if error.context_mark is not None and "end of stream" in str(error.problem):
-            mark, what = error.context_mark, f"{error.context}: it does not end"  # where it was opened
+            mark, what = error.context_mark, f"{error.context}: it does not end"  # position of the opening token
         where = f"{file}:{mark.line + 1}" if mark is not None else file
         raise refuse(f"is not YAML: {what}", where) from None
     except yaml.YAMLError as error:
@@ -89,10 +89,10 @@ def parse_yaml(text: str, file: str) -> Any:
 
 
 def repeated_keys(text: str, file: str) -> list[Note]:
-    """Return a remark for each key that a YAML mapping holds twice; the last one counts, as for upstream's readers.
+    """Return a note for each duplicate key of a YAML mapping; the last one counts, as in upstream parsers.
 
     Args:
-        text: what `parse_yaml` has accepted; JSON is YAML here.
+        text: accepted by `parse_yaml`; JSON is parsed as YAML.
     """
     import yaml
 
@@ -132,7 +132,7 @@ def _holds_itself(node: Any, above: set[int], done: set[int]) -> bool:
 
 
 def parse_json(text: str, file: str) -> Any:
-    """Return what a JSON text holds.
+    """Return the content of a JSON text.
 
     Raises:
         ImportRefused: it is not JSON.
@@ -158,7 +158,7 @@ def parse_mapping(text: str, file: str) -> Mapping[str, Any]:
 
 
 def parse_scalar(text: str) -> Any:
-    """Return a word as YAML types it, or as it is."""
+    """Return a word as a YAML scalar, or unchanged if it is none."""
     import yaml
 
     try:
@@ -169,10 +169,10 @@ def parse_scalar(text: str) -> Any:
 
 
 def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, Any]:
-    """Return a configuration merged over those that its `base_config` names (paths relative to the file).
+    """Return a configuration merged over the files of its `base_config` (paths relative to the file).
 
     Raises:
-        ImportRefused: a base cannot be read, or bases name each other.
+        ImportRefused: a base cannot be read, or bases include each other.
     """
     key = next((key for key in BASES if isinstance(tree.get(key), (str, list))), BASES[0])
     bases = tree.get(key)
@@ -193,7 +193,7 @@ def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, A
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with the values of `over` put over it, section by section."""
+    """Return `base` overridden by the values of `over`, section by section."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)

@@ -1,4 +1,4 @@
-"""Whether a job says the same as the arguments it was read from: their effect, after the backend's own defaults."""
+"""Compares a job with the arguments it was read from, by effective values after the backend's defaults."""
 
 from collections.abc import Iterable
 
@@ -11,14 +11,14 @@ from launcher.mapping.equivalence import Difference, compare
 
 
 def written(job: Job, backend: str, version: str) -> tuple[dict[str, Value], tuple[Finding, ...]]:
-    """Return the arguments that a job becomes, and the findings of the translation."""
+    """Return the arguments written for a job, and the findings of the translation."""
     found = get_backend(backend)
     translation = translate(found.prepare(job, version), found, version)
     return {arg.flag: arg.value for arg in translation.native}, translation.findings
 
 
 def differences(imported: Imported) -> list[Difference]:
-    """Return the arguments whose effective value is another one after import and translation."""
+    """Return the arguments whose effective value changes by import and translation."""
     backend = get_backend(imported.backend)
     catalogue = backend.catalogue(imported.version)
     after, _ = written(imported.job, imported.backend, imported.version)
@@ -27,6 +27,6 @@ def differences(imported: Imported) -> list[Difference]:
 
 
 def canonical_share(imported: Iterable[Imported]) -> tuple[int, int]:
-    """Return how many argument uses reached a canonical field, and how many there are."""
+    """Return the number of argument uses with a canonical field, and the total number."""
     uses = [each for one in imported for each in one.became]
     return sum(bool(each.fields) for each in uses), len(uses)

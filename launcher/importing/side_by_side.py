@@ -1,4 +1,4 @@
-"""What differs between jobs: effective values of each on its own backend, after that backend's own defaults."""
+"""Compares jobs by effective values of each on its own backend, after that backend's defaults."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,19 +16,19 @@ from launcher.mapping.native_only_index import owns_of
 from launcher.pipeline import MODEL_PATH
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
-# What the environment names when the job starts.
+# Model path that the environment sets when the job starts.
 _REFERENCE = f"${{{MODEL_PATH}}}"
 
 
-# Not slots: cached_property needs a place for its values.
+# Not slots: cached_property needs an instance dict.
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One column: a job on a backend version, under the name that the user knows it by.
+    """One column: a job on a backend version, under its label for the user.
 
     Attributes:
         label: short name, unique among the sides.
-        about: one line on what it is.
-        job_id: equal for sides that are one job on several backends.
+        about: description in one line.
+        job_id: equal for sides that are the same job on several backends.
     """
 
     label: str
@@ -43,16 +43,16 @@ class Side:
 
     @cached_property
     def catalogue(self) -> Catalogue:
-        """What the backend version accepts."""
+        """Arguments that the backend version accepts."""
         return self.meaning.backend.catalogue(self.meaning.version)
 
     @cached_property
     def stored(self) -> Mapping[str, Value]:
-        """The written arguments by the name they store into."""
+        """The written arguments by their destination."""
         return effective(self.meaning.written, self.catalogue)
 
     def native(self, dest: str) -> Value:
-        """Return the value that the parser ends up with."""
+        """Return the effective value in the parser."""
         return self.stored.get(dest, self._filled_in.get(dest, default_of(dest, self.catalogue)))
 
     @cached_property
@@ -60,7 +60,7 @@ class Side:
         return {_dest(flag, self.catalogue): value for flag, value in self.meaning.filled_in.items()}
 
     def dests_of(self, path: str) -> set[str]:
-        """Return what the arguments of a canonical field store into."""
+        """Return the destinations of the arguments of a canonical field."""
         return self._dests.get(path, set())
 
     @cached_property
@@ -74,7 +74,7 @@ class Side:
 
     @cached_property
     def tied(self) -> frozenset[str]:
-        """What has a canonical field."""
+        """Destinations with a canonical field."""
         return frozenset().union(*self._dests.values())
 
 
@@ -83,10 +83,10 @@ class Row:
     """One difference.
 
     Attributes:
-        path: canonical field; `backend.args.NAME` and `backend.env.NAME` for what has none.
-        affects_training: whether it changes training; None: not known.
+        path: canonical field; `backend.args.NAME` and `backend.env.NAME` for arguments and variables without one.
+        affects_training: whether it affects training; None: unknown.
         effects: value by side, in the order of the sides.
-        does: what an argument without a canonical field does, where a backend's table says so.
+        does: effect of an argument without a canonical field, if a backend's table describes it.
     """
 
     path: str
@@ -96,7 +96,7 @@ class Row:
 
 
 def side_by_side(sides: Sequence[Side]) -> list[Row]:
-    """Return what differs between any two sides: what changes training first, then what nobody knows, then the rest."""
+    """Return differences between any two sides: those that affect training first, then unknown ones, then the rest."""
     rows = [*_fields(sides), *_natives(sides), *_variables(sides)]
     return sorted(rows, key=lambda row: (True, None, False).index(row.affects_training))
 
@@ -121,12 +121,12 @@ def _shown_effect(path: str, side: Side) -> Effect:
 
 
 def _differ(path: str, one: Side, other: Side) -> bool:
-    """Tell whether a field means something else on two sides.
+    """Return whether a field has a different meaning on two sides.
 
-    On the same backend version the arguments decide: what its parser ends up with is the same or not. On two backends,
-    values are compared where both are known. Where a backend writes nothing and its parser has no default, what it does
-    is decided elsewhere (config.json, the model class): for one job that is no difference, for two jobs it is one if
-    only one of them writes something.
+    On the same backend version the effective values in the parser are compared. On two backends, values are compared
+    where both are known. Where a backend writes nothing and its parser has no default, the behaviour is decided
+    elsewhere (config.json, the model class): for one job that is no difference, for two jobs it is one if only one of
+    them writes something.
     """
     first, second = one.meaning.fields[path], other.meaning.fields[path]
     refused = [path in side.meaning.cannot for side in (one, other)]
@@ -155,7 +155,7 @@ def _known(path: str, side: Side) -> Value:
 
 
 def _natives(sides: Sequence[Side]) -> Iterator[Row]:
-    """Compare by name: everything on the same backend version, what is passed through on others that have it, too."""
+    """Compare by name: all arguments on the same backend version, passed-through ones on others that also have them."""
     for dest in dict.fromkeys(dest for side in sides for dest in _candidates(side, sides)):
         if any(_native_differs(dest, one, other) for one, other in combinations(sides, 2)):
             effects = tuple(_native_effect(dest, side) for side in sides)
@@ -172,7 +172,7 @@ def _natives(sides: Sequence[Side]) -> Iterator[Row]:
 def _own(
     name: str, dest: str, sides: Sequence[Side], effects: Sequence[Effect]
 ) -> tuple[NativeOnlyArg | None, bool | None]:
-    """Return what the first backend that has the argument says of it, and whether the difference changes training."""
+    """Return the table entry of the first backend with the argument, and whether the difference affects training."""
     having = [pair for pair in zip(sides, effects, strict=True) if pair[1].how != NO_ARGUMENT]
     found = [
         owns_of(side.meaning.backend.name).of(name, _argument(dest, side), side.meaning.job, effect.value)
@@ -196,7 +196,7 @@ def _argument(dest: str, side: Side) -> Argument | None:
 
 
 def _is_usual(value: Value, row: NativeOnlyArg, defaults: set[str]) -> bool:
-    """Tell whether a value changes nothing: one default of all sides is such a value, several are a difference."""
+    """Return whether a value has no effect: a neutral value of the row, or the default if all sides share it."""
     same = repr(canonical(value))
     return (len(defaults) == 1 and same in defaults) or any(canonical(value) == canonical(each) for each in row.neutral)
 
@@ -245,7 +245,7 @@ def _name(dest: str, sides: Sequence[Side]) -> str:
 
 
 def _variables(sides: Sequence[Side]) -> Iterator[Row]:
-    """Compare what jobs set themselves; variables of another kind of device are another backend's matter."""
+    """Compare variables set by the jobs, within a backend only, since they depend on the device type."""
     for name in dict.fromkeys(name for side in sides for name in side.meaning.job.backend.env):
         found = [side.meaning.job.backend.env.get(name) for side in sides]
         pairs = combinations(zip(sides, found, strict=True), 2)
@@ -255,12 +255,12 @@ def _variables(sides: Sequence[Side]) -> Iterator[Row]:
 
 
 def is_empty(value: Value) -> bool:
-    """Tell whether a value says nothing."""
+    """Return whether a value is empty."""
     return value is None or (isinstance(value, (tuple, list, Mapping, str)) and not value)
 
 
 def text(value: Value) -> str:
-    """Return a value as people write it; a dash for none."""
+    """Return a value as display text; a dash for none."""
     if is_empty(value):
         return "–"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What Slurm is asked for (`#SBATCH` lines, options of sbatch, salloc and srun): fields of the cluster, or a remark."""
+"""Slurm requests (`#SBATCH` lines, options of sbatch, salloc and srun) as fields of the cluster, or as notes."""
 
 import dataclasses
 import re
@@ -12,10 +12,10 @@ from launcher.importing.shell.placeholders import is_open, shown
 from launcher.job import Value
 from launcher.job.cluster import Cluster
 
-# What allocates machines; an srun without one of the first two around it allocates them itself.
+# Programs that allocate machines; srun allocates them itself if not run inside one of the first two.
 _ALLOCATING = ("sbatch", "salloc")
 PROGRAMS = (*_ALLOCATING, "srun")
-# Letters of sbatch(1) and srun(1), Slurm 24.11.
+# Short options of sbatch(1) and srun(1), Slurm 24.11.
 _LETTER_NAMES = """
 A account C constraint D chdir G gpus J job-name L licenses M clusters N nodes S core-spec B extra-node-info F nodefile
 a array b begin c cpus-per-task d dependency e error i input k no-kill m distribution n ntasks o output p partition
@@ -23,7 +23,7 @@ q qos t time w nodelist x exclude H hold K kill-on-bad-exit O overcommit Q quiet
 v verbose l label X disable-status E preserve-env I immediate T threads W wait
 """
 _LETTERS = dict(zip(_LETTER_NAMES.split()[::2], _LETTER_NAMES.split()[1::2], strict=True))
-# Options that stand alone, or take a value only behind an equals sign.
+# Options without a value, or with one only after an equals sign.
 _FLAGS = frozenset(
     {
         *("exclusive", "requeue", "no-requeue", "hold", "no-kill", "overcommit", "oversubscribe", "verbose", "quiet"),
@@ -34,7 +34,7 @@ _FLAGS = frozenset(
         *("no-container-entrypoint", "wait-all-nodes", "nice", "propagate", "ignore-pbs", "external-launcher"),
     }
 )
-# `-W` is --wait, a flag of sbatch and seconds of srun.
+# `-W` is --wait: a flag of sbatch, seconds for srun.
 _WAIT = {"srun": False, "sbatch": True, "salloc": True}
 _SAME_NAME = ("partition", "account", "qos", "gres", "constraint", "reservation", "nodelist", "exclude")
 _FIELDS: Mapping[str, str] = {
@@ -44,7 +44,7 @@ _FIELDS: Mapping[str, str] = {
     "container-image": "container",
 }
 _COUNTS = {"nodes": "nodes", "ntasks": "tasks", "ntasks-per-node": "tasks_per_node", "gpus": "total"}
-# What launch says itself, or what means a program of its own; with the reason.
+# Options that launch sets itself or that configure a separate program, with the reason.
 _LAUNCH_LOGS = "launch keeps the logs below output_dir"
 _OWN_STEP = "launch starts the processes of each node with an srun of its own"
 _LEFT_OUT: Mapping[str, str] = {
@@ -52,12 +52,12 @@ _LEFT_OUT: Mapping[str, str] = {
     "chdir": "the job starts where launch is called",
     "array": "a sweep says it: launch -m",
     "signal": "launch asks for the end itself, and saves",
-    "wrap": "",  # read as the script that it is
+    "wrap": "",  # imported as a script
     "comment": "launch writes its own, by which it finds the job",
     **dict.fromkeys(("parsable", "test-only", "quiet", "verbose", "wait", "hold"), "it is for whoever submits"),
     "export": "launch hands its environment on",
 }
-# Quantities that are counted of GPUs here, and of NPUs there.
+# Resources counted as GPUs or NPUs.
 _DEVICES = re.compile(r"(?:gpu|npu):(?:[A-Za-z][\w.-]*:)?(\d+)(?:\(.*\))?")
 _PLAIN_DEVICES = re.compile(r"(?:gpu|npu):\d+")
 _UNNAMEABLE = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -76,13 +76,13 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(slots=True)
 class Request:
-    """What a command line asks of Slurm.
+    """A request of a command line to Slurm.
 
     Attributes:
         counts: nodes, per_node, total, tasks, tasks_per_node, cpus_per_task, as text.
         fields: fields of the cluster.
-        options: what has no field, as sbatch takes it.
-        left_out: option as written, and why no job keeps it.
+        options: options without a field, in sbatch syntax.
+        left_out: dropped options as written, with the reason.
         name: the job's name.
     """
 
@@ -95,7 +95,7 @@ class Request:
     is_asked: bool = False
 
     def cluster(self) -> dict[str, str]:
-        """Return what it says of the number of processes, as launchers do (see `Invocation.cluster`)."""
+        """Return the number of processes as launcher options (see `Invocation.cluster`)."""
         counts = self.counts
         said: dict[str, str] = {key: counts[key] for key in ("nodes", "per_node") if key in counts}
         tasks, per_node = counts.get("tasks", ""), counts.get("tasks_per_node", "")
@@ -111,7 +111,7 @@ class Request:
         return said
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that Slurm sets because of it."""
+        """Return the variables that Slurm sets for it."""
         counts = dict(self.counts)
         nodes, per_node = counts.get("nodes", ""), counts.get("tasks_per_node", "")
         if "tasks" not in counts and nodes.isdigit() and per_node.isdigit():
@@ -124,16 +124,16 @@ class Request:
         return {variable: value for key, value in said.items() for variable in _VARIABLES.get(key, ())}
 
     def put(self, cluster: Cluster) -> Cluster:
-        """Return a cluster with the fields of the request; whoever starts the job is Slurm then."""
+        """Return a cluster with the fields of the request and Slurm as executor."""
         if not self.is_asked:
             return cluster
         fields: dict[str, Any] = dict(self.fields)
         gres = fields.get("gres")
         if isinstance(gres, str) and _PLAIN_DEVICES.fullmatch(gres) and gres.endswith(f":{cluster.devices_per_node}"):
-            del fields["gres"]  # what a native run asks for anyway
+            del fields["gres"]  # requested by default
         cpus = self.counts.get("cpus_per_task", "")
         if cpus.isdigit() and int(cpus):
-            # One task of a node starts all of its processes.
+            # One task per node starts all of its processes.
             tasks = self.counts.get("tasks_per_node", "")
             fields["cpus_per_task"] = int(cpus) * (int(tasks) if tasks.isdigit() and int(tasks) else 1)
         if self.options:
@@ -141,7 +141,7 @@ class Request:
         return dataclasses.replace(cluster, executor="slurm", **fields)
 
     def notes(self, where: str) -> list[Note]:
-        """Return a remark for each reason for which options are left out."""
+        """Return a note for each reason for which options are dropped."""
         reasons: dict[str, list[str]] = {}
         for option, reason in self.left_out.items():
             if reason:
@@ -153,9 +153,9 @@ class Request:
 
 
 def batch_words(text: str) -> tuple[str, ...]:
-    """Return the `#SBATCH` lines of a script as a command line; empty where it has none.
+    """Return the `#SBATCH` lines of a script as a command line; empty if it has none.
 
-    Those after the first command are comments to sbatch(1).
+    Lines after the first command are comments to sbatch(1).
     """
     found: list[str] = []
     for line in text.splitlines():
@@ -171,9 +171,9 @@ def batch_words(text: str) -> tuple[str, ...]:
 
 
 def ignored(text: str, file: str) -> list[Note]:
-    """Return a remark for `#SBATCH` lines after the first command of a script that has some before it."""
+    """Return a note for `#SBATCH` lines after the first command of a script that has some before it."""
     is_late, notes = not batch_words(text), []
-    if is_late or "<<" in text:  # what stands in a here-document is another script's
+    if is_late or "<<" in text:  # a here-document holds lines of another script
         return []
     for number, line in enumerate(text.splitlines(), 1):
         if is_late and line.startswith("#SBATCH"):
@@ -191,14 +191,14 @@ def _split(line: str) -> list[str]:
 
 
 def with_header(words: Sequence[str], script: str) -> tuple[str, ...]:
-    """Return a command line that starts a script, with the script's own `#SBATCH` lines where sbatch reads them."""
+    """Return a command line that starts a script, with the script's `#SBATCH` lines inserted if sbatch reads them."""
     head, *rest = (shown(word) for word in words)
     header = batch_words(script) if head.rpartition("/")[2] == "sbatch" else ()
     return (head, *header[1:], *rest)
 
 
 def request_of(words: Sequence[str]) -> Request:
-    """Return what programs of Slurm among these words are asked for; later options count, as for Slurm itself."""
+    """Return the request to programs of Slurm in these words; later options take precedence, as in Slurm."""
     request = Request()
     at = 0
     while at < len(words):
@@ -216,7 +216,7 @@ def request_of(words: Sequence[str]) -> Request:
 
 
 def _options(words: Sequence[str], at: int, program: str) -> tuple[int, list[tuple[str, str, str]]]:
-    """Return the place of the first word that is no option, and (name, value, as written) of the options before it."""
+    """Return the index of the first word that is no option, and (name, value, as written) of the options before it."""
     found: list[tuple[str, str, str]] = []
     while at < len(words) and (words[at].startswith("-") or words[at].startswith("$")):
         word = words[at]
@@ -253,7 +253,7 @@ def _stands_alone(name: str, program: str) -> bool:
 
 
 def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool) -> None:
-    """Put one option where it belongs."""
+    """Store one option in the matching part of the request."""
     if name in _COUNTS or name in ("gpus-per-node", "cpus-per-task", "gpus-per-task"):
         _count(request, name, value)
         if name == "gpus-per-node" and not is_step and ":" in value:

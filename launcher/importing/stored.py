@@ -1,4 +1,4 @@
-"""Settings by the names under which a parser stores its arguments (`--yaml-cfg`, a dump of `args`), as its words."""
+"""Settings by argument destination (`--yaml-cfg`, a dump of `args`), converted to command-line words."""
 
 import ast
 import re
@@ -13,31 +13,31 @@ from launcher.importing.notes import Note, refuse
 from launcher.mapping.backend import Backend, backend_names, get_backend
 
 _FEWEST, _SHARE, _DUMP_SHARE = 5, 0.7, 0.5
-# So many arguments that only an extension of a parser adds may be in a file by chance.
+# Up to this many arguments that only an extension of a parser adds may occur in a file by chance.
 _CHANCE = 2
-# What Megatron's parser prints as it starts: `  hidden_size ........ 4096`, often behind a rank's name or a time.
+# Line of Megatron's argument dump at startup: `  hidden_size ........ 4096`, often after a rank or a time.
 _PRINTED = re.compile(r"(?:^|[\s\]:|])([a-z]\w*) (\.*) (.*?)\s*$")
 _END, _LEAST_PRINTED = "end of arguments", 20
-# Dots fill a name up to 48 characters: long ones have few or none.
+# Dots pad a name to 48 characters: long names have few or none.
 _FEWEST_DOTS, _LONG_NAME = 3, 44
-# `torch.bfloat16`, `AttnBackend.flash`, `<AttnBackend.flash: 1>`: what a parser makes of a choice.
+# `torch.bfloat16`, `AttnBackend.flash`, `<AttnBackend.flash: 1>`: parsed values of a choice.
 _OF_TYPE = re.compile(r"<?(?:[A-Za-z_]\w*\.)+(\w+)(?:: [^>]*>)?")
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
-# A list that is written as a text: `"[0, 4]"`.
+# A list written as text: `"[0, 4]"`.
 _BETWEEN = re.compile(r"^\[|\]$|,(?= )")
-# A file with so large a share of all arguments is what a parser has stored: it says defaults and computed values, too.
+# A file with more than this share of all arguments is a parser's dump, with defaults and computed values.
 OF_DUMP = 0.4
-# So many names that nothing takes are told at once.
+# Above this number, unknown names are reported in one note.
 _MANY = 12
-# What says nothing where nobody reads it.
+# Values without effect if no argument takes them.
 _NOTHING: tuple[Any, ...] = (None, False, "", [], {})
 
 
 def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = False) -> tuple[str, ...]:
-    """Return the backends whose parser stores most of these names, at any depth; none if they are something else.
+    """Return the backends whose parser stores most of these names, at any depth; none if no backend matches.
 
     Args:
-        rival: share of the keys that a backend knows which reads such files itself.
+        rival: share of the keys known to a backend that reads such files itself.
     """
     names = [name for name, _ in _leaves(tree)]
     if len(names) < _FEWEST:
@@ -53,7 +53,7 @@ def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = Fa
     best = max(shares.values(), default=0.0)
     if best <= max(_DUMP_SHARE if is_dump else _SHARE, rival):
         return ()
-    # An extension of the plain parser knows more names by chance: only those that it adds itself speak for it.
+    # An extension of the plain parser knows more names by chance: only those that it adds itself count for it.
     speaking = {name: share for name, share in shares.items() if own[name] > _CHANCE or len(shares) == 1}
     plain = min(shares, key=lambda name: len(get_backend(name).catalogue(get_backend(name).versions[0])))
     likely = {name: share for name, share in shares.items() if name == plain or name in speaking}
@@ -62,7 +62,7 @@ def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = Fa
 
 
 def _own(known: list[Argument], catalogue: Catalogue) -> int:
-    """Return how many of the arguments are a backend's own, and not of the parser that it extends."""
+    """Return how many of the arguments a backend adds to the parser that it extends."""
     usual = Counter(argument.origin for argument in catalogue.arguments).most_common(1)[0][0]
     return sum(argument.origin != usual for argument in known)
 
@@ -70,10 +70,10 @@ def _own(known: list[Argument], catalogue: Catalogue) -> int:
 def words_of_stored(
     tree: Mapping[str, Any], backend: Backend, where: str, *, is_dump: bool = False
 ) -> tuple[tuple[str, ...], list[Note]]:
-    """Return nested settings as the words of a command line, and remarks on those that no argument takes.
+    """Return nested settings as command-line words, and notes on those that no argument takes.
 
     Args:
-        is_dump: a parser has made the values of its arguments; what none of them takes was computed.
+        is_dump: values are those of a parser; values that no argument accepts were computed.
     """
     catalogue = backend.catalogue(backend.versions[0])
     words: list[str] = []
@@ -98,7 +98,7 @@ def words_of_stored(
 
 
 def _refuse_roles(tree: Mapping[str, Any], backend: Backend, catalogue: Catalogue, where: str) -> None:
-    """Refuse sections side by side that give an argument different values: each is of a model of its own, as for RL."""
+    """Reject sections with different values for one argument: each configures a separate model, as in RL."""
     seen: dict[str, list[tuple[str, Any]]] = {}
     for section, name, value in _places(tree):
         key, _ = _renamed(name, value, backend)
@@ -130,28 +130,28 @@ def _left_out(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Bac
 
 
 def fits(words: list[str], argument: Argument) -> bool:
-    """Tell whether a parser would take the words; what it has computed, or another parser's value, it may not."""
+    """Return whether a parser accepts the words; computed values or those of another parser may fail."""
     if argument.is_flag:
         return len(words) <= 1
     return all(typed_value(word, argument) is not None for word in words[1:])
 
 
 def _is_every_default(argument: Argument, value: Any, backend: Backend) -> bool:
-    """Tell whether a dump says what every version's parser does without the argument."""
+    """Return whether a value in a dump is the default of every version's parser."""
     known = (backend.catalogue(version).by_dest(argument.dest) for version in backend.versions)
     return all(each.is_default(value) for each in known if each is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """Arguments that a log shows, and the log up to their end."""
+    """Arguments dumped in a log, and the log up to their end."""
 
     values: dict[str, Any]
     text: str
 
 
 def dumped(text: str) -> Dump | None:
-    """Return the arguments that a log shows as `name ..... value`, the first of several; None if it is no such log."""
+    """Return the first dump of arguments as `name ..... value` in a log; None if there is none."""
     pairs: dict[str, Any] = {}
     length = 0
     for line in text.splitlines(keepends=True) if "....." in text else ():
@@ -181,7 +181,7 @@ def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _renamed(name: str, value: Any, backend: Backend) -> tuple[str, Any]:
-    """Return name and value as the parser has them, where the file calls them otherwise."""
+    """Return name and value in the parser's spelling, where the file uses another."""
     stored = backend.entry.stored
     if f"{name}={value}" in stored:
         return stored[f"{name}={value}"], True
@@ -209,7 +209,7 @@ def _words(argument: Argument, value: Any, *, is_option: bool) -> list[str]:
 
 
 def as_typed(argument: Argument, value: Any) -> str:
-    """Return a value as it is typed on a command line: a dump has what the parser made of it."""
+    """Return a value as typed on a command line: a dump holds the parsed value."""
     text = str(int(value)) if argument.type == "int" and isinstance(value, float) and value.is_integer() else str(value)
     made = _OF_TYPE.fullmatch(text)
     if made is None:

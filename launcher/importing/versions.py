@@ -1,4 +1,4 @@
-"""Which backend and version a command line was written for."""
+"""Detects the backend and version that a command line was written for."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -13,33 +13,33 @@ Reader = Callable[[Catalogue], Parsed]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """How well a command line fits one version of a backend."""
+    """How well a command line matches one version of a backend."""
 
     backend: Backend
     version: str
     parsed: Parsed
     newest: "Match | None" = None
-    """How well it fits the backend's default version, where that is another one."""
+    """Match of the backend's default version, if this is another one."""
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Options that this version does not take, or not with that value."""
+        """Options that this version does not accept, or not with that value."""
         wrong = self.parsed.loose | {option.lstrip("-") for option, _ in self.parsed.problems}
         return (*self.parsed.unknown, *sorted(wrong))
 
     @property
     def misfits(self) -> int:
-        """Number of options that this version does not take, or not with that value."""
+        """Number of options that this version does not accept, or not with that value."""
         wrong = self.parsed.loose | {option for option, _ in self.parsed.problems}
         return len(self.parsed.unknown) + len(wrong)
 
 
 def best(backend: Backend, version: str | None, read: Reader) -> Match:
-    """Return the version of a backend that takes most of the options; the newest of equals.
+    """Return the version of a backend that accepts most of the options; the newest of equals.
 
     Args:
         version: None: every known version is tried.
-        read: reads the input against a catalogue.
+        read: parses the input against a catalogue.
     """
     matches = []
     for candidate in (version,) if version is not None else backend.versions:

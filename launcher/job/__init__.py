@@ -1,4 +1,4 @@
-"""The canonical job: a typed, frozen tree that knows no backend."""
+"""The canonical job: a typed, frozen tree that is independent of any backend."""
 
 from launcher.job.build import Problem, build, convert, suggest_field
 from launcher.job.derive import derive, output_dir, with_values

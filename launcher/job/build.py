@@ -1,4 +1,4 @@
-"""From a plain tree to a typed job: every wrong name, type, choice and bound is reported at once."""
+"""Builds a typed job from a plain tree; reports every wrong name, type, choice and bound at once."""
 
 import dataclasses
 import types
@@ -16,7 +16,7 @@ from launcher.syntax import is_text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something in the tree that is not a canonical job.
+    """An invalid entry of the tree.
 
     Attributes:
         path: dotted path as written.
@@ -32,12 +32,12 @@ class Problem:
 
 
 _LARGEST = 2**63 - 1
-# How alike a field's name must be to be offered (`nearest`).
+# Minimum similarity of a suggested field name (`nearest`).
 _SURE = 0.75
 
 
 class WrongValue(ValueError):
-    """A value does not fit its field; carries what would."""
+    """A value does not fit its field; `works` has values that do."""
 
     def __init__(self, kind: str, message: str, works: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -98,7 +98,7 @@ def _unknown(path: str, names: list[str], prefix: str) -> Problem:
 
 
 def suggest_field(path: str) -> tuple[str, ...]:
-    """Return canonical paths that look like `path`, nearest first, at most three."""
+    """Return canonical paths that are similar to `path`, nearest first, at most three."""
     from launcher.job.schema import field_paths
 
     whole = nearest(path, field_paths(), cutoff=_SURE)
@@ -132,10 +132,10 @@ def convert(raw: Any, kind: Any, meta: Meta) -> Value:
 
 
 def _within_budget(path: str, value: Value) -> Value:
-    """Return a value that nothing expands beyond reason.
+    """Return a value within the limit of its field.
 
     Raises:
-        WrongValue: it would be.
+        WrongValue: the value exceeds the limit.
     """
     try:
         if path in FIELDS and isinstance(value, int):

@@ -1,4 +1,4 @@
-"""What is loaded at the start of training and saved on the way."""
+"""Checkpoints: what is loaded at the start of training and saved during it."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from launcher.job.sources import ARGUMENTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NonPersistent:
-    """Checkpoints between those of save_interval, of which only the last is kept: for restarts after a fault."""
+    """Checkpoints between those of save_interval, for restarts after a fault; only the last one is kept."""
 
     save_interval: int | None = option(
         None,
@@ -52,7 +52,7 @@ class NonPersistent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """A start that writes `load` in another format and ends, without a step of training."""
+    """Converts `load` to another format and exits without training."""
 
     format: str | None = option(
         None,
@@ -70,7 +70,7 @@ class Conversion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What is loaded at the start and saved on the way."""
+    """What is loaded at the start and saved during training."""
 
     save: str | None = option(None, "Directory of checkpoints; none: nothing is saved.", source=f"{ARGUMENTS} --save")
     save_interval: int | None = option(

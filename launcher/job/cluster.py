@@ -1,4 +1,4 @@
-"""The machines of a job, and what a site asks of whoever starts processes on them."""
+"""The machines of a job, and settings of the executor that starts processes on them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _CONTAINER = "Pod resources.limits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """The machines."""
+    """Machines and executor."""
 
     nodes: int = option(1, "Nodes.", unit="nodes", minimum=1)
     devices_per_node: int = option(8, "Devices (processes) per node.", unit="devices", minimum=1)
@@ -156,5 +156,5 @@ class Cluster:
 
     @property
     def world_size(self) -> int:
-        """Devices of the whole job."""
+        """Number of devices of the whole job."""
         return self.nodes * self.devices_per_node

@@ -8,7 +8,7 @@ from launcher.job.sources import ARGUMENTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """Where samples come from."""
+    """Data of training and validation."""
 
     paths: tuple[str, ...] = option(
         (),

@@ -1,4 +1,4 @@
-"""Changing a job, and what follows from its other values: data parallel size, folder of the checkpoints."""
+"""Changes a job and updates its derived values: data parallel size, folder of the checkpoints."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,18 +11,18 @@ _DERIVED = Origin(kind="derived")
 
 
 def with_fields(job: Job, values: Mapping[str, Value]) -> Job:
-    """Return the job with other values at dotted paths; what is derived from them stays as it is."""
+    """Return the job with other values at dotted paths; derived values are not updated."""
     changed = _replaced(job, values)
     assert isinstance(changed, Job)
     return changed
 
 
 def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = None) -> Job:
-    """Return the job with other values at dotted paths, and with everything that is derived from them derived anew.
+    """Return the job with other values at dotted paths, and update the values derived from them.
 
     Args:
         values: canonical path to value, already of the field's type.
-        origin: recorded as the place where the values were set; None: the recorded places stay.
+        origin: recorded as the origin of the values; None: the recorded origins are kept.
     """
     changed = with_fields(job, values)
     if origin is not None:
@@ -31,7 +31,7 @@ def with_values(job: Job, values: Mapping[str, Value], origin: Origin | None = N
 
 
 def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
-    """Return the section with other values, each section in it copied once; arguments passed through have any name."""
+    """Return the section with other values, each section in it copied once; passed-through arguments have any name."""
     if isinstance(node, Mapping):
         for path, value in values.items():
             node = _passed(node, tuple(path.split(".")), value)
@@ -50,7 +50,7 @@ def _replaced(node: Any, values: Mapping[str, Value]) -> Any:
 
 
 def _copied(node: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a section with other values, as `dataclasses.replace` does; a search makes too many for its __init__."""
+    """Return a section with other values, as `dataclasses.replace` does; its __init__ is too slow for a search."""
     copy = object.__new__(type(node))
     for name in node.__dataclass_fields__:
         object.__setattr__(copy, name, getattr(node, name))
@@ -67,15 +67,15 @@ def _passed(tree: Mapping[str, Any], path: tuple[str, ...], value: Value) -> Map
 
 
 def output_dir(job: Job) -> str:
-    """Return the folder for what the launcher writes itself: as given, else `launch_output/<name>`."""
+    """Return the launcher's output folder: as given, else `launch_output/<name>`."""
     return job.output_dir or f"{_DEFAULT_ROOT}/{job.name or 'job'}"
 
 
 def derive(job: Job) -> Job:
-    """Return the job with everything that follows from its other values, unless the user gave it.
+    """Return the job with its derived values, unless the user set them.
 
-    `cluster.nodes` follows from the hosts of ssh, also over a recipe's if the user names hosts; `parallel.dp` from the
-    world size, `checkpoint.save` from the output folder, if a save interval asks for it.
+    `cluster.nodes` is derived from the hosts of ssh, overriding a recipe's if the user sets hosts; `parallel.dp` from
+    the world size; `checkpoint.save` from the output folder, if a save interval is set.
     """
     if job.cluster.hosts and job.cluster.executor == "ssh" and _hosts_count(job):
         cluster = dataclasses.replace(job.cluster, nodes=len(job.cluster.hosts))

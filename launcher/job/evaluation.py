@@ -33,7 +33,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """How text is generated with the model: beside training, and within it where answers are drawn (GRPO, GKD)."""
+    """Text generation with the model: beside training, and within it to sample responses (GRPO, GKD)."""
 
     do_sample: bool | None = option(None, "Draw tokens instead of the likeliest.", source=_HF_GENERATION)
     temperature: float | None = option(

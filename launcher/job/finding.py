@@ -1,4 +1,4 @@
-"""What a rule says: one record for errors, warnings and silent changes."""
+"""Findings of rules: one record for errors, warnings and silent changes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ SEVERITIES = ("error", "warning", "change")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """Overrides that, taken together, make the finding go away without causing another."""
+    """Overrides that together resolve the finding without causing another."""
 
     overrides: tuple[str, ...]
 
@@ -27,7 +27,7 @@ class Finding:
         fields: canonical paths concerned.
         flags: native arguments concerned.
         fixes: nearest changes that work, at most three.
-        source: upstream file:line, document section or paper that the rule rests on.
+        source: upstream file:line, document section or paper that the rule is based on.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""How a framework that compiles the whole step to one graph (MindSpore) does so; PyTorch has no such thing."""
+"""Settings of a framework that compiles the whole step to one static graph (MindSpore); not for PyTorch."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ _PARALLEL = "mindspore.set_auto_parallel_context"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """Compilation, memory and data transfer of a static graph; none: what the backend's own examples do."""
+    """Compilation, memory and data transfer of a static graph; none: as in the backend's own examples."""
 
     mode: str | None = option(
         None, "Compile the whole step, or run operator by operator.", source=_CONTEXT, choices=("graph", "eager")

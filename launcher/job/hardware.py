@@ -9,10 +9,10 @@ _MEASURED = "measured; see hardware.measured"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """One accelerator and its links: peaks from data sheets, and the shares of them that were measured.
+    """One accelerator and its links: peaks from data sheets, and measured efficiencies.
 
-    Efficiencies are shares of the peak that is named beside them; attention counts every query-key pair, also those
-    that a causal mask skips, so that its efficiency may exceed one.
+    Efficiencies are fractions of the corresponding peak; attention counts every query-key pair, also those that a
+    causal mask skips, so that its efficiency may exceed one.
     """
 
     name: str | None = option(None, "Name of the accelerator.")

@@ -1,4 +1,4 @@
-"""Where a job file comes from: what it keeps of a script that no field says, so that nothing is lost a week later."""
+"""Origin of an imported job: what no field holds is kept from the script, so that nothing is lost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from launcher.job.option import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedFrom:
-    """The script or configuration that a job file was made of, for going to another backend than its own."""
+    """The script or configuration that a job file was imported from, for porting it to another backend."""
 
     backend: str | None = option(None, "Backend that the imported script was written for.")
     version: str | None = option(None, "Version of that backend; none: the newest known.")

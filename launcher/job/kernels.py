@@ -11,7 +11,7 @@ _ASCEND = "Ascend MindSpeed features"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Fused kernels and implementations; they change speed, not what is learned."""
+    """Fused kernels and implementations; they affect speed, not training."""
 
     attention_backend: str | None = option(
         None,

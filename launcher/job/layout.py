@@ -1,4 +1,4 @@
-"""Finer settings of how ranks talk, of sharded weights and of captured kernels: sections inside other sections."""
+"""Nested sections: communication libraries, FSDP and CUDA graphs."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from launcher.job.sources import ARGUMENTS, DDP_CONFIG, MODEL_PARALLEL_CONFIG, T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
-    """The library through which ranks talk."""
+    """Communication libraries between ranks."""
 
     backend: str | None = option(
         None,

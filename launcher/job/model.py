@@ -1,4 +1,4 @@
-"""Architectures beyond the plain transformer: linear and sparse attention, hyper-connections, Mamba, odd layers."""
+"""Extensions of the transformer: linear and sparse attention, hyper-connections, Mamba, heterogeneous layers."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ _V4 = "Hugging Face DeepseekV4Config"
 _OSS = "Hugging Face GptOssConfig"
 _BAMBA = "Hugging Face BambaConfig"
 
-# What attention variants take where a job does not say: backends' own defaults differ or are none, so these are
-# written. Qwen3-Next's (and Megatron-core's own), DeepSeek-V3.2's, and the weight of the indexer's loss in its paper.
+# Defaults of attention variants, written out because backends' own defaults differ or are missing: Qwen3-Next's (and
+# Megatron-core's), DeepSeek-V3.2's, and the weight of the indexer's loss from its paper.
 LINEAR_HEADS = {
     "linear_num_key_heads": 16,
     "linear_num_value_heads": 32,
@@ -21,7 +21,7 @@ LINEAR_HEADS = {
     "linear_value_head_dim": 128,
     "linear_conv_kernel_dim": 4,
 }
-# Mamba-2's, and what Megatron-core's layers are built with.
+# Defaults of Mamba-2 and of Megatron-core's Mamba layers.
 MAMBA = {
     "mamba_state_dim": 128,
     "mamba_head_dim": 64,
@@ -35,7 +35,7 @@ DSA_SPARSE_LOSS = True
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model(Transformer):
-    """Architecture of the model: a transformer, and what some families have besides or instead."""
+    """Architecture of the model: a transformer, and the variants of some families."""
 
     # -- other kinds of attention
     experimental_attention_variant: str | None = option(
@@ -288,7 +288,7 @@ class Model(Transformer):
         source=f"{TRANSFORMER_CONFIG}.is_hybrid_model",
         affects_training=True,
     )
-    # -- older classes, layers of different shapes, and first weights
+    # -- older classes, heterogeneous layers, and weight initialization
     use_legacy_models: bool | None = option(
         None,
         "Megatron-LM's own classes from before Megatron-core.",

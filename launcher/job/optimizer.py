@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, OPTIMIZER_CONFIG, TRANSFORMER_CONFIG
 
-# What optimizer.muon_momentum means where a job does not say.
+# Default of optimizer.muon_momentum.
 MUON_MOMENTUM = 0.95
 
 

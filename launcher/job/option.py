@@ -1,4 +1,4 @@
-"""How a canonical field is declared: one call gives its default and all that docs, completion and checks need."""
+"""Declares canonical fields: one call sets the default and all metadata for docs, completion and checks."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ _KEY = "launch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """What is known about a canonical field besides its type and default.
+    """Metadata of a canonical field besides its type and default.
 
     Attributes:
         doc: one-line meaning.
         unit: unit of a number ("layers", "bytes", "iterations"), empty where it has none.
         source: where the meaning comes from (upstream class and attribute, paper, or "launch" for our own).
-        choices: the values that make sense on at least one backend; empty: anything of the type.
+        choices: the values that are valid on at least one backend; empty: anything of the type.
         minimum: smallest allowed number, inclusive; None: no bound.
         affects_training: the value changes what is learned, so its canonical default is written out to every backend.
     """
@@ -38,7 +38,7 @@ def option(
     minimum: float | None = None,
     affects_training: bool = False,
 ) -> Any:
-    """Declare a canonical field (a `dataclasses.field` that carries its `Meta`)."""
+    """Declare a canonical field (a `dataclasses.field` with its `Meta`)."""
     meta = Meta(doc=doc, unit=unit, source=source, choices=choices, minimum=minimum, affects_training=affects_training)
     if isinstance(default, dict):
         return dataclasses.field(default_factory=dict, metadata={_KEY: meta})

@@ -1,4 +1,4 @@
-"""Communication that hides behind computation."""
+"""Overlap of communication with computation."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from launcher.job.sources import ARGUMENTS, DDP_CONFIG, MODEL_PARALLEL_CONFIG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorParallelOverlap:
-    """Which products of tensor-parallel layers hide communication, where overlap.tp_comm is on."""
+    """Which GEMMs of tensor-parallel layers overlap with communication, if overlap.tp_comm is on."""
 
     overlap_ag: bool | None = option(
         None, "Gathering behind the product, in pieces passed on.", source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_overlap_ag"
@@ -54,7 +54,7 @@ class TensorParallelOverlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """Communication hidden behind computation."""
+    """Communication overlapped with computation."""
 
     grad_reduce: bool | None = option(None, "Gradient reduction.", source=f"{DDP_CONFIG}.overlap_grad_reduce")
     param_gather: bool | None = option(

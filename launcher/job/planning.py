@@ -7,7 +7,7 @@ from launcher.job.option import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateOptions:
-    """How `launch estimate` judges, and what it cannot read from the rest of the job."""
+    """Options of `launch estimate`, and inputs that the rest of the job does not have."""
 
     enforce: bool = option(True, "`run` refuses a job that cannot fit by more than the estimate's own error.")
     mem_factor: float = option(
@@ -24,8 +24,8 @@ class EstimateOptions:
     )
 
 
-# What `launch search` varies. Each axis stands for one field, but recompute (granularity, method, layers) and stages
-# (uneven splits, where layers do not divide).
+# What `launch search` varies. Each axis is one field, except recompute (granularity, method, layers) and stages (uneven
+# splits, where layers do not divide).
 SEARCH_AXES = (
     "tp",
     "pp",

@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster must know of a job's pods, read from the words of `cluster`; every mistake is named."""
+"""Kubernetes settings of a job's pods, parsed from the section `cluster`; every mistake is reported."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A taint that pods tolerate; "" where it says nothing."""
+    """A taint that pods tolerate; "" for parts that are not given."""
 
     key: str
     value: str = ""
@@ -52,7 +52,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """How pods are made.
+    """Settings of pods.
 
     Attributes:
         kind: job, jobset, trainjob or volcano.
@@ -90,14 +90,14 @@ class Pods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclear:
-    """A field whose words cannot be understood: which, why, and what would work."""
+    """A field whose value cannot be parsed: which, why, and what would work."""
 
     field: str
     message: str
 
 
 def pods_of(job: Job, *, native: bool) -> Pods:
-    """Return how a job's pods are made; words that are not understood are left out (`unclear` names them)."""
+    """Return the settings of a job's pods; values that cannot be parsed are omitted (`unclear` reports them)."""
     cluster = job.cluster
     device = cluster.device_resource or (_DEVICE_RESOURCE.get(job.hardware.device) if native else None)
     devices = ((device, str(cluster.devices_per_node)),) if device else ()
@@ -131,7 +131,7 @@ def pods_of(job: Job, *, native: bool) -> Pods:
 
 
 def unclear(job: Job) -> Iterator[Unclear]:
-    """Yield every word of `cluster` that Kubernetes would refuse or that means nothing to it."""
+    """Yield every value of `cluster` that Kubernetes would reject or that cannot be parsed."""
     cluster = job.cluster
     if not cluster.container:
         yield Unclear(field="container", message="names no image: cluster.container=REGISTRY/IMAGE:TAG")
@@ -202,7 +202,7 @@ def _names(cluster: Cluster) -> Iterator[Unclear]:
         )
 
 
-# -- words
+# -- parsing
 
 
 def _understood(read: Callable[[str], T], words: tuple[str, ...] | list[str]) -> tuple[T, ...]:
@@ -273,7 +273,7 @@ def _volume(word: str) -> Volume:
 
 
 def seconds_of(text: str) -> int | None:
-    """Return the seconds of a time as sbatch writes it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
+    """Return the seconds of a time in sbatch's format: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
         return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from launcher.job.option import option
 from launcher.job.sources import ARGUMENTS, OPTIMIZER_CONFIG, TRANSFORMER_CONFIG
 
-# What fp8_amax_history_len and fp8_amax_compute_algo mean where a job does not say.
+# Defaults of fp8_amax_history_len and fp8_amax_compute_algo.
 FP8_AMAX_HISTORY_LEN, FP8_AMAX_COMPUTE_ALGO = 1024, "max"
 
 

@@ -10,7 +10,7 @@ _ASCEND = "Ascend MindSpeed features"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompute:
-    """Activations computed again in the backward pass instead of being kept."""
+    """Activations recomputed in the backward pass instead of being stored."""
 
     granularity: str | None = option(
         None,

@@ -7,7 +7,7 @@ from launcher.job.option import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How strictly the job is judged."""
+    """How strictly the job is checked."""
 
     strict: str = option(
         "all",

@@ -8,7 +8,7 @@ from launcher.job.sources import ARGUMENTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How long training lasts and how the learning rate moves; one of iterations, samples, epochs."""
+    """How long training lasts and how the learning rate changes; one of iterations, samples, epochs."""
 
     train_iters: int | None = option(
         None,

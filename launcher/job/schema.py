@@ -58,7 +58,7 @@ DEFAULT_ORIGIN = Origin(kind="default")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One training job. Fields that are None: the user has no opinion, the backend's default stands."""
+    """One training job. A field that is None is not set: the backend's default applies."""
 
     name: str | None = option(None, "Name of the job, used for its files.")
     seed: int = option(42, "Seed of weights, data order and dropout.", minimum=0, affects_training=True)
@@ -101,13 +101,13 @@ class Job:
     origins: Mapping[str, Origin] = dataclasses.field(default_factory=dict, compare=False, repr=False)
 
     def origin(self, path: str) -> Origin:
-        """Return where the value at `path` was set; values without a record come from the defaults."""
+        """Return where the value at `path` was set; values without a recorded origin are defaults."""
         return self.origins.get(path, DEFAULT_ORIGIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldInfo:
-    """A leaf of the canonical job: dotted path, type, default and what is known about it."""
+    """A leaf of the canonical job: dotted path, type, default and metadata."""
 
     path: str
     type: Any

@@ -1,4 +1,4 @@
-"""Services that watch a run from outside: NVIDIA's One Logger and the search for devices that fall behind."""
+"""Services that monitor a run: NVIDIA's One Logger, straggler detection and error injection."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class OneLogger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """The search for devices that compute more slowly than the others."""
+    """Straggler detection: devices that compute more slowly than the others."""
 
     enabled: bool | None = option(
         None, "Measure every rank and log the slowest and fastest.", source=f"{ARGUMENTS} --log-straggler"
@@ -40,7 +40,7 @@ class Straggler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorInjection:
-    """Wrong results made on purpose, to try whether fault_tolerance.rerun finds them."""
+    """Error injection: wrong results, to test whether fault_tolerance.rerun detects them."""
 
     rate: int | None = option(
         None, "One wrong result in so many; 0: none.", source=f"{ARGUMENTS} --error-injection-rate", minimum=0

@@ -44,7 +44,7 @@ class Task:
     )
 
 
-# What lora.alpha and lora.dropout mean where a job does not say: backends' own defaults differ, so these are written.
+# Defaults of lora.alpha and lora.dropout, written out because backends' own defaults differ.
 LORA_ALPHA = 32.0
 
 

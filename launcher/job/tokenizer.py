@@ -10,7 +10,7 @@ _HF_TOKENS = "Hugging Face SpecialTokensMixin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
-    """How text becomes tokens."""
+    """Conversion of text to tokens."""
 
     path: str | None = option(None, "Tokenizer directory; none: the model's.", affects_training=True)
     type: str | None = option(

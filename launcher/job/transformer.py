@@ -11,7 +11,7 @@ _MOE = "Hugging Face Qwen3MoeConfig / DeepseekV3Config"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
-    """How rotary position embeddings are stretched beyond the pre-training length (`rope_scaling`)."""
+    """Scaling of rotary position embeddings beyond the pre-training length (`rope_scaling`)."""
 
     type: str | None = option(
         None,
@@ -46,7 +46,7 @@ class RopeScaling:
 class Transformer:
     """Architecture of a transformer: dense, GQA, MLA, MoE, multi-token prediction."""
 
-    # -- where it comes from
+    # -- source
     path: str | None = option(
         None, "Local Hugging Face directory; its config.json fills this section.", source=PRETRAINED_CONFIG
     )

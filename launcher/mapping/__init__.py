@@ -1,1 +1,1 @@
-"""Mapping: one table for each backend, read in both directions, and what a backend is to the program."""
+"""Mapping: the backend interface, and one table for each backend that is read in both directions."""

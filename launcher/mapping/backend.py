@@ -1,4 +1,4 @@
-"""What a backend is to the launcher: names, versions, a mapping table, a catalogue, rules, and how it is started."""
+"""The backend interface: names, versions, a mapping table, a catalogue, rules, and how a backend is started."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,35 +33,35 @@ class UnknownVersion(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """How a command or file of this backend looks, as data, so that `launch import` finds it in what people have.
+    """Description of the commands and files of this backend, by which `launch import` recognises them.
 
     Attributes:
-        programs: console commands and their sub-commands that train; a command without any has an empty tuple.
-        scripts: endings of script paths that train, with the sub-command that they stand for ("" for none).
-        others: programs ("swift sft") and scripts of the same project that are started alike, and why they are not
-            imported.
-        kin: options of other projects' scripts that take this backend's arguments besides, and whose they are.
+        programs: console commands and their sub-commands that train; empty tuple: the command has none.
+        scripts: suffixes of training script paths, with the sub-command that they stand for ("" for none).
+        others: programs ("swift sft") and scripts of the same project that are started in the same way, and why they
+            are not imported.
+        kin: options of other projects' scripts that also take this backend's arguments, and the project of each.
         command_argument: name under which the table reads the sub-command; None: there is none.
-        config: options that name a configuration file; its values stand where the option stands.
+        config: options that name a configuration file; its values apply at the position of the option.
         positional_config: the first argument may be a configuration file (.yaml, .yml, .json).
         options: options of the entry script that set a key of the configuration (`epochs` -> `runner_config.epochs`).
         pairs: options followed by `key=value` words that set keys of the configuration.
         flatten: nested configuration to arguments; None: its keys are the arguments.
-        only: arguments whose value tells training from other uses of the same program, with the values that train.
+        only: arguments that distinguish training from other uses of the same program, with the values that train.
         environment_cluster: nodes and devices come from NNODES and NPROC_PER_NODE; without them one process starts.
         arguments_section: top-level keys of a YAML file: of `--flag: value` pairs, and of the environment.
         stored_config: option that names a YAML file of arguments by the names under which the parser stores them; it
             replaces all other arguments.
         stored: names in such files (`name`, or `name=value` for a switch) that the parser stores otherwise ("":
             nowhere), it is the default.
-        signs: beginnings of variable names and paths that are found only where this backend runs.
-        own: what its arguments without a field do, why they have none, and what comes nearest to each elsewhere.
-        renames: file that says what became of arguments between versions.
+        signs: prefixes of variable names and paths that occur only where this backend runs.
+        own: its arguments without a field: what each does, why it has none, and the nearest substitutes elsewhere.
+        renames: file that lists arguments renamed or removed between versions.
         effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
-            ignored ones gone, values that it computes filled in. Two command lines that agree after this, and after the
-            catalogue's defaults, train alike.
-        computed: arguments (by name), version and number of devices to the values that it gives by itself to absent
-            ones, and that no parser's default says.
+            ignored ones removed, values that it computes filled in. Two command lines that agree after this, and after
+            the catalogue's defaults, train identically.
+        computed: arguments (by name), version and number of devices to the values that the backend computes for
+            absent ones and that are not defaults of the parser.
     """
 
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -88,39 +88,39 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """One training stack. Everything is data or a pure function; heavy work is loaded when it is asked for.
+    """One training stack. Everything is data or a pure function; heavy modules are imported on first use.
 
     Attributes:
-        name: what `backend=` takes.
-        title: name for people.
+        name: value of `backend=`.
+        title: display name.
         versions: versions with a catalogue and a table, newest first; the first one is the default.
-        devices: kinds of device that it runs on (`cuda`, `npu`).
+        devices: device types that it runs on (`cuda`, `npu`).
         table: version to mapping table.
         catalogue: version to catalogue.
         launch: job and native arguments to a plan that starts the backend's own entry point.
         prepare: changes that the backend's conventions make to a job before it is translated (derived defaults).
-        argv: native arguments as the words of a command line, in the backend's own style.
+        argv: native arguments to command-line arguments, in the backend's own style.
         rules: modules that declare the backend's rules.
-        requires: what must be importable (`module:name`) or named by the environment (`env:NAME`) for a native run.
-        install_hint: how to get it.
+        requires: what must be importable (`module:name`) or set in the environment (`env:NAME`) for a native run.
+        install_hint: how to install it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
-        native_cpu: module whose NATIVE_CPU says how the entry point runs on CPU; None: it cannot.
+        native_cpu: module whose NATIVE_CPU defines how the entry point runs on CPU; None: it cannot.
         converted_folder: job and version to the folder with converted weights from which it starts, where that version
             cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
             must be converted.
-        checkpoint_format: module whose FORMAT (launcher.convert.formats.format) says how it stores weights; None: none.
-        adapter_format: module whose FORMAT says how it stores LoRA adapters; None: none.
-        unbuildable: kinds of model for which it has no code; `check` and conversions ask them (`cannot_build`).
-        stacks_layers: whether its torch_dist checkpoints of a model have all layers as one tensor; None: as
-            Megatron-LM's, where all layers are of one kind.
-        stored_classes: packages whose classes its checkpoints hold besides weights; they are read as inert records.
+        checkpoint_format: module whose FORMAT (launcher.convert.formats.format) is its weight format; None: none.
+        adapter_format: module whose FORMAT is its LoRA adapter format; None: none.
+        unbuildable: kinds of model for which it has no code; used by `check` and conversions (`cannot_build`).
+        stacks_layers: whether its torch_dist checkpoints of a model stack all layers in one tensor; None: as
+            Megatron-LM, which does if all layers are of one kind.
+        stored_classes: packages whose classes its checkpoints contain besides weights; they are read as inert records.
         aliases: other spellings of versions ("4.6" for "4.6.0").
-        other_entries: further catalogues, of entry points that are no version of their own; `launch args` lists them.
-        started_by: folder with the catalogues of what starts it: launchers by name, and `environment`.
-        entry: how its commands look, for `launch import`.
-        watch: its log line of an iteration and the files that tell of complete checkpoints.
-        environment: variables that its jobs get, with when and why.
-        support: what it runs with, and which versions of that work.
+        other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
+        started_by: folder with the catalogues of its launchers, by name, and of `environment`.
+        entry: description of its commands, for `launch import`.
+        watch: its log line of an iteration and the files that mark complete checkpoints.
+        environment: variables that its jobs get, with condition and reason.
+        support: its dependencies, and the versions of them that work.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Backend:
     support: tuple[Needed, ...] = ()
 
     def version(self, wanted: str | None) -> str:
-        """Return the version to write for; None: the newest.
+        """Return the version to translate for; None: the newest.
 
         Raises:
             UnknownVersion: there is no catalogue for it.

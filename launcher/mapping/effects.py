@@ -1,4 +1,4 @@
-"""What a job really means on a backend: each canonical value after the backend's own defaults."""
+"""Effective values of a job on a backend: each canonical value after the backend's own defaults."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from launcher.mapping.engine import active_rows, read_back, translate
 from launcher.mapping.rows import NativeView, Row
 
 WRITTEN, DEFAULT, NONE = "written", "the backend's default", "not expressed"
-# The machines are the launcher's to say; most backends have no argument for them.
+# Set by the launcher; most backends have no argument for them.
 _OF_LAUNCH = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
-# Beginnings of fields that only some jobs read; to the others a backend's own default says nothing.
+# Prefixes of fields that only some jobs read; for other jobs a backend's default is irrelevant.
 _READ_BY: Mapping[str, Callable[[Job], bool]] = {
     "generation.": lambda job: job.task.type in ("grpo", "gkd"),
     "data.shuffle_buffer_size": lambda job: bool(job.data.streaming),
@@ -32,12 +32,12 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
-    """A job on one backend version.
+    """Effective values of a job on one backend version.
 
     Attributes:
         job: as the backend's conventions prepare it.
         fields: every canonical field's effect.
-        written: the arguments that it becomes, by name.
+        written: its native arguments, by name.
         filled_in: absent arguments to which the backend gives a value beyond its parser's defaults, by name.
         cannot: set fields that the backend cannot express, with the reason.
     """
@@ -57,11 +57,11 @@ def effects(job: Job, backend: Backend, version: str) -> dict[str, Effect]:
 
 
 def meaning(job: Job, backend: Backend, version: str) -> Meaning:
-    """Return what a job means on a backend version.
+    """Return the effective values of a job on a backend version.
 
-    A value is what the written arguments mean, read backwards; where nothing is written, what the backend fills in, or
-    the default of the parser, if one argument alone expresses the field. Fields that the backend does not take have no
-    value.
+    A value is read back from the written arguments; where none is written, it is the value that the backend fills in,
+    or the default of the parser if a single argument expresses the field. Fields that the backend does not take have
+    no value.
     """
     prepared = backend.prepare(job, version)
     translation = translate(prepared, backend, version)
@@ -103,10 +103,10 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
 def filled_in(
     written: Mapping[str, Value], backend: Backend, version: str, devices: int
 ) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    """Return what a backend gives to absent arguments beyond its parser's defaults: by argument, and by field.
+    """Return the values of absent arguments that the parser's defaults do not cover: by argument, and by field.
 
     Args:
-        written: the arguments that are there, by name.
+        written: the arguments that are given, by name.
         devices: processes of the job.
     """
     given = backend.entry.computed(written, version, devices)
@@ -141,7 +141,7 @@ def _effect(
 
 
 def absent_value(argument: Argument) -> Value:
-    """Return the value that says what the backend does without the argument; a switch that stores false is not on."""
+    """Return the value that is equivalent to omitting the argument; False for a switch that stores false."""
     if argument.action == "store_false":
         return False
     return argument.without()

@@ -17,7 +17,7 @@ _RANK = ("override", "recipe", "derived", "default")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What a job becomes on one backend version, and what stood in the way."""
+    """Native arguments of a job on one backend version, and the findings of the translation."""
 
     native: NativeArgs
     findings: tuple[Finding, ...]
@@ -54,7 +54,7 @@ def fields_by_flag(table: Table, version: str, *, first: bool = False) -> dict[s
     """Return the canonical fields that each native argument expresses, in the table's order.
 
     Args:
-        first: only the field that each row is about, not those that it merely looks at.
+        first: only the main field of each row, not the others that it reads.
     """
     found: dict[str, dict[str, None]] = {}
     for row in active_rows(table, version):
@@ -65,7 +65,7 @@ def fields_by_flag(table: Table, version: str, *, first: bool = False) -> dict[s
 
 @cache
 def fields_of_flags(backend: str, version: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the canonical fields that each native argument of a backend's version ties to."""
+    """Return the canonical fields that each native argument of a backend's version maps to."""
     return fields_by_flag(get_backend(backend).table(version), version)
 
 
@@ -95,7 +95,7 @@ def _rank(kind: str) -> int:
 
 
 def gap_finding(job: Job, path: str, gap: Gap, backend: Backend, version: str) -> Finding | None:
-    """Return what is told where the job sets a field that the backend does not take."""
+    """Return a finding if the job sets a field that the backend does not take."""
     value = value_at(job, path)
     if value is None or value == fields()[path].default or value in gap.neutral:
         return None
@@ -119,7 +119,7 @@ def _inexpressible(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBack:
-    """A job read from native arguments: what the table understood, and the rest."""
+    """A job read from native arguments, and the arguments that the table does not map."""
 
     job: Job
     unmapped: tuple[NativeArg, ...]
@@ -127,7 +127,7 @@ class ReadBack:
 
 
 def read_back(native: Mapping[str, Value], backend: Backend, version: str) -> ReadBack:
-    """Read native arguments backwards through the table; what has no canonical field lands in `backend.args`.
+    """Read native arguments backwards through the table; those without a canonical field go to `backend.args`.
 
     Args:
         native: argument names in the catalogue's spelling, with values of the catalogue's types.
@@ -158,7 +158,7 @@ def read_argument(flag: str, value: Value, backend: Backend, version: str) -> di
 
 
 def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
-    """Return what a row reads; a value of a type that the backend's parser refuses, too, is not understood."""
+    """Return what a row reads; nothing for a value of a wrong type, which the backend's parser refuses as well."""
     taken = set(view.taken)
     try:
         return read(view)
@@ -168,7 +168,7 @@ def _understood(read: Read, view: NativeView) -> Mapping[str, Value]:
 
 
 def nest(flat: Mapping[str, Value]) -> dict[str, Value]:
-    """Return a nested mapping of dotted paths."""
+    """Return a nested mapping from a mapping by dotted paths."""
     tree: dict[str, Value] = {}
     for path, value in flat.items():
         *parents, leaf = path.split(".")
@@ -185,7 +185,7 @@ def flatten(job: Job) -> dict[str, Value]:
 
 
 def unmapped_fields(table: Table, version: str) -> list[str]:
-    """Return canonical fields of which the table says nothing; a complete table has none."""
+    """Return canonical fields that the table does not mention; a complete table has none."""
     known = {path for row in active_rows(table, version) for path in row.fields}
     known |= set(table.unsupported) | set(table.irrelevant)
     return [path for path in fields() if path not in known]

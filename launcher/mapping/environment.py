@@ -1,4 +1,4 @@
-"""Environment variables as data: which ones a backend gets, when, what they mean, and who says so."""
+"""Environment variables as data: which ones a backend gets, under which conditions, their meaning and source."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from launcher.mapping.native import NativeArgs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """An environment variable: of a backend's table it is set where its conditions hold, else only explained.
+    """An environment variable; one of a backend's table is set where its conditions hold, others are only explained.
 
     Attributes:
-        value: what is set; None: `field` says it, or nothing sets it.
+        value: value to set; None: computed from `field`, or not set.
         field: canonical field whose number, times `scale`, is the value; where it is None the variable is not set.
-        devices: kinds of device that want it; empty: all.
-        nodes: fewest nodes that want it.
+        devices: device types for which it is set; empty: all.
+        nodes: minimum number of nodes for which it is set.
         argument: native argument that must be written; "": none.
-        meaning: what it does; "": the general table says it.
-        source: who sets or documents it.
+        meaning: what it does; "": see the general table.
+        source: what sets or documents it.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Variable:
 
     @property
     def when(self) -> str:
-        """The conditions in words; "" where it is always set."""
+        """The conditions as text; "" where it is always set."""
         said = []
         if self.devices:
             said.append(f"on {' or '.join(self.devices)}")
@@ -47,7 +47,7 @@ class Variable:
 
     @property
     def text(self) -> str:
-        """The value in words."""
+        """The value as text."""
         if self.value is not None:
             return self.value
         return f"{self.field} x {self.scale}" if self.scale != 1 else self.field
@@ -65,18 +65,18 @@ class Variable:
 
 
 def environment(variables: Iterable[Variable], job: Job, native: NativeArgs) -> dict[str, str]:
-    """Return the variables that a job gets of a backend's table; later rows win, and what the user sets wins."""
+    """Return a job's variables from a backend's table; later rows take precedence, and `backend.env` over all."""
     found = {each.name: value for each in variables if (value := each.in_job(job, native)) is not None}
     return {**found, **job.backend.env}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A variable of a plan: its value, and who set it.
+    """A variable of a plan: its value and origin.
 
     Attributes:
         origin: `user` (backend.env), `backend` (its table), or `launcher`.
-        where: the override or file of a user's value; the conditions of a backend's.
+        where: the override or file of a user's value; the conditions of a backend's variable.
     """
 
     name: str
@@ -94,7 +94,7 @@ def explained(
     native: NativeArgs,
     known: Mapping[str, Variable],
 ) -> list[Explained]:
-    """Return the variables of a node with where each came from.
+    """Return the variables of a node with the origin of each.
 
     Args:
         known: the general table, for meanings.

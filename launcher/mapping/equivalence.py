@@ -11,7 +11,7 @@ from launcher.mapping.backend import get_backend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """An argument that two sets give another effect; None: not written, no default."""
+    """An argument whose effect differs between two sets; None: not written, no default."""
 
     flag: str
     before: Value
@@ -19,7 +19,7 @@ class Difference:
 
 
 def compare(before: Mapping[str, Value], after: Mapping[str, Value], catalogue: Catalogue) -> list[Difference]:
-    """Return where two sets of arguments differ in effect."""
+    """Return the arguments whose effect differs between two sets."""
     first, second = effective(before, catalogue), effective(after, catalogue)
     found = []
     for key in dict.fromkeys([*first, *second]):
@@ -31,7 +31,7 @@ def compare(before: Mapping[str, Value], after: Mapping[str, Value], catalogue: 
 
 
 def effective(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
-    """Return arguments by what they store into, with the values that they store."""
+    """Return the stored value of each argument by its destination (`dest`)."""
     stored: dict[str, Value] = {}
     for flag, value in get_backend(catalogue.backend).entry.effective(values).items():
         argument = catalogue.get(flag)
@@ -54,13 +54,13 @@ def _stored(argument: Argument | None, value: Value) -> Value:
 
 
 def default_of(key: str, catalogue: Catalogue) -> Value:
-    """Return the parser's default of what an argument stores into; None where it has none or computes it."""
+    """Return the parser's default for a destination (`dest`); None where it has none or computes it."""
     argument = catalogue.by_dest(key) or catalogue.get(key)
     return None if argument is None else argument.without()
 
 
 def canonical(value: Value) -> Value:
-    """Return a value in a form in which equal ones compare equal: numbers by size, lists and mappings by content."""
+    """Return a value in normal form, in which equal values compare equal: numbers by size, containers by content."""
 
     if isinstance(value, bool):
         return value

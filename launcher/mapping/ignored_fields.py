@@ -1,4 +1,4 @@
-"""Fields of a job that its backend neither writes, refuses nor has by default."""
+"""Detects fields of a job that its backend ignores: neither written, refused nor the backend's default."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,9 @@ from launcher.mapping.engine import active_rows, read_back, translate
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.rows import Row
 
-# The launcher says these on every backend: nodes, devices, folders of its own.
+# Set by the launcher on every backend: nodes, devices, its own folders.
 OF_LAUNCH = ("parallel.dp", "cluster.", "backend.", "imported.", "data.format", "name", "output_dir", "runtime")
-# What a model is follows from its files where a backend reads them; rules say where these are missing.
+# Taken from the model's files by backends that read them; rules report missing files.
 OF_FILES = ("model.", "tokenizer.")
 _OF_EXPERTS = frozenset(
     {
@@ -37,7 +37,7 @@ _TOKENS = ("megatron", "mock", "sample")
 
 
 class Said:
-    """What a backend version says, or does, of a job's values."""
+    """Which values of a job a backend version applies, by an argument or by default."""
 
     def __init__(self, job: Job, backend: Backend, version: str, written: Mapping[str, Value]) -> None:
         self.job, self.table = job, backend.table(version)
@@ -49,11 +49,11 @@ class Said:
 
     @cached_property
     def read(self) -> Job:
-        """What is written, read backwards."""
+        """The job read back from the written arguments."""
         return self._read().job
 
     def says(self, path: str) -> bool:
-        """Tell whether the backend does as a field says, by an argument or without any."""
+        """Return whether the backend applies the value of a field, by an argument or by default."""
         value = value_at(self.job, path)
         if value is None or path.startswith(OF_LAUNCH) or value == fields()[path].default:
             return True
@@ -62,13 +62,13 @@ class Said:
             return value in gap.neutral or (gap.matters is not None and not gap.matters(self.job))
         if path in self.table.irrelevant:
             return False
-        # A row that applies and writes nothing says: that is what the backend does without an argument.
+        # A row that applies and writes nothing means that the value is the backend's default.
         applies = any(row.when is None or row.when(self.job) for row in self.rows.get(path, ()))
         return applies or bool(value_at(self.read, path) == value)
 
 
 def idle(job: Job, path: str) -> str:
-    """Return why no backend reads a value beside the others of a job; empty: it should be read."""
+    """Return why no backend reads a value given the other values of a job; empty: it should be read."""
     if (path.startswith(("moe.", "parallel.ep", "parallel.etp")) or path in _OF_EXPERTS) and not job.model.num_experts:
         return "the model has no experts"
     if path.startswith("parallel.cp_") and job.parallel.cp == 1:
@@ -87,7 +87,7 @@ def idle(job: Job, path: str) -> str:
 
 
 def unread(job: Job, backend: Backend, version: str, native: NativeArgs, told: set[str]) -> Iterator[Finding]:
-    """Yield a finding for every value that the backend passes over: a warning where it changes training.
+    """Yield a finding for every value that the backend ignores: a warning where it affects training.
 
     Args:
         told: fields that other findings name.
@@ -108,7 +108,7 @@ def unread(job: Job, backend: Backend, version: str, native: NativeArgs, told: s
 
 
 def _described(said: Said, backend: Backend, version: str, told: set[str]) -> Iterator[Finding]:
-    """Yield a warning where a script describes a model to a backend that reads files of it, and none are named."""
+    """Yield a warning where a script sets model fields, the backend reads the model's files, and none are named."""
     paths = [path for path in fields() if path.startswith(OF_FILES) and path not in told]
     lost = [path for path in paths if not said.says(path) and not idle(said.job, path)]
     if lost:
@@ -118,13 +118,13 @@ def _described(said: Said, backend: Backend, version: str, told: set[str]) -> It
 
 
 def model_folder(job: Job) -> str:
-    """Return the directory in which the tokenizer lies, as one of Hugging Face's does beside its model; empty: none."""
+    """Return the tokenizer's directory, which in Hugging Face's layout also holds the model; empty: none."""
     path = job.tokenizer.path or ""
     return "" if path.endswith((".model", ".json", ".txt", ".tiktoken", ".vocab")) else path
 
 
 def model_files(job: Job) -> tuple[str, ...]:
-    """Return what names a model's files: the tokenizer's directory or hub name, which is the model's, or a blank."""
+    """Return overrides that name the model's files: by the tokenizer's directory or hub name, or as placeholders."""
     folder = model_folder(job)
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", folder):
         return (f"model.hub_id={folder}",)
@@ -143,7 +143,7 @@ def _finding(backend: Backend, message: str, paths: tuple[str, ...], *fixes: Fix
 
 
 def _matters(job: Job, path: str, backend: Backend, version: str) -> bool:
-    """Tell whether the backend would be told something else with no value, or with another one."""
+    """Return whether the translation differs with the field's default or with another value."""
     told, value = translate(job, backend, version), value_at(job, path)
     others = [fields()[path].default]
     if isinstance(value, (int, float)):

@@ -12,11 +12,11 @@ ENVIRONMENT = "environment"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Starter:
-    """A catalogue of something that starts a backend.
+    """A catalogue of a launcher, or of environment variables.
 
     Attributes:
-        name: of the launcher, or `environment`.
-        backend: in whose folder the catalogue lies; for `environment`, the backend whose code reads the variables.
+        name: name of the launcher, or `environment`.
+        backend: backend whose folder has the catalogue; for `environment`, the one whose code reads the variables.
     """
 
     name: str

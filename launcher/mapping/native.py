@@ -13,7 +13,7 @@ class NativeArg:
     Attributes:
         flag: name in the backend's own spelling, without leading dashes; a dotted path for YAML backends.
         value: True for a bare switch, a tuple for an argument of several values.
-        field: canonical path that it expresses; None for what only the backend knows.
+        field: canonical path that it expresses; None for arguments that only the backend has.
         origin: `override`, `recipe`, `default`, `derived`, `pass-through` or `rule:<id>`.
         where: file:line or override text of the value, empty where there is none.
     """
@@ -44,7 +44,7 @@ class NativeArgs:
         return default
 
     def has(self, flag: str) -> bool:
-        """Tell whether `flag` is written."""
+        """Return whether `flag` is written."""
         return any(arg.flag == flag for arg in self.args)
 
     def with_args(self, args: Iterable[NativeArg]) -> "NativeArgs":

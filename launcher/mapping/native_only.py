@@ -23,7 +23,7 @@ EFFECTS: Mapping[str, str] = {
     START: "how processes start and talk only",
     NOTHING: "no effect on training",
 }
-"""What leaving an argument out changes, the gravest first."""
+"""What dropping an argument changes, the most severe first."""
 
 USUAL = {
     MODEL: "the model or its loss is another one",
@@ -38,31 +38,32 @@ USUAL = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeOnlyArg:
-    """What is known of one argument of a backend without a canonical field, or of several of one kind.
+    """Description of a backend's argument without a canonical field, or of a group of such arguments.
 
-    A row says whole answers (`does`, `effect`, `why` and what follows from them) or single facts: what one argument of
-    a kind does, or why some have no field. Facts that it leaves out are those of the next row that names the argument;
-    see `launcher.mapping.native_only_index`.
+    A row is complete (`does`, `effect`, `why` and their consequences) or partial: what one argument of a group does,
+    or why some have no field. Attributes that it omits are taken from the next row that names the argument; see
+    `launcher.mapping.native_only_index`.
 
     Attributes:
         names: arguments, exactly or as patterns with `*`; `-` and `_` are the same.
-        groups: groups or declaring classes of the catalogue; all of their arguments that no other row names.
+        groups: groups or declaring classes of the catalogue; covers their arguments that no other row names.
         does: what it does, a phrase that follows the argument's name.
-        effect: what leaving it out changes; one of `EFFECTS`.
+        effect: what dropping it changes; one of `EFFECTS`.
         why: why other backends do not have it.
         no_field: why it has no canonical field though other backends have its name: a sentence for the user.
-        refused_for: the argument that took its place, where its own parser refuses it.
-        instead: overrides that come nearest, the best first (`{value}`: the argument's); the first one that the other
-            backend can express counts.
-        without: what follows where none of these exists there; empty: as usual for the effect.
+        refused_for: the argument that replaced it, where its own parser refuses it.
+        instead: nearest equivalent overrides, the best first (`{value}`: the argument's); the first one that the other
+            backend can express is preferred.
+        without: the consequence where none of these exists there; empty: as usual for the effect.
         given: the row holds for these values only; empty: for every value.
         neutral: values that change nothing, besides the argument's own default.
-        there: values that another backend, or every one on a kind of device, has anyway.
+        there: values that other backends use anyway, by backend name or device type.
         read: whether a job reads it at all; None: every job.
-        alone: an argument of the same name elsewhere means something else.
-        holds, becomes: where these fields have these values, the argument says these other values, on every backend.
-        nearly: how what it says differs from what those fields say; empty: not at all.
-        source: where that is known from; of `no_field`, upstream `file:line @version`.
+        alone: an argument of the same name in another backend has a different meaning.
+        holds, becomes: where the fields of `holds` have these values, the argument is equivalent to the fields of
+            `becomes`, on every backend.
+        nearly: how the argument differs from the fields of `becomes`; empty: not at all.
+        source: source of these facts; of `no_field`, upstream `file:line @version`.
     """
 
     names: tuple[str, ...] = ()
@@ -86,12 +87,12 @@ class NativeOnlyArg:
 
     @property
     def consequence(self) -> str:
-        """What follows where nothing takes its place."""
+        """The consequence where there is no substitute."""
         return self.without or USUAL[self.effect]
 
 
 def own(names: str, does: str = "", effect: str = "", why: str = "", *instead: str, **more: object) -> NativeOnlyArg:
-    """Return a row for arguments named in one text, separated by spaces."""
+    """Return a row for arguments given as one string of names separated by spaces."""
     return NativeOnlyArg(names=tuple(names.split()), does=does, effect=effect, why=why, instead=instead, **more)  # type: ignore[arg-type]
 
 
@@ -101,5 +102,5 @@ def kind(groups: tuple[str, ...], does: str, effect: str, why: str, *instead: st
 
 
 def each(phrases: Mapping[str, str]) -> tuple[NativeOnlyArg, ...]:
-    """Return rows that say what single arguments do, of which other rows say the rest."""
+    """Return partial rows that describe what single arguments do; other rows give the rest."""
     return tuple(NativeOnlyArg(names=(name,), does=does) for name, does in phrases.items())

@@ -12,7 +12,7 @@ from launcher.mapping.native_only import NativeOnlyArg
 
 
 class NativeOnlyIndex:
-    """Rows by name, then by pattern, then by group; of several the first that says a fact counts."""
+    """Rows by name, then by pattern, then by group; the first row that gives an attribute takes precedence."""
 
     def __init__(self, rows: Iterable[NativeOnlyArg]) -> None:
         self.rows = tuple(rows)
@@ -31,11 +31,11 @@ class NativeOnlyIndex:
     def of(
         self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
     ) -> NativeOnlyArg | None:
-        """Return what is known of an argument; None: the table does not know it.
+        """Return the description of an argument; None: the table has none.
 
         Args:
-            argument: its entry of the catalogue, whose name and group count, too.
-            job, value: rows that hold for others only are passed over; None: none is.
+            argument: its entry of the catalogue, whose name and group are looked up as well.
+            job, value: rows that apply only to other jobs or values are ignored; None: all rows are considered.
         """
         found = tuple(self.about(name, argument, job, value))
         whole = next((row for row in found if row.effect), None)
@@ -45,13 +45,13 @@ class NativeOnlyIndex:
         return whole if does == whole.does else replace(whole, does=does)
 
     def reason(self, name: str, argument: Argument | None = None) -> NativeOnlyArg | None:
-        """Return the row that says why an argument has no canonical field; None: none does."""
+        """Return the row that explains why an argument has no canonical field; None: there is none."""
         return next((row for row in self.about(name, argument) if row.no_field), None)
 
     def about(
         self, name: str, argument: Argument | None = None, job: Job | None = None, value: Value = None
     ) -> Iterator[NativeOnlyArg]:
-        """Yield the rows about an argument, the most special first; see `of`."""
+        """Yield the rows about an argument, the most specific first; see `of`."""
         return (row for row in self._about(name, argument) if job is None or _meets(row, job, value))
 
     def _about(self, name: str, argument: Argument | None) -> Iterator[NativeOnlyArg]:
@@ -65,7 +65,7 @@ class NativeOnlyIndex:
 
 @cache
 def owns_of(backend: str) -> NativeOnlyIndex:
-    """Return a backend's table of its own arguments."""
+    """Return the index of a backend's native-only arguments."""
     return NativeOnlyIndex(get_backend(backend).entry.own())
 
 
@@ -79,5 +79,5 @@ def _meets(row: NativeOnlyArg, job: Job, value: Value) -> bool:
         return False
     if all(value_at(job, path) == wanted for path, wanted in row.holds.items()):
         return True
-    # Where its fields say already what the argument becomes, it has become that.
+    # The row also applies once the fields have the values that the argument becomes.
     return bool(row.becomes) and all(value_at(job, path) == value for path, value in row.becomes.items())

@@ -18,10 +18,10 @@ _SAID = ("override", "recipe")
 def pass_through(
     job: Job, args: list[NativeArg], backend: Backend, version: str
 ) -> tuple[list[NativeArg], list[Finding]]:
-    """Return the arguments with the job's `backend.args` among them, and what is wrong with these.
+    """Return the arguments merged with the job's `backend.args`, and the findings about these.
 
-    What an imported job's file passes through gives way to a field that the user types anew and that the argument
-    depends on; what the user types in `backend.args` himself never does.
+    A pass-through argument of an imported job's file is replaced by a field that the user overrides and that the
+    argument depends on; one that the user sets in `backend.args` is never replaced.
     """
     if not job.backend.args:
         return args, []
@@ -31,7 +31,7 @@ def pass_through(
     for typed, value in _flat(job.backend.args, catalogue):
         path = f"backend.args.{typed}"
         argument = catalogue.get(typed) or catalogue.get(typed.replace("_", "-"))
-        # A YAML key keeps its spelling: what is an alias to the catalogue is another key to the file.
+        # A YAML key keeps its spelling: an alias in the catalogue is a different key in the file.
         name = typed if argument is None or catalogue.style == "yaml" else argument.name
         problem = None if value is None else catalogue.check(name, value)
         if problem is not None:
@@ -44,13 +44,13 @@ def pass_through(
             continue
         if same and same[0].value != value:
             own = job.imported.backend == backend.name and job.origin(path).kind == "recipe"
-            # The script's own word, against which nobody has said anything, is no news.
+            # A value of the imported script that the user has not overridden is not reported.
             if not own or same[0].origin in _SAID:
                 written = replace(same[0], origin="override", field=anew) if anew else same[0]
                 findings.append(_override_of(path, name, value, written, settled=own))
         args = [arg for arg in args if arg not in same]
         native = tuple(value) if isinstance(value, list) else value
-        # null: not written, even if a field would write it; the backend's own default stands.
+        # null: not written, even if a field would write it; the backend's own default applies.
         if native is None or _is_off(native, argument):
             continue
         args.append(NativeArg(flag=name, value=native, origin="pass-through", where=job.origin(path).where))
@@ -88,7 +88,7 @@ def _bad_argument(path: str, name: str, problem: str, catalogue: Catalogue, back
 
 
 def _retyped(job: Job, backend: Backend, version: str) -> tuple[Row, ...]:
-    """Return the rows of fields of an imported job that the user types anew."""
+    """Return the rows of fields of an imported job that the user overrides."""
     typed = {path for path, origin in job.origins.items() if origin.kind == "override"}
     if job.imported.backend is None or not typed:
         return ()
@@ -99,13 +99,13 @@ def _retyped(job: Job, backend: Backend, version: str) -> tuple[Row, ...]:
 def _typed_anew(
     job: Job, value: Value, spellings: set[str], written: list[NativeArg], rows: Iterable[Row]
 ) -> str | None:
-    """Return the field that the user typed and that says what an import's file passes through; None: there is none."""
+    """Return the field that the user overrides and that sets an imported pass-through argument; None: there is none."""
     if written and _plain(written[0].value) == _plain(value):
         return None
     for row in rows:
         if spellings.isdisjoint(row.flags):
             continue
-        # Where a row writes nothing, only the field that it is about speaks for that.
+        # If the row writes nothing, only its main field can be the reason.
         for field in row.fields if written else row.fields[:1]:
             if job.origin(field).kind == "override" and _depends(row, job, field, spellings):
                 return field
@@ -117,7 +117,7 @@ def _plain(value: Value) -> Value:
 
 
 def _depends(row: Row, job: Job, field: str, flags: set[str]) -> bool:
-    """Tell whether what a row writes for an argument is another for other values of a field."""
+    """Return whether the value that a row writes for an argument depends on a field."""
     here = _written_by(row, job, flags)
     return any(
         _written_by(row, with_values(job, {field: other}), flags) != here
@@ -131,11 +131,11 @@ def _written_by(row: Row, job: Job, flags: set[str]) -> Value:
     try:
         return next((value for flag, value in row.emit(job) if flag in flags), None)
     except (Unsupported, TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
-        return None  # this value says nothing there
+        return None  # the row cannot write this value
 
 
 def _other_values(field: str, value: Value) -> Iterator[Value]:
-    """Yield values of a field that are set, too, and other ones than its own."""
+    """Yield values of a field that are set and differ from its own."""
     info = fields()[field]
     kind = str(info.type)
     if "bool" in kind:
@@ -165,10 +165,10 @@ def _outdated(path: str, flag: str, value: Value, field: str, job: Job) -> Findi
 
 
 def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, settled: bool) -> Finding:
-    """Return what is told where an argument that is passed through replaces one that a field writes.
+    """Return the finding for a pass-through argument that replaces one that a field writes.
 
     Args:
-        settled: an import wrote both into its job's file: the script said both, and this one counts there.
+        settled: an import wrote both to the job file: the script sets both, and this one takes effect there.
     """
     said = written.origin in _SAID and written.field is not None
     contradicts = said and value is not None and not settled
@@ -191,7 +191,7 @@ def _override_of(path: str, flag: str, value: Value, written: NativeArg, *, sett
 
 
 def shown_value(value: Value) -> str:
-    """Return a value as an override writes it, as far as a message needs it."""
+    """Return a value in override syntax, as far as a message needs it."""
     if isinstance(value, tuple):
         return "[" + ",".join(shown_value(item) for item in value) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""What became of an argument that a version lacks: renamed, removed, or of another backend."""
+"""Looks up arguments that a version lacks: renamed, removed, or of another backend."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from launcher.mapping.backend import Backend, backend_names, get_backend
 
 @cache
 def renames_of(backend: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return what became of arguments between a backend's versions, by the old name; see the file itself."""
+    """Return the arguments renamed or removed between a backend's versions, by the old name; see the file itself."""
     path = get_backend(backend).entry.renames
     if path is None or not path.is_file():
         return {}
@@ -22,14 +22,14 @@ def renames_of(backend: str) -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """An option that this version lacks: what is known about it.
+    """Result of the look-up of an option that this version lacks.
 
     Attributes:
-        message: which versions or backends have it, and what became of it; empty if nobody knows it.
-        name: the argument of this version that took its place, where the value can be carried over.
+        message: which versions or backends have it, and its renaming or removal; empty if it is unknown.
+        name: the argument of this version that replaced it, where the value can be converted.
         convert: the value for `name`.
         works: names to try.
-        implied: values that say what this version does anyway, so that the argument can be left out.
+        implied: values that are what this version does anyway, so that the argument can be omitted.
     """
 
     message: str = ""
@@ -40,7 +40,7 @@ class Elsewhere:
 
 
 def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
-    """Say where an unknown option is known: another version (and its new name), another backend, a near spelling."""
+    """Look up an unknown option: in other versions (with its new name), other backends, and near spellings."""
     catalogue = backend.catalogue(version)
     having = [each for each in backend.versions if each != version and backend.catalogue(each).get(option) is not None]
     row = renames_of(backend.name).get(option.replace("-", "_")) or {}
@@ -62,7 +62,7 @@ def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
 
 
 def _before(option: str, backend: Backend, catalogue: Catalogue) -> str | None:
-    """Return the name in an older catalogue of an argument that later only got another one; None: it has none."""
+    """Return the name that this older catalogue has for an argument that was later renamed; None: it has none."""
     name = option.replace("-", "_")
     rows = renames_of(backend.name).values()
     olds = (_spelled(row["old"], catalogue) for row in rows if row.get("new") == name and row.get("kind") == "rename")
@@ -70,7 +70,7 @@ def _before(option: str, backend: Backend, catalogue: Catalogue) -> str | None:
 
 
 def _of_history(row: Mapping[str, Any], backend: Backend) -> str:
-    """Say where an argument is from that no catalogue has: a fork, an older or a newer release."""
+    """Describe the origin of an argument that no catalogue has: a fork, an older or a newer release."""
     if row.get("of"):
         return f"it is an argument of {row['of']}"
     return f"it came with {row['since']}" if row.get("since") else f"it was an argument until {row['until']}"

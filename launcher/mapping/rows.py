@@ -1,4 +1,4 @@
-"""The rows of a mapping table: which fields tie to which native arguments, and how values cross, both ways."""
+"""Rows of a mapping table: which fields map to which native arguments, and how values convert in both directions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Read = Callable[["NativeView"], Mapping[str, Value]]
 
 
 class Unsupported(Exception):
-    """A value that this backend cannot express; carries the reason and what would work."""
+    """A value that this backend cannot express, with the reason and alternatives."""
 
     def __init__(self, path: str, why: str, works: tuple[str, ...] = ()) -> None:
         super().__init__(why)
@@ -28,7 +28,7 @@ class NativeView:
         self.taken: set[str] = set()
 
     def has(self, flag: str) -> bool:
-        """Tell whether the argument was given and is not yet understood."""
+        """Return whether the argument was given and is not yet understood."""
         return flag in self.values and flag not in self.taken
 
     def peek(self, flag: str, default: Value = None) -> Value:
@@ -45,7 +45,7 @@ class NativeView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One tie between the job and a backend.
+    """One mapping between fields of the job and arguments of a backend.
 
     Attributes:
         fields: canonical paths that the row reads (and sets, backwards); the first one names the argument's field.
@@ -53,10 +53,10 @@ class Row:
         emit: job to (flag, value) pairs; raises `Unsupported` for a value that has no native form.
         read: native arguments to canonical values; None for arguments that follow from others and are only written.
         when: the row applies to this job; otherwise it writes nothing.
-        read_in: the backend reads the arguments in this job; otherwise their defaults say nothing. None: in every job.
+        read_in: the backend reads the arguments in this job; otherwise their defaults are irrelevant. None: every job.
         since, until: first and last backend version that has these arguments; None: unbounded.
         derived: the value is computed from several fields (shown as such).
-        note: what a reader of the generated mapping table should know.
+        note: remark for the generated mapping table.
     """
 
     fields: tuple[str, ...]
@@ -76,7 +76,7 @@ class Row:
 
 
 def _numbers_only(read: Read) -> Read:
-    """Return a reader that raises `TypeError` where it would put text (`$STEPS`, `abc`) into a field of numbers."""
+    """Return a reader that raises `TypeError` where it would put text (`$STEPS`, `abc`) into a numeric field."""
 
     def checked(view: NativeView) -> Mapping[str, Value]:
         found = read(view)
@@ -108,10 +108,10 @@ class Gap:
 
     Attributes:
         why: reason, for the user.
-        neutral: values that mean the same as leaving the field alone there (besides the field's own default).
+        neutral: values that are equivalent to an unset field there (besides the field's own default).
         severity: `error`, or `warning` where training is unaffected.
         works: what to do instead.
-        matters: whether the job feels the loss; None: always.
+        matters: whether the job is affected; None: always.
     """
 
     why: str
@@ -131,7 +131,7 @@ class Table:
 
 
 def same(path: str, flag: str, **row: Any) -> Row:
-    """Return a row that renames: the value crosses unchanged, None is not written."""
+    """Return a row that renames: the value is unchanged, None is not written."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -190,7 +190,7 @@ def negated(path: str, flag: str, **row: Any) -> Row:
 def choice(path: str, flag: str, names: Mapping[Value, Value], why: str = "", **row: Any) -> Row:
     """Return a row for an enumeration: canonical names to native names; the others are `Unsupported`.
 
-    A canonical name that maps to None is not written: it is what the backend does anyway.
+    A canonical name that maps to None is not written: it is the backend's default.
     """
     back = {native: canonical for canonical, native in names.items() if native is not None}
 
@@ -227,7 +227,7 @@ def mapped(path: str, flag: str, forward: Callable[[Any], Value], backward: Call
 
 
 def joined(path: str, flag: str, separator: str = ",", item: Callable[[str], Any] = str, **row: Any) -> Row:
-    """Return a row for a list written as one text."""
+    """Return a row for a list written as one string."""
     return mapped(
         path,
         flag,
@@ -238,13 +238,13 @@ def joined(path: str, flag: str, separator: str = ",", item: Callable[[str], Any
 
 
 def only_with(switch: str, section: str) -> dict[str, str]:
-    """Return why the other fields of a section say nothing to a backend that cannot express the switch."""
+    """Return why the other fields of a section have no effect on a backend that cannot express the switch."""
     paths = (path for path in field_paths() if path.startswith(section) and path != switch)
     return dict.fromkeys(paths, f"only with {switch}, which it cannot express")
 
 
 def computed(fields: tuple[str, ...], flags: tuple[str, ...], emit: Emit, read: Read | None = None, **row: Any) -> Row:
-    """Return a row with its own two functions: one field to many arguments, many to one, derived values."""
+    """Return a row with custom `emit` and `read`: one field to many arguments, many to one, derived values."""
     return Row(fields=fields, flags=flags, emit=emit, read=read, derived=True, **row)
 
 

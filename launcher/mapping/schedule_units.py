@@ -1,14 +1,14 @@
-"""Lengths of the learning-rate schedule in iterations, for backends that count them, where a job has samples."""
+"""Converts lengths of the learning-rate schedule from samples to iterations, for backends that count iterations."""
 
 from launcher.job import Job
 from launcher.mapping.rows import Unsupported
 
 
 def in_steps(job: Job, name: str) -> int | None:
-    """Return `schedule.NAME_iters`, or the whole number of steps that `schedule.NAME_samples` is.
+    """Return `schedule.NAME_iters`, or `schedule.NAME_samples` converted to a whole number of steps.
 
     Raises:
-        Unsupported: both are given, or the sequences are no whole number of global batches.
+        Unsupported: both are given, or the samples are not a whole number of global batches.
     """
     steps, samples = getattr(job.schedule, f"{name}_iters"), getattr(job.schedule, f"{name}_samples")
     path, batch = f"schedule.{name}_samples", job.batch.global_batch_size

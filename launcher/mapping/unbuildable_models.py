@@ -1,4 +1,4 @@
-"""Models that a backend cannot build: facts of the backend's package, asked by `check` and `convert`."""
+"""Models that a backend cannot build: declared in the backend's package, used by `check` and `convert`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Unbuildable:
     """A kind of model for which a backend has no code.
 
     Attributes:
-        id: of the rule by which `check` says so; empty: the mapping table says it, from the same facts.
+        id: id of the rule with which `check` reports it; empty: the mapping table reports it, from the same facts.
         doc: what is not built, one sentence.
         when: whether a model is of that kind.
-        say: what is told of a model of that kind: what the backend does with it.
-        fields: canonical fields that make it so.
+        say: message for a model of that kind: what the backend does with it.
+        fields: canonical fields that determine the kind.
         source: upstream file:line.
         since, until: versions of the backend.
     """
@@ -38,5 +38,5 @@ class Unbuildable:
 
 
 def cannot_build(backend: Backend, version: str, model: Model) -> tuple[Unbuildable, ...]:
-    """Return the reasons for which a backend cannot build a model; none where it can."""
+    """Return the reasons for which a backend cannot build a model; empty where it can."""
     return tuple(row for row in backend.unbuildable() if in_range(version, row.since, row.until) and row.when(model))

@@ -1,1 +1,1 @@
-"""What became of a run: found by its id, judged by its directory and its queue. Reads, and never starts anything."""
+"""Status of a run, found by its id, from its directory and its queue. Never starts anything."""

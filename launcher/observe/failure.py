@@ -1,4 +1,4 @@
-"""The first rank's error out of many: the earliest reason that is not a consequence of another rank's end."""
+"""Finds the root error among many ranks: the earliest one that is not a consequence of another rank's exit."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _SUMMARY = {
     "host": re.compile(r"^\s*host\s*:\s*(\S+)"),
     "code": re.compile(r"^\s*exitcode\s*:\s*(-?\d+)"),
 }
-# Lines that quote an error, or come from the program that watches the ranks.
+# Lines that quote an error, or come from the program that monitors the ranks.
 _ECHO = re.compile(r"torch\.distributed\.elastic|torch/distributed/elastic|torch/distributed/run\.py|^\s+File \"")
 _ERRORS_SINCE = re.compile(r"^launch: attempt \d+ failed|^launch: goes on from ")
 
@@ -31,10 +31,10 @@ class Failure:
         rank: global rank that failed first; None if only its node is known.
         node, host: of that rank.
         code: exit code of the node.
-        reason: name in the table, "" if no line says why.
-        message: the line that says why.
-        meaning: in plain words.
-        fields: canonical fields that change it.
+        reason: name in the table, "" if no log line matches.
+        message: log line with the error.
+        meaning: explanation of the reason.
+        fields: canonical fields that affect it.
     """
 
     rank: int | None
@@ -47,7 +47,7 @@ class Failure:
     fields: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """Return the failure as a few lines for people."""
+        """Return the failure as a few lines of text."""
         who = f"rank {self.rank} on {self.host}" if self.rank is not None else f"node {self.node} ({self.host})"
         said = [f"failed first: {who}, exit code {self.code}" + (f": {self.meaning}" if self.meaning else "")]
         if self.message:
@@ -59,7 +59,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Line:
-    """A line that tells of an error: from which rank, what, and where in the log."""
+    """A log line with an error: its rank, text and reason."""
 
     rank: int | None
     text: str
@@ -81,7 +81,7 @@ def first_failure(record: Record) -> Failure | None:
 
 
 def _of_node(record: Record, folder: Path, end: Exit) -> Iterator[tuple[Failure, Reason | None]]:
-    """Yield why a node failed: by a line of its ranks, else by nothing but its exit code."""
+    """Yield why a node failed: from a log line of its ranks, else only from its exit code."""
     text = _text(folder / "logs" / f"node{end.node}.log")
     rank, lines = _summary_rank(text), list(_error_lines(text, end.node * record.devices_per_node))
     for number in range(record.devices_per_node if record.rank_log else 0):
@@ -108,7 +108,7 @@ def _of_node(record: Record, folder: Path, end: Exit) -> Iterator[tuple[Failure,
 
 
 def _chosen(lines: list[_Line], rank: int | None) -> _Line | None:
-    """Return the line that tells most: no consequence, of the rank that the summary names, most specific, first."""
+    """Return the most informative line: not a consequence, specific, of the rank in the summary, first."""
     order = {reason.name: place for place, reason in enumerate(REASONS)}
     general = order["assertion"]
 
@@ -125,14 +125,14 @@ def _chosen(lines: list[_Line], rank: int | None) -> _Line | None:
 
 
 def _error_lines(text: str, first_rank: int) -> Iterator[_Line]:
-    """Yield the lines of a node's log that fit the table; lines without a mark are of the node's first rank."""
+    """Yield the lines of a node's log that match the table; lines without a rank prefix are of its first rank."""
     for raw in text.splitlines():
         if _ECHO.search(raw):
             continue
         marked = _RANK.match(raw)
         rank, line = (int(marked[1]), marked[2]) if marked else (first_rank, raw)
         again = _RANK.match(line)
-        line = again[2] if again else line  # torch marks the lines of an uncaught exception itself
+        line = again[2] if again else line  # torch prefixes the lines of an uncaught exception itself
         for reason in REASONS:
             if reason.pattern.search(line):
                 yield _Line(rank=rank, text=line.strip(), reason=reason)
@@ -140,7 +140,7 @@ def _error_lines(text: str, first_rank: int) -> Iterator[_Line]:
 
 
 def _summary_rank(text: str) -> int | None:
-    """Return the rank that torch elastic saw fail first on its node."""
+    """Return the rank that torch elastic reports as the first failure on its node."""
     _, found, after = text.rpartition(_ROOT_CAUSE)
     match = next((match for line in after.splitlines()[:8] if (match := _SUMMARY["rank"].match(line))), None)
     return int(match[1]) if found and match else None

@@ -1,4 +1,4 @@
-"""From what a person types, an id or a folder, to the record of a run."""
+"""Finds the record of a run by its id or folder."""
 
 from pathlib import Path
 
@@ -8,14 +8,14 @@ from launcher.nearest import nearest
 
 
 class UnknownRun(LookupError):
-    """Nothing that this user started is called so; the message says what would work."""
+    """No run of this user has this id or folder; the message suggests what would work."""
 
 
 def find_run(text: str) -> Record:
     """Return the record of the run with this id, or in this folder.
 
     Raises:
-        UnknownRun: there is none.
+        UnknownRun: there is no such run.
     """
     folder = folder_of(text)
     if folder is not None:

@@ -1,4 +1,4 @@
-"""The logs of a run: of all nodes or of one rank, as they are or as they grow, filtered."""
+"""Logs of a run: of all nodes or of one rank, once or followed, optionally filtered."""
 
 import re
 import time
@@ -20,7 +20,7 @@ class NoSuchRank(ValueError):
 
 @dataclass(slots=True)
 class _Source:
-    """One file that is read from where the last look ended."""
+    """One file that is read from where the last read ended."""
 
     path: Path
     label: str
@@ -57,7 +57,7 @@ class _Source:
 
 
 def fetch(record: Record) -> None:
-    """Bring a run's newest lines into its directory, where its queue keeps them elsewhere."""
+    """Copy a run's newest log lines to its directory if its queue keeps them elsewhere."""
     executor = get_executor(record.executor)
     if executor is not None:
         executor.fetch(record.handle)
@@ -92,8 +92,8 @@ def read_lines(
     """Yield lines of logs, each with the name of its node where there are several.
 
     Args:
-        grep: only lines in which this is found.
-        follow: tells whether more may come; None: only what is there.
+        grep: only lines that match this pattern.
+        follow: returns whether more lines may follow; None: only existing lines.
     """
     while True:
         more = follow is not None and follow()

@@ -1,4 +1,4 @@
-"""Why ranks end, as the libraries say it: a table of their messages, what they mean, and what to change."""
+"""Table of libraries' error messages, what they mean, and what to change."""
 
 import re
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ class Reason:
     Attributes:
         name: short, stable name.
         pattern: regular expression of a line of output.
-        meaning: what happened, in plain words.
-        fields: canonical fields that change it, with the direction.
-        source: who writes the line.
-        consequence: it follows from the failure of another rank, so it is the reason only where there is no other.
+        meaning: what happened.
+        fields: canonical fields that affect it, with the direction.
+        source: library that writes the line.
+        consequence: caused by the failure of another rank, so it is the reason only if there is no other.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The state of a run: what its queue says while it is there, else what its directory says, else its processes."""
+"""State of a run: from its queue while it is listed there, else from its directory, else from its processes."""
 
 import socket
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ from launcher.executors.registry import get_executor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """How a run stands.
+    """State of a run.
 
     Attributes:
         state: queued, running, done, failed, stopped or lost.
         code: exit code of the first failure; None while it runs.
-        why: words of the queue, or why it is lost.
+        why: reason given by the queue, or why the run is lost.
         at: when its directory last changed its state, in UTC.
         restarts: how often all ranks were started again.
         nodes: machines, as the queue names them.
@@ -37,19 +37,19 @@ class State:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the run has ended."""
         return self.state in ENDED
 
 
 def state_of(record: Record, *, deep: bool = True) -> State:
-    """Return how a run stands now.
+    """Return the current state of a run.
 
     Args:
         deep: also read exits and logs.
     """
     folder = Path(record.folder)
     written = str(read_status(folder).get("state", ""))
-    # A list of runs does not ask a queue about those that are done: nothing more will happen to them.
+    # A list of runs does not query the queue for those that are done: their state is final.
     state, why, nodes = ("done", "", ()) if written == "done" and not deep else _state(record, written)
     executor = get_executor(record.executor)
     if deep and executor is not None and state == "running":

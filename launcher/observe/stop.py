@@ -1,4 +1,4 @@
-"""Ending a run: the program that started it is asked, or its queue; never a process that is not known to be ours."""
+"""Stops a run through the program that started it or its queue; never signals an unidentified process."""
 
 import getpass
 import os
@@ -14,14 +14,14 @@ from launcher.observe.state import state_of
 
 
 class CannotStop(Exception):
-    """The run is not ours to stop, or not there any more; the message says why."""
+    """The run belongs to another user or no longer runs; the message says why."""
 
 
 def stop_run(record: Record) -> None:
-    """Ask a run to end.
+    """Request a run to stop.
 
     Raises:
-        CannotStop: it has ended, is somebody else's, or is on another machine.
+        CannotStop: the run has ended, belongs to another user, or is on another machine.
     """
     state = state_of(record, deep=False)
     if state.ended:

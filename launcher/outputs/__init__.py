@@ -1,5 +1,5 @@
-"""Which existing files and folders a verb may replace, and how they are replaced without losing anything.
+"""Decides which existing files and folders a command may replace, and replaces them without data loss.
 
-Own code: libraries for atomic writing replace whatever is there. The question here comes before that: is what is there
-of the same kind, or somebody's work?
+No library is used: those for atomic writing replace any existing file. This package first checks whether the existing
+file is of the same kind or other user data.
 """

@@ -1,4 +1,4 @@
-"""What a folder holds: entries of a known kind, which may be removed with it, and entries that are somebody's own."""
+"""Contents of a folder: entries of a known kind, which may be removed with it, and foreign entries."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-# So many foreign entries are named.
+# Maximum number of foreign entries that are named.
 _SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a folder holds.
+    """Contents of a folder.
 
     Attributes:
-        kind: what it is, for people; empty: of no known kind.
-        entries: relative paths of everything in it that belongs to this kind, each folder before what is in it.
-        foreign: the first few entries that do not belong, with a reason where the name alone does not say.
+        kind: name of the kind, for messages; empty: of no known kind.
+        entries: relative paths of everything in it that belongs to this kind, each folder before its entries.
+        foreign: the first few entries that do not belong, with a reason if the name alone is not enough.
     """
 
     kind: str = ""
@@ -28,18 +28,18 @@ class Contents:
 
     @property
     def replaceable(self) -> bool:
-        """Whether nothing but this kind would be lost with the folder."""
+        """Whether the folder holds only entries of its kind."""
         return bool(self.kind) and not self.foreign
 
     @property
     def shown(self) -> str:
-        """The foreign entries, for people."""
+        """The foreign entries, for messages."""
         more = " and more" if len(self.foreign) > _SHOWN else ""
         return ", ".join(self.foreign[:_SHOWN]) + more
 
 
 Judge = Callable[[Path], Contents]
-"""Says what a folder holds; it must give the same answer wherever the folder is moved."""
+"""Returns the contents of a folder; the result must not depend on the folder's location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Known:
     Attributes:
         patterns: relative paths, each component as fnmatch(3) takes it.
         listed: relative path of a file to a test of whether it is still the file that was recorded.
-        valid: whether a file that fits a pattern is what its name says.
+        valid: whether a file that matches a pattern has the content that its name implies.
     """
 
     patterns: Sequence[str] = ()
@@ -57,7 +57,7 @@ class Known:
     valid: Callable[[Path], bool] = lambda path: True
 
     def objection(self, relative: str, path: Path) -> str | None:
-        """Return what speaks against a file, as a text that names it; None if it belongs."""
+        """Return why a file does not belong, as a text that names it; None if it does."""
         if relative in self.listed:
             same = path.is_symlink() or self.listed[relative](path)
             return None if same else f"{relative} (changed since it was written)"
@@ -79,7 +79,7 @@ class Known:
 
 
 def contents_of(folder: Path, kind: str, known: Known) -> Contents:
-    """Return what a folder of this kind holds; links are looked at and never followed."""
+    """Return the contents of a folder of this kind; links are inspected but never followed."""
     entries: list[str] = []
     foreign: list[str] = []
     for relative, entry in _walk(folder, known.leads_to, foreign):
@@ -100,7 +100,7 @@ def first_entries(folder: Path) -> tuple[str, ...]:
 
 
 def remove(folder: Path, entries: Iterable[str]) -> bool:
-    """Remove entries and then the folder; what is not named stays, and the folder with it. Links are unlinked.
+    """Remove entries, then the folder unless other entries remain in it. Links are unlinked.
 
     Returns:
         Whether the folder is gone.
@@ -113,7 +113,7 @@ def remove(folder: Path, entries: Iterable[str]) -> bool:
             else:
                 path.unlink()
         except OSError:
-            continue  # gone already, or a folder that holds something else
+            continue  # already removed, or a folder with other entries
     return not os.path.lexists(folder)
 
 

@@ -1,4 +1,4 @@
-"""Writing a file that the command line names: whole or not at all, and never in place of somebody else's."""
+"""Writes output files given on the command line: atomically, and never over a file of another kind."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from launcher.outputs.contents import first_entries
 from launcher.outputs.free import free_path
 from launcher.outputs.kinds import Kind
 
-# An open stream of this process, whatever it leads to.
+# An open stream of this process, such as /dev/stdout or /dev/fd/3.
 _STREAM = re.compile(r"(?:/dev/fd/|/proc/self/fd/)(\d+)|/dev/std(out|err)")
 _NUMBERS = {"out": 1, "err": 2}
 
 
 class OutputRefused(Exception):
-    """A file that is not replaced: why, and another name that is free."""
+    """A file must not be replaced; has the reason and a free alternative name."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}: it is not replaced")
@@ -31,11 +31,11 @@ class OutputRefused(Exception):
 
 
 def check_output(file: str | Path, kind: Kind) -> None:
-    """Refuse a path under which something lies that is not of this kind; nothing is written.
+    """Refuse a path that exists and is not of this kind; writes nothing.
 
     Raises:
-        OutputRefused: with another name that is free.
-        OSError: what lies there cannot be read.
+        OutputRefused: the path is refused; has a free alternative name.
+        OSError: the existing file cannot be read.
     """
     path = Path(file).expanduser()
     if _is_stream(path) or not os.path.lexists(path):
@@ -46,10 +46,10 @@ def check_output(file: str | Path, kind: Kind) -> None:
 
 
 def check_empty(folder: str | Path) -> None:
-    """Refuse a folder that holds something, so that nothing is mixed with it.
+    """Refuse a folder that is not empty, so that its files are not mixed with others.
 
     Raises:
-        OutputRefused: with another name that is free.
+        OutputRefused: the folder is not empty; has a free alternative name.
     """
     path = Path(folder).expanduser()
     if path.is_dir() and (found := first_entries(path)):
@@ -57,16 +57,16 @@ def check_empty(folder: str | Path) -> None:
 
 
 def write_output(file: str | Path, content: str | bytes | Callable[[Path], None], kind: Kind) -> Path | None:
-    """Write a file; at every moment either the earlier file or the new one is there, whole.
+    """Write a file atomically: at any time either the complete old file or the complete new one exists.
 
     Args:
-        content: text, bytes, or what writes the file at the path that it is given.
+        content: text, bytes, or a function that writes the file to a given path.
 
     Returns:
-        Where an earlier file of this kind is kept, if people edit such files and it is not the same; else None.
+        Path of the backup of an old file, if users edit this kind of file and its content differs; else None.
 
     Raises:
-        OutputRefused: something else lies there.
+        OutputRefused: the path exists and is not of this kind.
         OSError: the file cannot be written.
     """
     path = Path(file).expanduser()
@@ -118,7 +118,7 @@ def _write_stream(path: Path, content: str | bytes | Callable[[Path], None]) -> 
 
 
 def _opened(path: Path) -> BinaryIO:
-    """Open a stream; one that is open already is used as it is, since a file behind it has its own position."""
+    """Open a stream; an already open one is duplicated, since its file has its own position."""
     match = _STREAM.fullmatch(os.path.abspath(path))
     if match is None:
         return path.open("wb")
@@ -127,8 +127,8 @@ def _opened(path: Path) -> BinaryIO:
 
 @contextlib.contextmanager
 def _written_beside(path: Path, content: str | bytes | Callable[[Path], None]) -> Iterator[Path]:
-    """Give the new file under a name of its own in the same folder; it is gone afterwards."""
-    # The ending stays last: some writers choose their format by it.
+    """Yield the new file under a temporary name in the same folder; it is removed afterwards."""
+    # Keep the suffix: some writers choose their format by it.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
     beside = Path(name)
     try:
@@ -153,7 +153,7 @@ def _mode(path: Path) -> int:
 
 
 def _appear(beside: Path, path: Path) -> None:
-    """Give a file its name unless something has appeared under it meanwhile."""
+    """Give a file its final name unless that has been created meanwhile."""
     try:
         os.link(beside, path)
     except FileExistsError:
@@ -163,7 +163,7 @@ def _appear(beside: Path, path: Path) -> None:
 
 
 def _keep(path: Path) -> Path:
-    """Give a file a second name beside its own, and return that."""
+    """Back up a file under a second name in its folder, and return that name."""
     for number in itertools.count(1):
         kept = path.with_name(f"{path.name}.{number}")
         if os.path.lexists(kept):

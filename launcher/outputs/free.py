@@ -1,4 +1,4 @@
-"""Another name for what may not be replaced: one that is free, and that was tried."""
+"""Finds a free alternative name for a path that may not be replaced."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from launcher.outputs.protected import located, place_of
 
 _TRIES = 1000
-# Where the refused path has no name of its own to build on.
+# Base name if the refused path has none to build on.
 _NAME = "output"
 
 
 def free_path(path: Path, *, accept: Callable[[Path], bool] = lambda path: True) -> Path | None:
-    """Return a path near `path` under which nothing lies, spelled as `path` is; None where there is none.
+    """Return a nonexistent path near `path`, spelled like `path`; None if there is none.
 
     Args:
         path: the refused path.
@@ -23,7 +23,7 @@ def free_path(path: Path, *, accept: Callable[[Path], bool] = lambda path: True)
     """
     asked, path = path, located(path)
     here = _working_directory()
-    # Nobody wants a folder beside /home or a mount point.
+    # Do not suggest a folder beside /home or a mount point.
     place = not path.is_symlink() and place_of(path) is not None
     for folder in (here, path.parent) if place else (path.parent, here):
         if folder is None or not os.access(folder, os.W_OK | os.X_OK):
@@ -33,7 +33,7 @@ def free_path(path: Path, *, accept: Callable[[Path], bool] = lambda path: True)
             if not os.path.lexists(found):
                 if accept(found):
                     return asked.with_name(found.name) if folder == path.parent and asked.name else found
-                break  # the folder is what speaks against it
+                break  # the folder itself is not accepted
     return None
 
 

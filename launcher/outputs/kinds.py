@@ -1,4 +1,4 @@
-"""Kinds of files that verbs write with `-o` and the like, and how an existing file is recognised as one."""
+"""Kinds of output files (`-o` and similar options), and how an existing file is recognised as one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Written into pictures, traces and programs, so that they are known again.
+# Written into images, traces and scripts to recognise them later.
 MARK: Final = "made by launch"
 _HEAD = 1 << 16
-# A job file is read as a whole; none is larger.
+# Maximum size of a job file, which is read as a whole.
 _LARGEST_JOB = 1 << 22
 _STRATEGY_HEAD = "# @package _global_\n"
 
@@ -21,9 +21,9 @@ class Kind:
     """A kind of file.
 
     Attributes:
-        title: for people.
-        recognises: whether a file is one; it is asked of regular files only.
-        edited: people edit such files: an earlier one with other content is kept beside.
+        title: name for messages.
+        recognises: whether a file is of this kind; called for regular files only.
+        edited: users edit such files: an old one with different content is kept as a backup.
     """
 
     title: str
@@ -47,7 +47,7 @@ def _marked(path: Path) -> bool:
 
 
 def _is_job(path: Path) -> bool:
-    """Tell whether a file is an override file, or YAML whose top level is a job's."""
+    """Return whether a file is an override file, or YAML whose top level is a job's."""
     if os.path.getsize(path) > _LARGEST_JOB:
         return False
     try:

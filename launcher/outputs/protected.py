@@ -1,4 +1,4 @@
-"""Paths that no verb replaces, whatever they hold: links, the working directory, home, mount points, work trees."""
+"""Paths that are never replaced, whatever they hold: links, the working directory, home, mount points, work trees."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reason_against(path: Path) -> str | None:
 
 
 def place_of(path: Path) -> str | None:
-    """Return which place of the user's or the system's a located path is or contains; None for an ordinary folder."""
+    """Return the protected user or system folder that a located path is or contains; None for other folders."""
     if path.parent == path:
         return "is the root of the file system"
     own = _identity(path)

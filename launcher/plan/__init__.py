@@ -1,4 +1,4 @@
-"""Launch plans: pure data between a job and whatever starts it."""
+"""Launch plans: pure data passed from a job to its executor."""
 
 from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.start import Start, Watch

@@ -13,7 +13,7 @@ class PlanFile:
     """A file that must exist before the processes start.
 
     `path` is absolute, or relative to the folder in which the script or the run is started (not to a node's workdir).
-    By its mode only the user can read it: what fills in references may be a secret.
+    Its mode allows only the user to read it: the values of references may be secrets.
     """
 
     path: str
@@ -40,11 +40,11 @@ class LaunchPlan:
         nodes: one entry per node, by rank.
         prepare: commands that run once, on node 0, before the nodes start (conversion of weights, random tiny weights).
         output_dir: where the launcher writes its own record of the run.
-        what: plain words on what will run.
+        what: description of what will run.
         notes: what a user should know before starting (assumed values, things changed for this machine).
-        start: who starts the nodes, and what it must know.
-        watch: where the run shows that it goes on, and how far it came.
-        resume: the same job going on from its own last checkpoint, whose folder is `${LAUNCH_RESUME}`; None: it cannot.
+        start: executor of the nodes, and its settings.
+        watch: where the run reports its progress.
+        resume: plan that resumes the job from its last checkpoint in `${LAUNCH_RESUME}`; None: not possible.
     """
 
     nodes: tuple[NodePlan, ...]

@@ -1,4 +1,4 @@
-"""What those that handle plans know of pods and of secrets."""
+"""Pods and secrets, re-exported for code that handles plans."""
 
 from launcher.job.pods import Pods, Volume
 from launcher.job.secret import find, is_secret, redacted, without_secrets

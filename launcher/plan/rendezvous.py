@@ -1,17 +1,17 @@
-"""How the processes of a job find each other: one place for address and port, shared by all torchrun-style launches."""
+"""Rendezvous address and port of a job's processes, shared by all torchrun-style launches."""
 
 import zlib
 
 from launcher.job import Job
 
-# Stands in a plan for the address of node 0 where the user gave none; the shell script and the executors ask for it.
+# Placeholder for the address of node 0 if the user gave none; resolved by the shell script and the executors.
 MASTER_ADDR_UNSET = "${MASTER_ADDR}"
 _FIRST_PORT = 20000
 _PORTS = 10000
 
 
 def master_addr(job: Job) -> str:
-    """Return the address of node 0: as given, loopback on one node, else a reference that must be filled in."""
+    """Return the address of node 0: as given, loopback on one node, else a reference that must be resolved."""
     if job.cluster.master_addr is not None:
         return job.cluster.master_addr
     return "127.0.0.1" if job.cluster.nodes == 1 else MASTER_ADDR_UNSET
@@ -20,7 +20,7 @@ def master_addr(job: Job) -> str:
 def master_port(job: Job) -> int:
     """Return the port of the rendezvous: as given, else one that depends on the job's name, equal on every node.
 
-    Not torchrun's 29500, which two jobs on one machine would share. A local executor moves on if it is taken.
+    Not torchrun's 29500, which two jobs on one machine would share. A local executor uses another port if it is taken.
     """
     if job.cluster.master_port is not None:
         return job.cluster.master_port
@@ -30,8 +30,8 @@ def master_port(job: Job) -> int:
 def torchrun(job: Job, node_rank: int, command: tuple[str, ...]) -> tuple[str, ...]:
     """Return the torchrun command that starts `command` once per device of one node.
 
-    Source: torch.distributed.run options; static rendezvous, so that every node must appear. Not its --max-restarts:
-    with it the ranks of one node start again, not those of the others, and not from the last checkpoint.
+    Source: torch.distributed.run options; static rendezvous, so that every node must join. --max-restarts is not used:
+    it restarts the ranks of one node only, and not from the last checkpoint.
     """
     cluster = job.cluster
     return (

@@ -14,13 +14,13 @@ _NODE_RANK = "${NODE_RANK}"
 LAUNCH_DIR = "LAUNCH_DIR"
 # Search paths that a plan extends: empty where the environment has none.
 OPTIONAL = ("PYTHONPATH", "LD_LIBRARY_PATH")
-# References in a file stand between double quotes, as YAML and JSON have them: these end the text or change it.
+# References in a file are inside double quotes, as in YAML and JSON: these characters end or change the text.
 _ENDS_TEXT = re.compile(r'["\\\x00-\x1f\x7f-\x9f]')
 WRONG_IN_FILE = "holds a quote, a backslash or a control character, and"
 
 
 class Unwritable(ValueError):
-    """A plan that no script can express: a name that is none, or bytes that are no text."""
+    """A plan that cannot be written as a script: an invalid variable name, or bytes that are not text."""
 
 
 def references(plan: LaunchPlan) -> tuple[str, ...]:
@@ -34,9 +34,9 @@ def references(plan: LaunchPlan) -> tuple[str, ...]:
 
 
 def settled(node: NodePlan) -> NodePlan:
-    """Return the node with its own variables' values in place of references to them: one meaning in every form.
+    """Return the node with references to its own variables resolved, so that all output formats agree.
 
-    A variable may extend one of its own name from outside (`/x:${PYTHONPATH}`).
+    A variable may extend an outer one of the same name (`/x:${PYTHONPATH}`).
     """
     own: dict[str, str] = {}
 
@@ -52,7 +52,7 @@ def script(plan: LaunchPlan) -> str:
     """Return the bash script of a plan. With several nodes it runs on each of them and reads NODE_RANK.
 
     Raises:
-        Unwritable: a variable has no name, or a word is no text; rules refuse such a job.
+        Unwritable: a variable name is invalid, or a word is not text; rules reject such a job.
     """
     comments = [f"# {escaped(line)}" for line in (plan.what, *plan.notes) if line]
     lines = ["#!/usr/bin/env bash", *comments, "set -euo pipefail"]
@@ -77,7 +77,7 @@ def script(plan: LaunchPlan) -> str:
 
 
 def _preparation(plan: LaunchPlan) -> list[str]:
-    """Return the commands that run once: with several nodes on node 0, while the rendezvous makes the others wait."""
+    """Return the commands that run once: with several nodes on node 0, while the others wait at the rendezvous."""
     steps = map(settled, plan.prepare)
     lines = [f"( {' && '.join(_command(step, exec_it=False))} )" for step in steps]
     if not lines or len(plan.nodes) == 1:
@@ -99,7 +99,7 @@ def _nodes(plan: LaunchPlan) -> Iterable[list[str]]:
 
 
 def _by_rank(node: NodePlan) -> NodePlan:
-    """Return the node with its own rank replaced by a reference where an option or variable of that name carries it."""
+    """Return the node with its own rank replaced by a reference where an option or variable of that name holds it."""
     argv = list(node.argv)
     for index, word in enumerate(argv[:-1]):
         if word.lstrip("-").replace("-", "_") == "node_rank" and argv[index + 1] == str(node.rank):
@@ -116,12 +116,12 @@ def references_of(file: PlanFile) -> tuple[str, ...]:
 
 
 def fits_in_file(value: str) -> bool:
-    """Tell whether the value of a variable can stand in a file as it is, between double quotes."""
+    """Return whether the value of a variable can be inserted into a file unescaped, between double quotes."""
     return _ENDS_TEXT.search(value) is None and is_text(value)
 
 
 def _checked(file: PlanFile) -> list[str]:
-    """Return the lines that refuse a variable whose value would change the structure of a file."""
+    """Return the lines that reject a variable whose value would change the structure of a file."""
     return [
         f'case "${{{name}:-}}" in *[\\"\\\\]*|*[[:cntrl:]]*) '
         f"echo {shlex.quote(f'{name} {WRONG_IN_FILE} {escaped(file.path)} refers to it')} >&2; exit 1 ;; esac"
@@ -130,7 +130,7 @@ def _checked(file: PlanFile) -> list[str]:
 
 
 def _file(file: PlanFile, *, shared: bool) -> list[str]:
-    """Return the lines that write a file; on a disk that nodes share no node ever sees it half-written."""
+    """Return the lines that write a file; on a shared disk no node ever sees it partially written."""
     path = quote(file.path)
     target = f'{path}.node"$NODE_RANK"' if shared else path
     marker = "END_OF_FILE"

@@ -1,18 +1,18 @@
-"""What an executor must know beside the commands: the machines, the site's wishes, restarts, what to watch."""
+"""Executor settings besides the commands: machines, site settings, restarts, what to monitor."""
 
 from dataclasses import dataclass
 
 from launcher.job import Job
 from launcher.job.pods import Pods, pods_of
 
-# The folder of the checkpoint that a resumed plan goes on from; found anew at every start.
+# Variable with the folder of the checkpoint to resume from; looked up again at every start.
 RESUME = "LAUNCH_RESUME"
 _DEVICE_GRES = {"cuda": "gpu", "npu": "npu"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Where a run shows how far it is.
+    """Where a run reports its progress.
 
     Attributes:
         checkpoints: folder that the job saves to; None: it saves nothing.
@@ -30,7 +30,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Who starts the nodes.
+    """Executor of the nodes, and its settings.
 
     Attributes:
         executor: name in the table of executors.
@@ -38,14 +38,14 @@ class Start:
         devices_per_node: processes that every node starts.
         python: Python that runs the job; None: the one that runs the launcher.
         setup: lines of bash that every node runs first.
-        address, port: of the rendezvous, where they must be these; None: node 0, and any port that is free there.
-        hosts, ssh_options: machines by rank, and words for ssh.
+        address, port: fixed rendezvous address and port; None: node 0, and any free port there.
+        hosts, ssh_options: machines by rank, and options of ssh.
         batch_options: options of the queue's submit command, one word each.
         array_limit: most jobs of a sweep that run at once; None: no limit.
         container, container_mounts: image that each node's command runs in, and folders of the node in it.
         max_restarts: how often all ranks start again after a failure.
-        hang_seconds: silence of the iteration line that counts as a hang; None: none does.
-        pods: how Kubernetes makes the nodes; None: it does not.
+        hang_seconds: time without an iteration line that counts as a hang; None: no detection.
+        pods: pod settings of Kubernetes; None: another executor.
     """
 
     executor: str = "local"
@@ -67,7 +67,7 @@ class Start:
 
 
 def start_of(job: Job, *, native: bool) -> Start:
-    """Return what starts a job's plan; only a native run asks for devices."""
+    """Return the executor settings of a job's plan; only a native run requests devices."""
     cluster, faults = job.cluster, job.fault_tolerance
     return Start(
         executor=cluster.executor,

@@ -1,4 +1,4 @@
-"""Defaults of a job's source backend that no argument states, written out where the target's differ."""
+"""Writes the defaults of a job's source backend into the job where the target's defaults differ."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -11,12 +11,12 @@ from launcher.mapping.rows import NativeView, Row
 from launcher.port.dropped import PortRoute, text_of
 
 CARRIED = "PORT-DEFAULT"
-# Every backend trains with some; not all of them take one by themselves.
+# Fields that every backend needs and for which not every backend has a default.
 _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
-# Read from the model's files, or another matter on another machine: kernels, folders, what is generated.
+# Read from the model's files, or specific to a machine: kernels, folders, generation.
 _ASIDE = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
 _ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})
-# Beginnings of fields that only some jobs read.
+# Prefixes of fields that only some jobs read.
 _READ_BY: Mapping[str, Callable[[Job], bool]] = {
     "task.": lambda job: job.task.type not in ("pretrain", "sft"),
     "lora.": lambda job: job.lora.rank is not None,
@@ -29,15 +29,15 @@ _READ_BY: Mapping[str, Callable[[Job], bool]] = {
 
 
 def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
-    """Return the source's defaults that a job has on the target only if it says them, by field.
+    """Return the source's defaults that a job must set to keep them on the target, by field.
 
     Args:
-        job: on the target; what it says itself stays.
+        job: the job on the target; fields that it sets are kept.
     """
     open_paths = [path for path in fields() if _is_read(path, job) and _is_open(way, job, path)]
     if not open_paths:
         return {}
-    # What an earlier port wrote is no word of the script's.
+    # Values written by an earlier port are not part of the script.
     bare = with_values(way.job, {path: fields()[path].default for path in job.imported.defaults if path in fields()})
     prepared = way.source.prepare(bare, way.own_version)
     native = translate(prepared, way.source, way.own_version).native
@@ -53,7 +53,7 @@ def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
 
 
 def told_defaults(way: PortRoute, values: Mapping[str, Value]) -> Iterator[Finding]:
-    """Tell of defaults that were carried over."""
+    """Yield a finding for defaults of the source that were written into the job."""
     if values:
         shown = ", ".join(f"{path}={text_of(value)}" for path, value in values.items())
         kind = "default" if len(values) == 1 else "defaults"
@@ -68,7 +68,7 @@ def told_defaults(way: PortRoute, values: Mapping[str, Value]) -> Iterator[Findi
 
 
 def _is_read(path: str, job: Job) -> bool:
-    """Tell whether a field changes what this job learns, and is the job's to say on every backend."""
+    """Return whether a field affects this job's training and is set by the job on every backend."""
     if path in _NEEDED:
         return True
     if not fields()[path].meta.affects_training or path.startswith(_ASIDE) or path in _ALL_THE_SAME or idle(job, path):
@@ -77,7 +77,7 @@ def _is_read(path: str, job: Job) -> bool:
 
 
 def _is_open(way: PortRoute, job: Job, path: str) -> bool:
-    """Tell whether nobody has said a value: neither the script nor the user since."""
+    """Return whether neither the script nor the user has set a value."""
     if path in job.imported.defaults:
         return job.origin(path).kind != "override"
     return value_at(job, path) is None and value_at(way.job, path) is None
@@ -92,7 +92,7 @@ def _rows_by_field(rows: tuple[Row, ...]) -> Mapping[str, tuple[Row, ...]]:
 
 
 def _default(way: PortRoute, path: str, rows: tuple[Row, ...], written: Mapping[str, Value]) -> Value:
-    """Return the default of the source's parser in a field's own terms; None where it has none, or writes the field."""
+    """Return the default of the source's parser as a field value; None where it has none, or the field is written."""
     catalogue = way.source.catalogue(way.own_version)
     for row in rows:
         if row.fields != (path,) or len(row.flags) != 1 or row.flags[0] in written or row.read is None:
@@ -105,7 +105,7 @@ def _default(way: PortRoute, path: str, rows: tuple[Row, ...], written: Mapping[
 
 
 def _differs(way: PortRoute, job: Job, path: str, value: Value) -> bool:
-    """Tell whether the target does otherwise without a word, and takes one."""
+    """Return whether the target's default differs and the target accepts the value."""
     table, catalogue = way.target.table(way.version), way.target.catalogue(way.version)
     if path in table.unsupported or path in table.irrelevant:
         return False
@@ -125,6 +125,6 @@ def _differs(way: PortRoute, job: Job, path: str, value: Value) -> bool:
             default = None if argument is None else argument.without()
             if before.get(arg.flag) == arg.value or arg.flag in job.backend.args:
                 continue
-            # What is off is off where nothing is known of a default, too.
+            # A false value equals an unknown default.
             differs |= arg.flag in before or bool(arg.value if default is None else default != arg.value)
     return differs

@@ -17,7 +17,7 @@ from launcher.mapping.native_only_index import owns_of
 DEFAULT = "it is its own default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
 MODEL_FILES = "model.path=DIR"
-# The launcher does these on every backend.
+# Handled by the launcher on every backend.
 _BY_LAUNCHER = ("cluster.", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes")
 
 
@@ -27,15 +27,15 @@ class DroppedArg:
 
     Attributes:
         flag, value: as the source spelled it.
-        does: what it does there.
-        effect: what leaving it out changes; one of `launcher.mapping.native_only.EFFECTS`.
+        does: what it does on the source.
+        effect: what dropping it changes; one of `launcher.mapping.native_only.EFFECTS`.
         why: why the target does not have it, or why that changes nothing.
         works: nearest substitutes on the target, the best first.
         has: nearest substitutes that the job has already.
-        later: nearest substitutes that the target takes, but not beside the job's other values.
-        without: what follows where there is none.
+        later: nearest substitutes that the target takes, but not with the job's other values.
+        without: the consequence where there is none.
         fields: canonical fields, where the mapping refuses the value.
-        told: a finding of the mapping says it, too.
+        told: a finding of the mapping also reports it.
     """
 
     flag: str
@@ -52,24 +52,24 @@ class DroppedArg:
 
     @property
     def changes_training(self) -> bool:
-        """Whether training goes otherwise without it."""
+        """Whether dropping it changes training."""
         return self.effect in (MODEL, TRAINING)
 
     @property
     def is_grave(self) -> bool:
-        """Whether the model or its loss is another one without it, and nothing takes its place."""
+        """Whether dropping it changes the model or its loss, and there is no substitute."""
         return self.effect == MODEL and not (self.works or self.has or self.later)
 
     @property
     def instead(self) -> str:
-        """The nearest substitute in words, or "none" and what follows."""
+        """The nearest substitute as text, or "none" and the consequence."""
         if self.works:
             return " · ".join(self.works)
         if self.has:
             return f"{' · '.join(self.has)}, which the job has"
         if self.later:
             return f"{' · '.join(self.later)}, where the job's other values allow it"
-        # That the model is another one is said once, by the effect.
+        # The effect already states that the model changes.
         return "none" if self.without == USUAL[MODEL] else f"none: {self.without}"
 
     def as_tree(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class DroppedArg:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortRoute:
-    """From which version of which backend to which a job goes.
+    """Source and target of a port: backends, their versions, and the job.
 
     Attributes:
         job: the job on the source, its pass-through arguments included.
@@ -110,17 +110,17 @@ class PortRoute:
         return self.source.catalogue(self.own_version).get(flag)
 
     def row(self, flag: str, value: Value) -> NativeOnlyArg | None:
-        """Return what the source's table says of an argument."""
+        """Return the row of the source's table for an argument."""
         return owns_of(self.source.name).of(flag, self.argument(flag), self.job, value)
 
     @property
     def there(self) -> str:
-        """The target in words."""
+        """The target as text."""
         return f"{self.target.title} {self.version}"
 
 
 def is_default(way: PortRoute, flag: str, value: Value) -> bool:
-    """Tell whether an argument says what the source does without it."""
+    """Return whether an argument has the source's default value."""
     argument = way.argument(flag)
     if argument is None or not argument.has_default:
         return False
@@ -130,10 +130,10 @@ def is_default(way: PortRoute, flag: str, value: Value) -> bool:
 
 
 def missing(way: PortRoute, flag: str, value: Value, problem: str | None = None) -> DroppedArg:
-    """Return what is to be said of an argument that is left out.
+    """Return the description of a dropped argument.
 
     Args:
-        problem: what the target's parser or its history has against it.
+        problem: why the target's parser or the history of its arguments rejects it.
     """
     reason = problem or f"{way.there} has no such argument"
     row = way.row(flag, value)
@@ -153,14 +153,14 @@ def missing(way: PortRoute, flag: str, value: Value, problem: str | None = None)
 
 
 def harmless(way: PortRoute, flag: str, value: Value, why: str) -> DroppedArg:
-    """Return what is to be said of an argument whose absence changes nothing."""
+    """Return the description of a dropped argument that changes nothing."""
     row = way.row(flag, value)
     does = row.does if row is not None else _doc(_ties(way, flag))
     return DroppedArg(flag=flag, value=value, does=does, why=why, without="nothing is needed")
 
 
 def _plain(value: Value) -> Value:
-    """Return a value in which two that mean the same are equal; a word for nothing is nothing."""
+    """Return a value in normal form, in which equivalent values are equal; text for no value becomes None."""
     return None if value in ("None", "none", "null", "") else canonical(value)
 
 
@@ -189,25 +189,25 @@ def _with_substitute(way: PortRoute, said: DroppedArg, row: NativeOnlyArg) -> Dr
 
 
 def _templates(way: PortRoute, row: NativeOnlyArg) -> tuple[str, ...]:
-    """Return a row's templates; what describes a model is said by its files where the target reads them."""
+    """Return a row's templates; for model fields also the model's files, where the target reads them."""
     describes = any(each.startswith(OF_FILES) for each in row.instead)
     add = describes and way.target.reads_hub and MODEL_FILES not in row.instead
     return (MODEL_FILES, *row.instead) if add else row.instead
 
 
 def _filled(way: PortRoute, template: str) -> str:
-    """Return a template with the model's directory or hub name where the job names it: that of its tokenizer."""
+    """Return a template with the model's directory or hub name, if the job's tokenizer names it."""
     named = model_files(way.job)
     return named[0] if len(named) == 1 and template == MODEL_FILES else template
 
 
 def _is_blank(template: str) -> bool:
-    """Tell whether a template's word stands for one of the user's: it is in capitals; {value} may be so, too."""
+    """Return whether a template's value is a placeholder in capitals for a value of the user; {value} may be one."""
     return template.partition("=")[2].strip("[]").replace("/", "").isupper()
 
 
 def values_of(overrides: str) -> dict[str, Value] | None:
-    """Return the canonical values of overrides; None where one is a blank, or no field."""
+    """Return the canonical values of overrides; None where one is a placeholder, or not a field."""
     found: dict[str, Value] = {}
     for override in overrides.split(" "):
         path, _, text = override.partition("=")
@@ -218,7 +218,7 @@ def values_of(overrides: str) -> dict[str, Value] | None:
 
 
 def _held(way: PortRoute, override: str, *, blank: bool) -> str | None:
-    """Return an override as the job has it already; of one whose value the user fills in, any value of the user's."""
+    """Return an override if the job already has it; for a placeholder, any value that the user has set."""
     path, _, value = override.partition("=")
     if path not in fields():
         return None
@@ -229,7 +229,7 @@ def _held(way: PortRoute, override: str, *, blank: bool) -> str | None:
 
 
 def _untold(way: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
-    """Return what can be said of an argument that no table names: its field, whose form does not take this value."""
+    """Return the description of an argument without a table row: its field, which cannot take this value."""
     if is_default(way, flag, value):
         return harmless(way, flag, value, DEFAULT)
     paths = _ties(way, flag)
@@ -258,7 +258,7 @@ def _near_values(way: PortRoute, path: str, value: Value) -> Iterator[str]:
 
 
 def _namesakes(way: PortRoute, flag: str, value: Value) -> Iterator[str]:
-    """Yield what the target's arguments of the same last name say (`trainer.strategy.micro_batch_size`)."""
+    """Yield an override by the target's argument of the same last name (`trainer.strategy.micro_batch_size`)."""
     from launcher.mapping.engine import fields_of_flags
 
     if way.argument(flag) is not None or "." not in flag:
@@ -286,10 +286,10 @@ def _doc(paths: tuple[str, ...]) -> str:
 
 
 def expressible(way: PortRoute, override: str, *, blank: bool = False) -> bool:
-    """Tell whether the target can express an override.
+    """Return whether the target can express an override.
 
     Args:
-        blank: its value only stands for one that the user fills in.
+        blank: its value is a placeholder that the user fills in.
     """
     path, _, text = override.partition("=")
     if path.startswith("backend.args."):
@@ -323,7 +323,7 @@ def expressible(way: PortRoute, override: str, *, blank: bool = False) -> bool:
 
 
 def _takes(way: PortRoute, name: str, text: str, *, blank: bool) -> bool:
-    """Tell whether the target has an argument of that name that takes a value."""
+    """Return whether the target has an argument of that name that takes a value."""
     import yaml
 
     argument = spelled(way.target, way.version, name)
@@ -354,7 +354,7 @@ def _value(path: str, text: str) -> Value:
 
 
 def text_of(value: Value) -> str:
-    """Return a value as an override writes it."""
+    """Return a value in override syntax."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (tuple, list)):

@@ -1,4 +1,4 @@
-"""Files of a job that a target backend reads in another way or not at all: checkpoints, instruction data."""
+"""Files of a job that a target backend reads differently or not at all: checkpoints, instruction data."""
 
 import shlex
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ _RAW = ("messages", "hub", "text")
 
 
 def files(way: PortRoute, job: Job) -> Iterator[Finding]:
-    """Tell of files of the source's own kind that the job names and the target does not read as the source does."""
+    """Yield findings for files in the source's own formats that the target does not read as the source does."""
     if way.source.name != way.target.name:
         yield from _checkpoint(way, job)
         yield from _instructions(way, job)
 
 
 def _checkpoint(way: PortRoute, job: Job) -> Iterator[Finding]:
-    """Tell of a training checkpoint in the source's format."""
+    """Yield a finding for a training checkpoint in the source's format."""
     load = job.checkpoint.load
     if load is None or way.source.checkpoint_format == way.target.checkpoint_format:
         return
@@ -43,7 +43,7 @@ def _checkpoint(way: PortRoute, job: Job) -> Iterator[Finding]:
 
 
 def _instructions(way: PortRoute, job: Job) -> Iterator[Finding]:
-    """Tell of token files of a fine-tuning: each stack stores prompts and answers in them in a way of its own."""
+    """Yield a finding for token files for fine-tuning: each stack stores prompts and answers in its own format."""
     if job.data.format != "megatron" or job.task.type == "pretrain" or not expressible(way, "data.format=megatron"):
         return
     works = [f"data.format={name}" for name in _RAW if expressible(way, f"data.format={name}")]

@@ -18,7 +18,7 @@ from launcher.port.files import files
 
 ALL = "all"
 LEFT_BEHIND, NEAREST = "PORT-LEFT-OUT", "PORT-NEAREST"
-# Variables that mean something to one kind of device only; `CUDA_DEVICE_MAX_CONNECTIONS` is read on NPUs, too.
+# Variables of one device type only; `CUDA_DEVICE_MAX_CONNECTIONS` is read on NPUs as well.
 _OF_DEVICES = {
     "cuda": ("CUDA_", "PYTORCH_CUDA_", "NCCL_", "TORCH_NCCL_", "NVTE_"),
     "npu": (
@@ -26,7 +26,7 @@ _OF_DEVICES = {
         *("CPU_AFFINITY_CONF", "STREAMS_PER_DEVICE", "MULTI_STREAM_MEMORY_REUSE"),
     ),
 }
-# Read in every process of these devices, whatever starts it: by drivers and libraries of communication and kernels.
+# Read in every process on these devices, whatever launches it: by drivers, communication and kernel libraries.
 _OF_LIBRARIES = {
     "cuda": _OF_DEVICES["cuda"],
     "npu": ("ASCEND_", "HCCL_"),
@@ -40,12 +40,12 @@ Sound: TypeAlias = Callable[[Job], Callable[[Mapping[str, Value]], bool]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Where arguments without a field go: by the source's names.
+    """How arguments without a field are ported, by the source's names.
 
     Attributes:
         kept: name and value of the target's argument.
-        substituted: fields that say it from now on, with their values, and the table's row.
-        missing: what is left out.
+        substituted: the table's row, with the fields that replace the argument and their values.
+        missing: dropped arguments.
     """
 
     kept: dict[str, tuple[str, Value]] = field(default_factory=dict)
@@ -55,13 +55,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortResult:
-    """A job on the backend that runs it.
+    """A job ported to the backend that runs it.
 
     Attributes:
-        job: with what of the source's arguments and variables means something there.
-        way: from where to where; None: it was written for this backend.
-        split: where each argument without a field went.
-        findings: what is left out, and what a field says only nearly.
+        job: the job, with those of the source's arguments and variables that apply to this backend.
+        way: source and target; None: it was written for this backend.
+        split: how each argument without a field was ported.
+        findings: dropped arguments, and arguments that a field expresses only approximately.
     """
 
     job: Job
@@ -71,13 +71,13 @@ class PortResult:
 
 
 def port_job(job: Job, target: Backend, version: str, sound: Sound | None = None) -> PortResult:
-    """Return a job that was imported, or written, for another backend or version with what it has on this one.
+    """Return a job that was imported, or written, for another backend or version, ported to this one.
 
     What `job.imported` keeps of the script is never lost: its arguments are passed through where the target has them,
-    said by fields, or told of. A job that has arrived stays as it is, and is told the same.
+    expressed by fields, or reported. Porting a ported job again gives the same job and the same findings.
 
     Args:
-        sound: tells of a job whether values cause an error that it did not have; substitutes that do are no fixes.
+        sound: for a job, returns a check that values cause no new error; substitutes that fail it are not fixes.
     """
     told = job.imported
     if told.backend is None and told.args is None:
@@ -123,7 +123,7 @@ def port_job(job: Job, target: Backend, version: str, sound: Sound | None = None
 
 
 def _tried(each: DroppedArg, passes: Callable[[Mapping[str, Value]], bool]) -> DroppedArg:
-    """Return what is said of an argument with those substitutes only that the job passes with."""
+    """Return the description of an argument with only those substitutes with which the job passes."""
     later = []
     for override in each.works:
         values = values_of(override)
@@ -134,7 +134,7 @@ def _tried(each: DroppedArg, passes: Callable[[Mapping[str, Value]], bool]) -> D
 
 
 def sent(job: Job, target: Backend, version: str) -> PortResult:
-    """Return a job that names a backend with another one, as choosing that one for its file would."""
+    """Return a job that names a backend, ported to another one as if that were chosen for its file."""
     told, name = job.imported, job.backend.name
     if told.args is None and name is not None:
         kept = dataclasses.replace(told, backend=told.backend or name, args=job.backend.args, env=job.backend.env)
@@ -168,7 +168,7 @@ def _restored(job: Job) -> Job:
 
 
 def _changed(way: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
-    """Return the job with the target as its backend and with what says there what its arguments said."""
+    """Return the job with the target as its backend, and with the equivalents of its arguments there."""
     job = way.job
     values = {
         path: value
@@ -185,7 +185,7 @@ def _changed(way: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
 
 
 def _with_defaults(job: Job, defaults: Mapping[str, Value]) -> Job:
-    """Return the job with the source's defaults said by its fields, and with what they are on record."""
+    """Return the job with the source's defaults set in its fields and recorded in `imported.defaults`."""
     if not defaults:
         return job
     told = dataclasses.replace(job.imported, defaults=tuple(defaults))
@@ -211,14 +211,14 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
     )
 
 
-# -- where each argument goes
+# -- how each argument is ported
 
 
 def split_of(way: PortRoute, *, without: Iterable[str] = ()) -> Split:
-    """Tell which arguments the target has, too, which a field can say, and which are left out.
+    """Split arguments into those that the target also has, those that a field can express, and dropped ones.
 
     Args:
-        without: arguments that only make the source's own command exact.
+        without: arguments that only serve to reproduce the source's own command exactly.
     """
     split, skipped = Split(), set(without)
     for flag, value in way.job.backend.args.items():
@@ -230,7 +230,7 @@ def split_of(way: PortRoute, *, without: Iterable[str] = ()) -> Split:
         if is_default(way, flag, value):
             split.missing[flag] = missing(way, flag, value)
         elif here is not None and (problem is None or "$" in str(value)):
-            split.kept[flag] = (here, value)  # a blank stays one: whoever fills it in is told what fits
+            split.kept[flag] = (here, value)  # a placeholder is kept; its value is checked once the user fills it in
         elif here is None and (known := _renamed(way, flag, row)) is not None and known.convert is not None:
             split.kept[flag] = (known.name or flag, known.convert(value))
         elif row is not None and row.becomes and all(_becomes(way, row, *each) for each in row.becomes.items()):
@@ -241,7 +241,7 @@ def split_of(way: PortRoute, *, without: Iterable[str] = ()) -> Split:
 
 
 def _becomes(way: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> bool:
-    """Tell whether a field says on the target what an argument said: not where the user has said otherwise since."""
+    """Return whether a field can replace an argument on the target; not where the user has overridden the field."""
     said = way.job.origin(path).kind
     is_open = said == "default" or (said != "override" and path in row.holds)
     return (is_open or value_at(way.job, path) == value) and expressible(way, f"{path}={text_of(value)}")
@@ -256,13 +256,13 @@ def _same_name(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> str | No
 
 
 def _of_one_dialect(way: PortRoute) -> bool:
-    """Tell whether source and target share the history of their names."""
+    """Return whether source and target share a history of argument names."""
     renames = way.source.entry.renames
     return way.source.name == way.target.name or (renames is not None and renames == way.target.entry.renames)
 
 
 def _renamed(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> Elsewhere | None:
-    """Return what took the argument's place in the target's version."""
+    """Return the argument that replaced this one in the target's version."""
     if not _of_one_dialect(way) or (row is not None and row.alone and way.source.name != way.target.name):
         return None
     known = elsewhere(flag, way.target, way.version)
@@ -276,7 +276,7 @@ def _history(way: PortRoute, flag: str, here: str | None) -> str | None:
 
 
 def _of_source(name: str, source: Backend, backend: Backend) -> bool:
-    """Tell whether a variable means something to the source, or to its devices, only."""
+    """Return whether a variable applies only to the source, or to its devices."""
     signs = source.entry.signs
     if any(name.startswith(_OF_LIBRARIES.get(device, ())) for device in backend.devices):
         return False
@@ -287,11 +287,11 @@ def _of_source(name: str, source: Backend, backend: Backend) -> bool:
     )
 
 
-# -- what is told
+# -- findings
 
 
 def _nearly(way: PortRoute, split: Split) -> Iterator[Finding]:
-    """Tell of arguments that a field says from now on, and how that differs."""
+    """Yield findings for arguments that a field replaces, and how it differs."""
     for flag, row in split.substituted.items():
         says = " ".join(f"{path}={text_of(each)}" for path, each in row.becomes.items())
         yield Finding(
@@ -306,7 +306,7 @@ def _nearly(way: PortRoute, split: Split) -> Iterator[Finding]:
 
 
 def _losses(way: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> Iterator[Finding]:
-    """Tell of what is left out and changes something; arguments of one row together."""
+    """Yield findings for dropped arguments that have an effect; those of one row are grouped."""
     groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in found:
         if each.effect != NOTHING:
@@ -316,7 +316,7 @@ def _losses(way: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> 
 
 
 def _unknown_accepted(way: PortRoute, names: Iterable[str]) -> Iterator[Finding]:
-    """Tell of names that are accepted and that no argument has: what was meant is still refused."""
+    """Yield findings for accepted names that match no argument: the argument that was meant is still refused."""
     catalogue = way.source.catalogue(way.own_version)
     for name in names:
         if name != ALL and not any(catalogue.get(each) for each in (name, name.replace("_", "-"))):
@@ -332,7 +332,7 @@ def _unknown_accepted(way: PortRoute, names: Iterable[str]) -> Iterator[Finding]
 
 
 def _unread(way: PortRoute, changed: Job) -> Iterator[Finding]:
-    """Tell of environment variables that are left out; none of them changes what is learned."""
+    """Yield a finding for dropped environment variables; none of them affects training."""
     names = [name for name in way.job.backend.env if name not in changed.backend.env]
     if names:
         yield Finding(
@@ -345,7 +345,7 @@ def _unread(way: PortRoute, changed: Job) -> Iterator[Finding]:
 
 
 def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding:
-    """Return the finding on arguments that are left out for one reason."""
+    """Return the finding for arguments that are dropped for one reason."""
     one = group[0]
     message = f"{_said(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
     if one.works or not one.has:
@@ -367,7 +367,7 @@ def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding
 
 
 def _said(group: list[DroppedArg]) -> str:
-    """Return arguments with what they do, those of one kind together."""
+    """Return arguments with what they do, grouped by that."""
     kinds: dict[str, list[str]] = {}
     for each in group:
         kinds.setdefault(each.does, []).append(shown_argument(each.flag, each.value))
@@ -386,6 +386,6 @@ def _table(way: PortRoute) -> str:
 
 
 def shown_argument(flag: str, value: Value) -> str:
-    """Return an argument as people write it, shortened."""
+    """Return an argument as written on a command line, shortened."""
     text = "" if value is True else f" {text_of(value)}"
     return f"{flag}{text if len(text) <= 60 else text[:57] + '…'}"

@@ -1,1 +1,1 @@
-"""The rehearsal: a job really trained by megatron-core on this machine, with or without an accelerator."""
+"""Rehearsal: trains a job with megatron-core on this machine, with or without an accelerator."""

@@ -1,4 +1,4 @@
-"""What a rehearsal changes about a job before anything is translated, and the notes that say so."""
+"""Adapts a job to a rehearsal before translation, with a note for each change."""
 
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -10,22 +10,22 @@ from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.shrink import shrink
 
 REHEARSED = Origin(kind="derived", where="rehearsal")
-# Directories that a rehearsal must not fill with what it makes: a shrunken model in a production folder is a trap.
+# Directories that a rehearsal must not write to: a shrunken model must not end up in a production directory.
 _WRITTEN = {"checkpoint.save": "checkpoints", "logging.tensorboard_dir": "tensorboard", "profiler.path": "profile"}
 
 
 def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
-    """Return the job as it is rehearsed on this machine, and a note for everything that differs.
+    """Return the job as it is rehearsed on this machine, and a note for every difference.
 
     Args:
         cores: processor cores of this machine.
 
     Raises:
-        RehearsalRefused: the job has several nodes, and nothing says how to rehearse them here.
+        RehearsalRefused: the job has several nodes and no setting for rehearsing them on one machine.
     """
     notes: tuple[str, ...] = ()
     if job.rehearse.shrink or job.rehearse.fake_world:
-        # A fake world keeps the whole layout: one process plays its ranks, so only sizes must shrink.
+        # A fake world keeps the whole layout: one process simulates its ranks, so only sizes must shrink.
         small = shrink(job, cores=None if job.rehearse.fake_world else cores)
         job, notes = small.job, tuple(f"shrunk: {line}" for line in small.report)
     elif job.cluster.nodes > 1 and job.cluster.executor == "local":
@@ -37,7 +37,7 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
 
 
 def _kept_apart(job: Job) -> Iterator[tuple[str, Value]]:
-    """Keep the job's own directories out of a rehearsal, except those that the command line names for this very run."""
+    """Redirect the job's directories in a rehearsal, except those that the command line sets for this run."""
     smaller = job.rehearse.shrink or job.rehearse.fake_world
     folder = PurePosixPath(output_dir(job))
     for path, name in _WRITTEN.items():

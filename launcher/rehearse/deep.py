@@ -1,4 +1,4 @@
-"""Beyond arithmetic: the real megatron-core builds the job and runs one step of chosen ranks of the full world."""
+"""Deep check: megatron-core builds the job and runs one step of selected ranks of the full world."""
 
 import dataclasses
 import json
@@ -20,10 +20,10 @@ _SOURCE = "megatron-core 0.16.1, run on a fake process group"
 
 
 def deep_findings(outcome: Outcome) -> list[Finding]:
-    """Play ranks of the job's whole layout and return what megatron-core refuses, and what was smaller.
+    """Simulate ranks of the job's full layout; return megatron-core's errors, and the reduced sizes.
 
-    Layers, experts and how they are placed are the job's own; widths, lengths and the batch are small. Needs the extra
-    `rehearsal`; takes seconds. Nothing is left on disk.
+    Layers, experts and their placement are the job's; widths, lengths and the batch are small. Needs the extra
+    `rehearsal`; takes seconds. Leaves no files on disk.
     """
     if find_spec("torch") is None or find_spec("megatron") is None:
         return [

@@ -1,4 +1,4 @@
-"""The record by which a backend says how its own entry point runs without an accelerator, and what a planner reads."""
+"""Describes how a backend's entry point runs without an accelerator, for planners."""
 
 import json
 import os
@@ -18,7 +18,7 @@ RANK_NAME_VARIABLE = "LAUNCH_REHEARSAL_RANK"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One PyPI distribution that the native entry needs; ``version`` is None where any will do."""
+    """One PyPI distribution that the native entry needs; ``version`` is None where any version works."""
 
     distribution: str
     version: str | None = None
@@ -29,50 +29,50 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """One source tree that the user names by an environment variable, because it is not on PyPI."""
+    """One source tree, not on PyPI, whose path the user sets in an environment variable."""
 
     variable: str
     holds: str
-    """A file below it that proves that it is the right tree, such as ``pretrain_gpt.py``."""
+    """A file in it that identifies the tree, such as ``pretrain_gpt.py``."""
     what: str
-    """What to clone, for messages: name and tags that were tested."""
+    """What to clone, for messages: name and tested tags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeOnCpu:
-    """How a backend's own, unmodified entry point is trained on CPU: pure data, safe to import anywhere."""
+    """How a backend's unmodified entry point is trained on CPU: plain data, safe to import anywhere."""
 
     address: str
-    """``module:NAME`` of this very object: the rank process looks it up by it."""
+    """``module:NAME`` of this object, by which the rank process looks it up."""
     install: str
-    """``module:function`` that puts the stand-ins in place in each rank; called with the absolute path of the script
-    runs next (its folder is not on sys.path yet), returns None, raises where it cannot."""
+    """``module:function`` that installs the stand-ins in each rank; called with the absolute path of the script that
+    runs next (its folder is not on sys.path yet), returns None, raises on failure."""
     script: str
-    """Shell pattern of the rank's script as an absolute path; a process that runs anything else is left alone."""
+    """Shell pattern of the rank's script as an absolute path; other processes are not changed."""
     title: str
-    """What runs, for the line on stderr: ``{NAME}`` is replaced by the version of the distribution NAME."""
+    """Description of the run for the line on stderr: ``{NAME}`` is replaced by the version of the distribution NAME."""
     stand_ins: tuple[str, ...]
-    """What is stood in for, in words: ``("CUDA", "TransformerEngine")``."""
+    """Names of the replaced software: ``("CUDA", "TransformerEngine")``."""
     tested_with: tuple[Requirement, ...]
     """The versions that the stand-ins were tested with; another version is reported on stderr."""
     requires: tuple[Requirement, ...] = ()
-    """What must be installed in the environment of the ranks."""
+    """Distributions required in the environment of the ranks."""
     checkouts: tuple[Checkout, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
-    """Further environment of the whole run."""
+    """Additional environment variables of the run."""
     rank_variable: str = "RANK"
-    """The variable by which the native starter tells a rank process its rank."""
+    """The environment variable with the rank of a process, set by the native starter."""
     extra: str = ""
     """The extra of this package that installs ``requires``; empty where there is none."""
     note: str = ""
-    """What a user should know before the run."""
+    """Note shown to the user before the run."""
 
 
 def environment(native: NativeOnCpu, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables to add to the run's environment so that its rank processes find the stand-ins.
 
     Everything else (argv, working directory, rendezvous) stays as it is on the cluster. PYTHONPATH keeps what
-    ``environ`` has in it; nothing of this package but the folder of ``sitecustomize.py`` is put on it.
+    ``environ`` has in it; of this package, only the folder of ``sitecustomize.py`` is added to it.
     """
     path = [str(INJECT), *filter(None, [environ.get("PYTHONPATH")])]
     return {
@@ -93,7 +93,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def versions_in(python: str) -> Callable[[str], str | None]:
-    """Return what answers for another interpreter's environment, by asking it once; no answer is nothing installed."""
+    """Return a version look-up for another interpreter's environment, queried once; on failure it finds nothing."""
     ask = (
         "import json; from importlib.metadata import distributions; "
         "print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in distributions()}))"
@@ -109,9 +109,9 @@ def versions_in(python: str) -> Callable[[str], str | None]:
 def missing(
     native: NativeOnCpu, environ: Mapping[str, str], version_of: Callable[[str], str | None] = installed_version
 ) -> list[str]:
-    """Return, in words, everything that keeps the native entry from running here; empty where it can run.
+    """Return messages for everything that keeps the native entry from running here; empty where it can run.
 
-    ``version_of`` answers for the environment of the ranks, which is this interpreter's unless the caller knows better.
+    ``version_of`` looks up versions in the environment of the ranks, by default that of this interpreter.
     """
     hint = f"; install it with: pip install 'launch-llm[{native.extra}]'" if native.extra else ""
     problems = [
@@ -129,7 +129,7 @@ def missing(
 
 
 def untested(native: NativeOnCpu, version_of: Callable[[str], str | None] = installed_version) -> list[str]:
-    """Return one line for each distribution whose version is not the one that the stand-ins were tested with."""
+    """Return one line for each distribution whose version differs from the one that the stand-ins were tested with."""
     lines = []
     for pin in native.tested_with:
         found = version_of(pin.distribution)
@@ -141,7 +141,7 @@ def untested(native: NativeOnCpu, version_of: Callable[[str], str | None] = inst
 
 
 def announcement(native: NativeOnCpu, version_of: Callable[[str], str | None] = installed_version) -> str:
-    """Return the sentence that says plainly what runs: the backend itself, on CPU, and what is stood in for."""
+    """Return a sentence that describes the run: the unmodified backend on CPU, and the software that is replaced."""
     versions = {
         pin.distribution: version_of(pin.distribution) or "?" for pin in (*native.requires, *native.tested_with)
     }

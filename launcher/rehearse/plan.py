@@ -1,4 +1,4 @@
-"""From a judged job to the plan of its rehearsal: our trainer on megatron-core, or the backend itself on CPU."""
+"""Builds the launch plan of a rehearsal: the embedded trainer on megatron-core, or the backend itself on CPU."""
 
 import dataclasses
 import os
@@ -22,7 +22,7 @@ from launcher.rehearse.sample_data import TEXT, TOKENS, tokenizer_directory
 
 DIALECT, DIALECT_VERSION = REHEARSAL_DIALECT
 _TASKS = ("pretrain", "sft")
-# Fields that the rehearsal takes care of itself, so that the dialect's translation need not express them.
+# Fields that the rehearsal sets itself, so that the dialect's translation need not support them.
 _OWN_FIELDS = (
     "task.type",
     "data.paths",
@@ -48,7 +48,7 @@ def rehearsal_plan(outcome: Outcome) -> LaunchPlan:
 
 
 def rehearsal(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
-    """Return the plan of a job's rehearsal, the job that it really runs, and what to watch.
+    """Return the plan of a job's rehearsal, the job that it actually runs, and what to watch.
 
     Raises:
         RehearsalRefused: the rehearsal would train something else than the job.
@@ -99,7 +99,7 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
 
 
 def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
-    """Return notes on the arguments that our trainer does not honour.
+    """Return notes on the arguments that the embedded trainer does not honour.
 
     Raises:
         RehearsalRefused: some of them change training, or it cannot run them at this world size.
@@ -116,10 +116,10 @@ def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
 
 
 def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the Megatron-LM command line of a job, and notes on what the rehearsal does in another way.
+    """Return the Megatron-LM command line of a job, and notes on what the rehearsal does differently.
 
     Args:
-        native: name of the job's backend; only the dialect's own pass-through arguments are understood.
+        native: name of the job's backend; only pass-through arguments of the dialect are supported.
 
     Raises:
         RehearsalRefused: a value that changes training has no Megatron-LM form.
@@ -137,13 +137,13 @@ def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str,
     notes += _told(job, values, passed)
     argv = dialect.argv(translation.native)
     if job.checkpoint.load is not None:
-        # The job says how long training is: without this a resumed run that goes on longer is refused.
+        # The job sets the training length: without this flag a resumed run with more iterations is rejected.
         argv.append("--override-opt_param-scheduler")
     return tuple(argv), tuple(notes)
 
 
 def _told(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -> Iterator[str]:
-    """Say what the rehearsal leaves out."""
+    """Yield notes on what the rehearsal omits."""
     if job.backend.args and not passed:
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
     if job.model.pretrained or (job.model.pretrained is None and (job.model.path or job.model.hub_id)):
@@ -164,7 +164,7 @@ def _trains(finding: Finding) -> bool:
 
 
 def _plain_values(job: Job) -> Iterator[tuple[str, Value]]:
-    """Values that the dialect need not express: the rehearsal has its own data, tokenizer and random weights."""
+    """Values that the dialect need not support: the rehearsal has its own data, tokenizer and random weights."""
     table = get_backend(DIALECT).table(DIALECT_VERSION)
     foreign = [path for path in (*table.unsupported, *table.irrelevant) if path.startswith("data.")]
     for path in (*_OWN_FIELDS, *foreign):
@@ -175,13 +175,13 @@ def _plain_values(job: Job) -> Iterator[tuple[str, Value]]:
 
 
 def _data_kind(job: Job) -> str:
-    """Return the kind of data that is trained on here: the job's own where it lies on this machine, else the sample."""
+    """Return the kind of training data: the job's where it is on this machine, else the sample."""
     own = job.data.format in ("text", "messages", "megatron") and job.data.paths
     return job.data.format if own and job.data.format is not None else "sample"
 
 
 def trainer_options(job: Job, folder: str) -> TrainerOptions:
-    """Return what our trainer must know beside Megatron-LM's arguments."""
+    """Return the trainer options in addition to Megatron-LM's arguments."""
     kind = _data_kind(job)
     data = DataOptions(
         kind=kind,  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ def _telling_ranks(job: Job) -> tuple[int, ...]:
 
 
 def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
-    """The backend's own plan, with the environment that lets its ranks run on CPU."""
+    """The backend's plan, with the environment that lets its ranks run on CPU."""
     from launcher.pipeline import judge
     from launcher.rehearse.native import announcement, environment, missing, untested
 
@@ -246,7 +246,7 @@ def _native(outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
 
 
 def _with_sample(job: Job, outcome: Outcome) -> tuple[Job, tuple[NodePlan, ...]]:
-    """Return the job with the shipped text in a form that its backend reads, and the command that writes it."""
+    """Return the job with the shipped text in a format that its backend reads, and the command that writes it."""
     if job.data.format not in (None, "sample", "mock") or job.data.paths:
         return job, ()
     folder = f"{output_dir(job)}/data"

@@ -1,6 +1,6 @@
-"""Makes a Hugging Face directory with random weights, for a native rehearsal of a model whose weights are not here.
+"""Creates a Hugging Face directory with random weights, for a native rehearsal without the model's weights.
 
-Also a script without imports of this package, for another environment: ``python random_weights.py --config C
+Also a script that does not import this package, for another environment: ``python random_weights.py --config C
 --tokenizer T --out O``.
 """
 
@@ -24,8 +24,8 @@ def make_directory(
     """Write ``config.json``, random ``model.safetensors`` and a copy of the tokenizer; return the number of parameters.
 
     ``config`` is the content of a Hugging Face config.json and must name its ``model_type``. The same config and seed
-    give the same
-    weights, drawn by the model's own initialisation in float32 and stored in the config's dtype (bfloat16 without one).
+    give the same weights, drawn by the model's initialisation in float32 and stored in the config's dtype (bfloat16
+    without one).
     Needs transformers and torch. Raises ValueError where the model is unknown, larger than ``limit_gib`` of float32
     weights, or has a smaller vocabulary than the tokenizer; FileExistsError where ``out`` has files in it.
     """
@@ -40,13 +40,13 @@ def make_directory(
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(built, **_float32(torch, transformers))
     out.parent.mkdir(parents=True, exist_ok=True)
-    # A folder of its own: whatever lies beside `out` is the user's.
+    # A separate folder: other files beside `out` belong to the user.
     unfinished = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     unfinished.chmod(0o755)
     model.to(_dtype(torch, config)).save_pretrained(unfinished, max_shard_size="1000GB")
     _add_mtp_layers(torch, transformers, config, unfinished, seed)
     copy_tokenizer(tokenizer, unfinished)
-    unfinished.replace(out)  # an interrupted run leaves no directory that looks complete
+    unfinished.replace(out)  # an interrupted run leaves no incomplete directory at `out`
     return int(sum(parameter.numel() for parameter in model.parameters()))
 
 
@@ -89,7 +89,7 @@ def _check_size(torch: Any, transformers: Any, built: Any, limit_gib: float) -> 
 
 
 def _add_mtp_layers(torch: Any, transformers: Any, config: Mapping[str, Any], out: Path, seed: int) -> None:
-    """Add the multi-token prediction layers, which transformers leaves out, under DeepSeek-V3's names.
+    """Add the multi-token prediction layers, which transformers omits, under DeepSeek-V3's names.
 
     Layer L+i is one more decoder layer with ``enorm``, ``hnorm``, ``eh_proj`` and its own copy of embedding and head.
     """
@@ -131,7 +131,7 @@ def _check_vocabulary(transformers: Any, tokenizer: Path, built: Any) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Make a directory from the command line; return 0, or 1 with one line on stderr where it cannot be made."""
+    """Create a directory from the command line; return 0, or 1 with one line on stderr on failure."""
     parser = argparse.ArgumentParser(description=make_directory.__doc__)
     parser.add_argument("--config", type=Path, required=True, help="config.json of the model")
     parser.add_argument("--tokenizer", type=Path, required=True, help="directory with the tokenizer's files")

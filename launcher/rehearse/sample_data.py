@@ -1,4 +1,4 @@
-"""The shipped text in the forms that backends read: JSONL, and Megatron's token file; written without any library.
+"""The shipped text in the formats that backends read: JSONL and Megatron's token file; no library needed.
 
 python -m launcher.rehearse.sample_data FOLDER
 """

@@ -1,4 +1,4 @@
-"""Any recipe scaled down to one machine: topology and every switch stay, sizes shrink, and what shrank is reported."""
+"""Scales a recipe down to one machine: keeps topology and all switches, shrinks sizes, and reports the changes."""
 
 import math
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ _SEQUENCE = 64
 _MICRO_BATCHES = 2
 _ITERATIONS = 10
 _VOCABULARY = 512
-# Random weights learn nothing in a few steps at the rate that fine-tunes published ones.
+# Random weights do not train in a few steps at fine-tuning learning rates.
 _LEARNING_RATE = 1e-3
 _LEAST_PROCESSES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shrunken:
-    """A job that fits this machine, and one line for each thing that is smaller than in the original."""
+    """A job that fits this machine, and one line for each value that is smaller than in the original."""
 
     job: Job
     report: tuple[str, ...]
@@ -35,8 +35,8 @@ def shrink(job: Job, *, cores: int | None, vocabulary: int = _VOCABULARY) -> Shr
     Parallel sizes above 1 stay above 1 as long as the processes allow it; every other option is kept.
 
     Args:
-        cores: processor cores of this machine; None: the layout stays, with all layers and experts and how they are
-            placed; only widths, lengths and the batch shrink.
+        cores: processor cores of this machine; None: the layout is kept, with all layers and experts and their
+            placement; only widths, lengths and the batch shrink.
         vocabulary: size of the tokenizer that the rehearsal uses.
     """
     most = job.rehearse.max_processes or max(_LEAST_PROCESSES, cores or 0)
@@ -125,7 +125,7 @@ def _layers(job: Job) -> Iterator[tuple[str, Value]]:
     if layers % chunks:
         layers = chunks
     uneven = [name for name in ("first_stage_layers", "last_stage_layers") if getattr(parallel, name) is not None]
-    # A stage without any MoE layer would be another topology: with dense layers first, each stage gets one layer more.
+    # A stage without MoE layers would change the topology: with dense layers first, each stage gets one layer more.
     small = (vpp or 1) * (2 if model.is_moe and dense else 1)
     for name in uneven:
         yield f"parallel.{name}", small

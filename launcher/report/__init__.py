@@ -1,1 +1,1 @@
-"""What people see: findings, dry runs, progress."""
+"""Output for users: findings and strategy files."""

@@ -1,4 +1,4 @@
-"""Findings on one screen: what, where it was set, why, and what would work."""
+"""Formats findings: what is wrong, where it was set, why, and what would work."""
 
 import sys
 from collections.abc import Sequence

@@ -6,7 +6,7 @@ from launcher.job import Value
 
 
 def strategy_text(values: Mapping[str, Value], comment: str) -> str:
-    """Return canonical values as YAML, sections nested, under a comment that says where they came from."""
+    """Return canonical values as YAML, sections nested, under a comment that names their source."""
     import yaml
 
     tree: dict[str, object] = {}

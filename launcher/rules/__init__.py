@@ -1,4 +1,4 @@
-"""Rules: what would go wrong, said before anything starts."""
+"""Rules: checks of a job before anything starts."""
 
 from launcher.job.finding import Finding, Fix
 

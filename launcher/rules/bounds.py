@@ -1,11 +1,11 @@
-"""Bounds of fields, held against what native arguments say: sizes that are 0 or negative."""
+"""Checks values of native arguments against the bounds of fields: sizes that are 0 or negative."""
 
 from collections.abc import Iterator
 
 from launcher.job import field_at
 from launcher.rules.registry import RuleContext, Violation, rule
 
-# What other sizes are divided by. Elsewhere 0 or -1 may mean "never" or "none" to a backend, or has a rule of its own.
+# Sizes used as divisors. In other fields 0 or -1 may mean "never" or "none" to a backend, or has its own rule.
 _SECTIONS = ("parallel", "batch", "cluster")
 _MODEL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
 

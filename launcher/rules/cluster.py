@@ -1,4 +1,4 @@
-"""Wishes for machines that whoever starts the job does not read: nothing is dropped without a word."""
+"""Reports `cluster` fields that the chosen executor does not read."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from launcher.job.cluster import Cluster
 from launcher.rules.registry import RuleContext, Violation, rule
 
 _QUEUES = ("slurm", "kubernetes")
-# Who reads a field; those that are not here are read by all.
+# Executors that read a field; fields that are not listed are read by all.
 _READ_BY: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("hosts", "host_file", "ssh_options"), ("ssh",)),
     **dict.fromkeys(
@@ -31,7 +31,7 @@ _DEFAULTS = Cluster()
 
 @rule("CLUSTER-FIELD", source="launch: nothing that is asked for is dropped without a word", severity="warning")
 def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
-    """A field of `cluster` that only another executor reads changes nothing."""
+    """A field of `cluster` that only another executor reads has no effect."""
     cluster = facts.job.cluster
     for name, readers in _READ_BY.items():
         if cluster.executor not in readers and getattr(cluster, name) != getattr(_DEFAULTS, name):
@@ -44,7 +44,7 @@ def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("CLUSTER-CONTAINER", source="launch: Pyxis srun --container-image; Pod image")
 def a_container_is_used_or_refused(facts: RuleContext) -> Iterator[Violation]:
-    """Only Slurm (with Pyxis) and Kubernetes start a job in an image: elsewhere it would run with other software."""
+    """Only Slurm (with Pyxis) and Kubernetes start a job in a container image; others would use the host's software."""
     cluster = facts.job.cluster
     if cluster.container is not None and cluster.executor not in _QUEUES:
         yield Violation(

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class _Current(threading.local):
-    """Where reads are noted, in each thread its own."""
+    """Set in which reads are recorded, one for each thread."""
 
     def __init__(self) -> None:
         self.found: set[str] = set()
@@ -26,7 +26,7 @@ _current = _Current()
 
 @contextmanager
 def reading() -> Iterator[set[str]]:
-    """Collect what is read inside: canonical paths, and `--flag` for native arguments."""
+    """Collect what is read inside the context: canonical paths, and `--flag` for native arguments."""
     before, _current.found = _current.found, set()
     try:
         yield _current.found
@@ -35,12 +35,12 @@ def reading() -> Iterator[set[str]]:
 
 
 def flag_token(flag: str) -> str:
-    """Return how a native argument is noted, so that it is no canonical path."""
+    """Return the token that records a native argument; it is never a canonical path."""
     return f"--{flag}"
 
 
 class NotedMapping(Mapping[str, _T], Generic[_T]):
-    """A mapping by native argument that notes which names are looked up; walking over it notes all."""
+    """A mapping by native argument that records which names are looked up; iteration records all."""
 
     def __init__(self, values: Mapping[str, _T]) -> None:
         self._values = values
@@ -63,14 +63,14 @@ class NotedMapping(Mapping[str, _T], Generic[_T]):
 
 
 def noted(job: Job) -> Job:
-    """Return an equal job that notes which leaves are read."""
+    """Return an equal job that records which leaves are read."""
     found = _noted(job, "")
     assert isinstance(found, Job)
     return found
 
 
 def noted_native(native: NativeArgs) -> NativeArgs:
-    """Return equal arguments that note, whatever is read of them, that all were read."""
+    """Return equal arguments that, whichever of them is read, record that all were read."""
     made: NativeArgs = object.__new__(_NotedNative)
     for field in dataclasses.fields(native):
         object.__setattr__(made, field.name, getattr(native, field.name))
@@ -99,7 +99,7 @@ def _noted(node: Any, prefix: str) -> Any:
 
 @cache
 def _noted_class(cls: Any, prefix: str) -> type:
-    """Return a subclass whose leaves note their path when they are read; its properties read leaves, too."""
+    """Return a subclass whose leaves record their path when they are read; its properties read leaves as well."""
     sections = {field.name for field in dataclasses.fields(cls) if dataclasses.is_dataclass(field.type)}
     tokens = {
         field.name: prefix + field.name
@@ -116,7 +116,7 @@ def _noted_class(cls: Any, prefix: str) -> type:
 
 
 def changed_leaves(one: Any, two: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the paths of the leaves that differ; sections that are the same object are not looked into."""
+    """Yield the paths of the leaves that differ; sections that are the same object are skipped."""
     cls: Any = type(one)
     for name, is_section in _parts(cls):
         first, second = getattr(one, name), getattr(two, name)

@@ -1,17 +1,17 @@
-"""Diagnostics that no rule gives: of the mapping, the catalogues, import and rehearsal, each with its meaning."""
+"""Diagnostics that are not rules: of the mapping, the catalogues, import and rehearsal, each with its meaning."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """What a finding's id means.
+    """Meaning of a finding's id.
 
     Attributes:
         severity: of its findings; several joined with a comma.
-        doc: what it says and why, one or two sentences.
+        doc: what it reports and why, one or two sentences.
         works: what to do about it.
-        source: who says it.
+        source: origin of the finding.
     """
 
     id: str
@@ -25,7 +25,7 @@ TOLD: dict[str, Diagnostic] = {}
 
 
 def tell(id: str, severity: str, doc: str, works: str, source: str = "launch") -> None:
-    """Declare what the findings of an id mean; rooms and backends with ids of their own call it when imported."""
+    """Declare the meaning of a finding's id; modules and backends with their own ids call it when imported."""
     TOLD[id] = Diagnostic(id=id, severity=severity, doc=doc, works=works, source=source)
 
 

@@ -1,4 +1,4 @@
-"""Runs every rule on a job and gives all findings at once, in a stable order, with fixes that pass all rules."""
+"""Runs every rule on a job and returns all findings at once, in a stable order, with fixes that pass all rules."""
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -32,7 +32,7 @@ _COMMON = (
     "launcher.rules.sanity_checks_run",
 )
 
-# What cannot be translated because of arithmetic that a rule states: the rule has the better words and fixes.
+# Fields whose translation fails on arithmetic that a rule also checks: the rule has the better message and fixes.
 _ECHOES = {
     "parallel.dp": "PAR-WORLD",
     "parallel.pp": "PAR-PP-LAYERS",
@@ -42,7 +42,7 @@ _ECHOES = {
 
 
 def load(modules: Iterable[str] = ()) -> None:
-    """Import the modules that declare rules: those that hold everywhere, and a backend's own."""
+    """Import the modules that declare rules: the common ones and those of a backend."""
     for module in (*_COMMON, *modules):
         import_module(module)
 
@@ -51,7 +51,7 @@ def run(facts: RuleContext, *, errors_only: bool = False) -> list[Finding]:
     """Return the findings of all loaded rules that apply, errors first, then by rule id.
 
     Args:
-        errors_only: leave out rules that never give errors.
+        errors_only: skip rules that never report errors.
     """
     disabled = set(facts.job.rules.disable)
     findings = [
@@ -85,7 +85,7 @@ def _switched_off(rule_id: str) -> str:
 
 
 def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
-    """Yield what one rule finds, unless the job disables it or the backend lifts it."""
+    """Yield the findings of one rule, unless the job disables it or the backend lifts it."""
     is_disabled = rule.id in facts.job.rules.disable and not rule.mandatory
     if is_disabled or (rule.id in LIFTED and is_lifted(rule, facts)):
         return
@@ -100,7 +100,7 @@ def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
 
 
 def without_echoes(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings without those of the translation that repeat, in other words, what a rule says."""
+    """Return the findings without those of the translation that duplicate the finding of a rule."""
     found = list(findings)
     errors = {finding.rule for finding in found if finding.severity == "error"}
     return [
@@ -137,7 +137,7 @@ def _finding(rule: Rule, fault: Violation, facts: RuleContext) -> Finding:
 
 
 def _fields(fault: Violation, facts: RuleContext) -> tuple[str, ...]:
-    """Return the canonical fields of a fault, and the paths of the arguments of it that are passed through."""
+    """Return the canonical fields of a violation, and the paths of its pass-through arguments."""
     named = fault.fields or facts.fields_of(fault.flags)
     passed = [f"backend.args.{name}" for name in fault.flags if _is_passed(facts.written.get(name))]
     said = [f"backend.args.{facts.passed[path]}" if path in facts.passed else path for path in named]

@@ -1,4 +1,4 @@
-"""Fixes are computed: the nearest values with which the job passes all rules together."""
+"""Computes fixes: the nearest values with which the job passes all rules together."""
 
 import dataclasses
 import itertools
@@ -16,23 +16,23 @@ from launcher.rules.variants import Variants
 Change = tuple[str, Value]
 
 _MOST = 3
-# Jobs that are tried for all errors of a job together, and at least for each of them.
+# Number of jobs tried for all errors of a job together, and the minimum for each of them.
 _BUDGET, _SHARE = 600, 60
 _TYPED = 2.0
 _SIZES = tuple(sorted({*range(1, 17), *(2**power for power in range(5, 11)), 24, 48, 96}))
-# Sizes of the model are what the user wants to train: no fix changes them.
+# No fix changes these: the sizes of the model, for example, are what the user wants to train.
 _FIXED = ("model.", "hardware.", "data.", "cluster.master_addr", "optimizer.", "backend.")
 _OPEN = ("optimizer.min_lr", "optimizer.precision_aware")
-# What a backend's table proposes may change the model only in where its weights come from.
+# The only model fields that a fix proposed by a finding may change.
 _PROPOSED = ("model.pretrained", "model.path", "model.max_position_embeddings")
-# Passed through: the only change that is sure to be understood is not to say it.
+# Pass-through arguments: the only change that is certainly valid is to omit one.
 _PASSED = "backend.args."
-# What rules say about the environment is one variable, of which one value is right and others may be.
+# Rules on the environment concern one variable; these values are tried.
 _ENVIRONMENT = "backend.env."
 _OF_ENVIRONMENT = ("1", "8")
-# How long to train is for the user to say: no number is near to none.
+# The length of training is the user's choice: an unset value has no nearest number.
 _UNGUESSED = ("schedule.",)
-# What is usual where nothing is set; for all other numbers, small ones.
+# Usual values where nothing is set; for all other numbers, small ones.
 _USUAL = {
     "batch.seq_length": (4096, 8192, 2048, 1024, 512),
     "batch.global_batch_size": (128, 256, 512),
@@ -40,7 +40,7 @@ _USUAL = {
     "evaluation.interval": (500, 1000, 100),
 }
 _SMALL = (1, 2, 4, 8)
-# Positions that a model may have and that no device holds at once are not offered.
+# Longer sequences may be within a model's positions but do not fit a device, and are not proposed.
 _LONGEST = 32768
 
 
@@ -48,11 +48,11 @@ def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> lis
     """Return the findings with fixes for the errors.
 
     A fix is one changed field, or two if no single change is enough, after which the job has no error at all; where no
-    such change is found, one that removes this error and causes no other. Nearest values first, at most three. What a
-    finding proposes itself stands if it is such a fix; where nothing is, it stands as a hint.
+    such change is found, one that removes this error and causes no other. Nearest values first, at most three. Fixes
+    that a finding itself proposes are kept if they qualify; where no fix does, they are kept as hints.
 
     Args:
-        variants: makes the job ready to be judged with other values; called if there is an error.
+        variants: prepares the job to be checked with other values; called if there is an error.
     """
     errors = [finding for finding in findings if finding.severity == "error"]
     if not errors:
@@ -65,7 +65,7 @@ def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> lis
 
 
 class _Search:
-    """Tries changed jobs against all rules, each change once."""
+    """Checks changed jobs against all rules, each change once."""
 
     def __init__(self, variants: Variants, errors: list[Finding]) -> None:
         self.job = variants.job
@@ -117,11 +117,11 @@ class _Search:
         return found or tuple(fix for fix in finding.fixes if self._is_open(fix))
 
     def _only_missing(self, finding: Finding) -> bool:
-        """Tell whether the error is that something is not said: what mends other errors is no part of its fix."""
+        """Return whether the error is an unset value: changes that fix other errors are not part of its fix."""
         return all(path in fields() and value_at(self.job, path) is None for path in finding.fields)
 
     def _proposed(self, finding: Finding) -> tuple[Fix, ...]:
-        """Return what the finding proposes itself, as far as it works: for the whole job, else for this finding."""
+        """Return the finding's own fixes that work: for the whole job, else for this finding."""
         known = {fix: changes_of(fix) for fix in finding.fixes if self._is_open(fix)}
         changes = {fix: tuple(found.items()) for fix, found in known.items() if found}
         whole = tuple(fix for fix, each in changes.items() if self._passes(each))
@@ -132,7 +132,7 @@ class _Search:
         return all(not path.startswith("model.") or path in _PROPOSED for path in map(_path_of, fix.overrides))
 
     def _settles(self, changes: tuple[Change, ...], finding: Finding) -> bool:
-        """Tell whether the error goes, others of its rule on other fields aside, and no rule is broken anew."""
+        """Return whether the error is removed, except others of its rule on other fields, and no new rule fails."""
         self.budget -= 1
         errors = self.variants.errors(dict(changes)) if self.budget >= 0 else [finding]
         left = any(error.rule == finding.rule and error.fields == finding.fields for error in errors)
@@ -172,7 +172,7 @@ class _Search:
         return finding.rule not in self.left[change] and self.left[change] <= self.rules_before
 
     def _distance(self, path: str, value: Value) -> float:
-        # What was typed on the command line is what the user wants: other changes come first.
+        # Values from the command line are what the user wants: other changes come first.
         wanted = _TYPED if path.startswith(_PASSED) or self.job.origin(path).kind == "override" else 0.0
         return wanted + self._change(path, value)
 
@@ -184,7 +184,7 @@ class _Search:
 
 
 def changes_of(fix: Fix) -> dict[str, Value] | None:
-    """Return the values that a fix sets, by path; None where it sets something that is not a value of a job."""
+    """Return the values that a fix sets, by path; None where it sets anything that is not a value of a job."""
     found: dict[str, Value] = {}
     for override in fix.overrides:
         path, _, text = override.partition("=")
@@ -194,7 +194,7 @@ def changes_of(fix: Fix) -> dict[str, Value] | None:
             elif path.startswith(_ENVIRONMENT):
                 found[path] = text
             elif path in fields():
-                # YAML takes 1e-06 for text, Hydra for a number.
+                # YAML parses 1e-06 as text, Hydra as a number.
                 value = float(text) if path in _OPEN else yaml.safe_load(text)
                 found[path] = convert(value, field_at(path).type, field_at(path).meta)
             else:
@@ -205,7 +205,7 @@ def changes_of(fix: Fix) -> dict[str, Value] | None:
 
 
 def passed_through(job: Job) -> set[str]:
-    """Return the paths of the arguments that the job passes through; sections of a file have a path for each key."""
+    """Return the paths of the job's pass-through arguments; sections of a file have a path for each key."""
     return set(_leaves("backend.args", job.backend.args))
 
 
@@ -239,7 +239,7 @@ def _candidates(job: Job, path: str) -> Iterator[Value]:
     elif str in kinds:
         values = list(info.meta.choices)
     if type(None) in kinds and now is not True:
-        # Off is said once: false, not null besides.
+        # Only false is proposed as "off", not null as well.
         values.append(None)
     elif any(typing.get_origin(kind) is tuple for kind in kinds):
         values.append(())
@@ -272,7 +272,7 @@ def _numbers(job: Job, info: FieldInfo, now: Value) -> Iterator[int]:
 
 
 def _lengths(job: Job) -> Iterator[int]:
-    """Yield usual lengths that the model has positions for, each one divisible by what splits a sequence."""
+    """Yield usual lengths within the model's positions, each one divisible by what splits a sequence."""
     longest = job.model.max_position_embeddings or _LONGEST
     step = 2 * job.parallel.cp * job.parallel.tp
     wanted = sorted({min(size, longest) for size in (*_USUAL["batch.seq_length"], _LONGEST)})

@@ -1,7 +1,7 @@
-"""Text that bash, sbatch, ssh or a backend's parser would read as a command or an option instead of a value.
+"""Refuses text that bash, sbatch, ssh or a backend's parser would read as a command or an option, not as a value.
 
-Quoting takes nearly everything to where it belongs; these rules refuse what no quoting can: `mandatory`, since what
-renders scripts relies on them.
+Quoting handles nearly all text; these rules refuse what quoting cannot. They are `mandatory`, since the rendering of
+scripts relies on them.
 """
 
 import re
@@ -22,8 +22,8 @@ from launcher.syntax import (
     texts_of,
 )
 
-# One line each: they stand in the header of a batch script, in options of programs, in names. `setup` is bash, and an
-# annotation of Kubernetes any text.
+# One line each: used in batch script headers, in program options, in names. `setup` is bash, and an annotation of
+# Kubernetes any text.
 _ONE_LINE = ("name", "output_dir", "cluster.")
 _ANY_LINES = ("cluster.setup", "cluster.annotations")
 _SIMPLE = re.compile(r"[\w./:@%+=,-]+")
@@ -34,7 +34,7 @@ _PATHS = ("path", "paths", "load", "save", "dir", "file")
 
 @rule("TEXT-CHARACTERS", source="POSIX execve, UTF-8; bash(1), sbatch(1): one option a line", mandatory=True)
 def text_can_be_written(facts: RuleContext) -> Iterator[Violation]:
-    """No text holds NUL or half a surrogate pair; names and what a cluster is asked for are one printable line each."""
+    """Text must not contain NUL or a lone surrogate; names and `cluster` fields are one printable line each."""
     for path in _text_fields():
         value = value_at(facts.job, path)
         if not value:
@@ -74,7 +74,7 @@ def _before(path: str, value: Value) -> tuple[str, ...]:
 
 @rule("ENV-NAME", source="POSIX 2017, 3.235 Name; bash(1), Shell Variables", mandatory=True)
 def variables_have_names(facts: RuleContext) -> Iterator[Violation]:
-    """A variable's name has letters, digits and _ alone, and is none that bash sets itself."""
+    """A variable's name consists of letters, digits and _, and must not be one that bash sets itself."""
     for name in facts.job.backend.env:
         if is_variable(name):
             continue
@@ -122,7 +122,7 @@ def _with_dot(job: Job, field: str, leaf: str) -> tuple[str, ...]:
 
 @rule("PATH-DASH", source="getopt(3), Python: a word that begins with - is an option", mandatory=True)
 def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
-    """A folder or program that the launcher's own commands name does not begin with -."""
+    """A folder or program that the launcher's own commands name must not begin with -."""
     for path in ("output_dir", "cluster.python", "cluster.host_file"):
         text = value_at(facts.job, path)
         if text is None or not text.startswith("-"):
@@ -139,7 +139,7 @@ def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SSH-HOST", source="ssh(1): [USER@]HOST; OpenSSH 9.6 refuses shell metacharacters in both", mandatory=True)
 def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
-    """A host is a name or an address, with a user before it at most: never an option of ssh."""
+    """A host must be a name or an address, optionally with a user before it; never an option of ssh."""
     for host in facts.job.cluster.hosts:
         if not is_ssh_host(host):
             yield Violation(message=f"cluster.hosts: {shown(host)} is no [USER@]HOST of ssh", fields=("cluster.hosts",))
@@ -147,7 +147,7 @@ def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SSH-OPTION", source="ssh(1)", mandatory=True)
 def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
-    """Every word for ssh is one of its options or an option's value: ssh takes the first other word for the host."""
+    """Every argument for ssh must be an option or an option's value: ssh takes any other argument as the host."""
     problem = ssh_options_problem(facts.job.cluster.ssh_options)
     if problem:
         yield Violation(
@@ -158,12 +158,12 @@ def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", mandatory=True)
 def sbatch_options_are_options(facts: RuleContext) -> Iterator[Violation]:
-    """Every word for sbatch is one of its options, or the value of the option before it."""
+    """Every argument for sbatch must be one of its options, or the value of the option before it."""
     words = facts.job.cluster.sbatch_options
     problem = sbatch_options_problem(words)
     if not problem:
         return
-    # `--name value` in one word is what people copy from a script.
+    # `--name value` as one argument is often copied from a script.
     mended = [re.sub(r"^(--[A-Za-z][A-Za-z0-9-]*)[ \t]+(?=\S)", r"\1=", word) for word in words]
     plain = all(_SIMPLE.fullmatch(word) for word in mended) and not sbatch_options_problem(mended)
     works = (f"cluster.sbatch_options=[{','.join(mended)}]",) if plain else ()

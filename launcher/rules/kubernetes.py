@@ -1,4 +1,4 @@
-"""Words for a Kubernetes cluster that it would refuse, found before anything is sent to it."""
+"""Finds `cluster` values that Kubernetes would reject, before anything is sent to it."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from launcher.rules.registry import RuleContext, Violation, rule
 
 @rule("K8S-FIELD", source="Kubernetes API conventions: names, labels, quantities; Pod v1, Job v1")
 def cluster_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
-    """What a job says to a Kubernetes cluster must be names, labels, quantities and volumes as that knows them."""
+    """Values for a Kubernetes cluster must be valid names, labels, quantities and volumes."""
     if facts.job.cluster.executor != "kubernetes":
         return
     for each in unclear(facts.job):

@@ -126,7 +126,7 @@ def layers_divide_by_stages(facts: RuleContext) -> Iterator[Violation]:
     """Layers outside uneven first and last stages are spread evenly over stages and chunks."""
     job = facts.job
     layers, parallel = job.model.num_hidden_layers, job.parallel
-    # An existing file may split layers in the backend's own way, which its own rules judge.
+    # An existing file may split layers in the backend's own way, which the backend's rules check.
     if layers is None or parallel.layout is not None or parallel.pp == 1 or _is_existing_file(facts):
         return
     vpp = parallel.vpp or 1
@@ -181,7 +181,7 @@ def expert_parallel_needs_experts(facts: RuleContext) -> Iterator[Violation]:
     """Expert parallelism splits experts; a dense model has none."""
     model = facts.job.model
     named = model.path or model.hub_id or facts.job.checkpoint.load
-    # An existing file may name a class that only the backend knows.
+    # An existing file may name a class that only the backend defines.
     unknown = (model.hidden_size is None and named) or (_is_existing_file(facts) and model.model_type is None)
     if facts.job.parallel.ep > 1 and not model.is_moe and not unknown:
         yield Violation(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
@@ -197,7 +197,7 @@ def experts_divide_by_ep(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MOE-TP-SP", source="megatron-core 0.16.1 moe/moe_layer.py:379, in the first forward pass")
 def experts_with_tp_need_sequence_parallel(facts: RuleContext) -> Iterator[Violation]:
-    """With tensor parallelism, MoE layers train only with sequence parallelism; backends say so in the first step."""
+    """With tensor parallelism, MoE layers need sequence parallelism; backends only report this in the first step."""
     job = facts.job
     if job.model.is_moe and job.parallel.tp > 1 and not job.parallel.sequence_parallel:
         yield Violation(

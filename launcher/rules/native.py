@@ -1,4 +1,4 @@
-"""Facts with the backend's side: what a passed-through argument sets is judged like what a field sets."""
+"""Builds a `RuleContext` for a backend: values set by pass-through arguments are checked like values of fields."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -15,13 +15,13 @@ from launcher.rules.registry import RuleContext
 
 
 def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False) -> RuleContext:
-    """Return what rules look at: the job as its native arguments make it, and those arguments.
+    """Return the input of rules: the job as its native arguments set it, and those arguments.
 
-    Passed-through arguments that a row of the mapping table can read change the job that the rules see; deprecated
+    Pass-through arguments that a row of the mapping table can read change the job that the rules see; deprecated
     names count under the names that replaced them.
 
     Args:
-        as_written: the arguments are a command line that somebody already has, and `job` is what it was read as.
+        as_written: the arguments are an existing command line, from which `job` was read.
     """
     catalogue = backend.catalogue(version)
     native = native.with_args(_parsed(native, catalogue, as_written=as_written))
@@ -33,10 +33,10 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         view = NativeView(values)
         for row in _renaming(backend.name, version):
             _read(row, view)
-        # What a file says was read already, but for what no field could hold.
+        # The values of a file were read already, except those that no field can hold.
         new = set(job.backend.args) if as_written else passed | (view.values.keys() - values.keys())
         values = view.values
-        # Reading takes arguments, so that each row gets a view of its own.
+        # Reading marks arguments as taken, so each row gets its own view.
         rows = (row for row in _reading(backend.name, version) if not new.isdisjoint(row.flags))
         read = [(row, _read(row, NativeView(values))) for row in rows]
         found = {path: value for _, each in read for path, value in each.items() if value is not None}
@@ -61,10 +61,10 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
 
 
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
-    """Yield arguments with passed-through values as a parser of words would hold them, without those it could not read.
+    """Yield arguments with pass-through values as a command-line parser stores them, without those it cannot parse.
 
-    No rule meets a value of another type than its argument has; ARG-VALUE tells of what is left out. A word that is
-    none of the choices stays: rules say more of it. A YAML file has no such parser: its values are what it says.
+    Rules only get values of the argument's type; ARG-VALUE reports the omitted ones. A value outside the choices is
+    kept: rules report it in more detail. A YAML file has no such parser: its values are used as they are.
     """
     for arg in native:
         argument = catalogue.get(arg.flag)
@@ -80,7 +80,7 @@ def _read(row: Row, view: NativeView) -> Mapping[str, Value]:
     try:
         return row.read(view)
     except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError):
-        # A value of the wrong type; the catalogue's check has said so.
+        # A value of the wrong type; the catalogue's check has reported it.
         return {}
 
 
@@ -100,7 +100,7 @@ def _changes(job: Job, found: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _of_type(path: str, value: Value) -> Value:
-    """Return a value as its field holds it; None where it could not: ARG-VALUE tells of that."""
+    """Return a value converted to its field's type; None where that fails, which ARG-VALUE reports."""
     info = field_at(path)
     try:
         return convert(value, info.type, info.meta)
@@ -109,7 +109,7 @@ def _of_type(path: str, value: Value) -> Value:
 
 
 def _by(row: Row, passed: set[str], values: Mapping[str, Value]) -> str:
-    """Return the passed-through argument that a row reads; one given under its old name under that."""
+    """Return the pass-through argument that a row reads, by its old name if it was given under that."""
     own = [flag for flag in row.flags if flag in passed]
     old = sorted(passed - values.keys())
     return own[0] if own else old[0] if len(old) == 1 else ""
@@ -117,7 +117,7 @@ def _by(row: Row, passed: set[str], values: Mapping[str, Value]) -> str:
 
 @cache
 def _renaming(backend: str, version: str) -> tuple[Row, ...]:
-    """Return the rows that only give old names their new ones."""
+    """Return the rows that only replace old names by new ones."""
     rows = active_rows(get_backend(backend).table(version), version)
     return tuple(row for row in rows if row.read is not None and not row.flags)
 

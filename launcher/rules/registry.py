@@ -1,4 +1,4 @@
-"""Rules are small pure functions with an id; this is where they are declared and found."""
+"""Registry of rules: small pure functions with an id."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,19 @@ Range = tuple[str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleContext:
-    """What a rule may look at: the job, and what it became on the chosen backend.
+    """Input of a rule: the job, and its translation for the chosen backend.
 
     Attributes:
-        job: canonical values, those of passed-through native arguments included.
+        job: canonical values, including those of pass-through native arguments.
         native: the arguments as they are written.
-        values: the same by name, deprecated names under their new ones too.
-        written: the arguments by name, with where each came from.
+        values: the same by name, deprecated ones also under their new names.
+        written: the arguments by name, with the origin of each.
         catalogue: what the backend's parser accepts, for defaults.
         fields_by_flag: the canonical field that each native argument expresses first.
-        as_written: the arguments are a command line that somebody already has, not one that the launcher writes.
-        passed: canonical path to the passed-through argument that says its value instead of the job's own.
-        beyond: canonical path to the argument whose number the field cannot have, and why; the field keeps its own.
+        as_written: the arguments are an existing command line, not one that the launcher writes.
+        passed: canonical path to the pass-through argument that sets its value instead of the job.
+        beyond: canonical path to the argument whose number is outside the field's bounds, and why; the field keeps its
+            own value.
     """
 
     job: Job
@@ -41,11 +42,11 @@ class RuleContext:
     beyond: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def given(self, name: str) -> bool:
-        """Tell whether the native argument is written."""
+        """Return whether the native argument is written."""
         return name in self.values
 
     def knows(self, name: str) -> bool:
-        """Tell whether this version of the backend has the native argument."""
+        """Return whether this version of the backend has the native argument."""
         return self.catalogue is not None and self.catalogue.get(name) is not None
 
     def flag(self, name: str, default: Value = None) -> Value:
@@ -70,7 +71,7 @@ class RuleContext:
         return value if isinstance(value, int) else default
 
     def fields_of(self, flags: Iterable[str]) -> tuple[str, ...]:
-        """Return the canonical fields of native arguments, and the paths of those that are passed through."""
+        """Return the canonical fields of native arguments, and the paths of pass-through ones."""
         given = self.job.backend.args
         paths: dict[str, None] = {}
         for name in flags:
@@ -83,9 +84,9 @@ class RuleContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """What a rule found: one sentence with the figures, and the fields and flags it concerns.
+    """Violation of a rule: one sentence with the figures, and the fields and flags it concerns.
 
-    Without fields, those that the flags express are meant. `works` are overrides each of which mends it.
+    Without fields, those that the flags express are used. `works` are overrides each of which fixes it.
     """
 
     message: str
@@ -103,7 +104,7 @@ class Rule:
 
     Attributes:
         id: stable name, such as `MOE-EP-EXPERTS`.
-        check: facts to faults.
+        check: `RuleContext` to violations.
         severity: of its findings.
         source: upstream file:line, document section or paper.
         backends: names that it holds for; empty: all.
@@ -131,13 +132,13 @@ class Rule:
     mandatory: bool = False
 
     def is_stricter(self, version: str | None) -> bool:
-        """Tell whether this version of the backend accepts what the rule refuses."""
+        """Return whether this version of the backend accepts what the rule refuses."""
         if not self.stricter or self.enforced_until is None or version is None:
             return self.stricter
         return not in_range(version, None, self.enforced_until)
 
     def holds_for(self, backend: str | None, version: str | None) -> bool:
-        """Tell whether the rule holds for this backend and version."""
+        """Return whether the rule holds for this backend and version."""
         if not self.backends:
             return True
         if backend not in self.backends:
@@ -190,12 +191,12 @@ LIFTED: dict[str, list[tuple[str, Callable[[RuleContext], bool]]]] = {}
 
 
 def lift(id: str, backend: str, when: Callable[[RuleContext], bool]) -> None:
-    """Lift a rule where a backend has arguments of its own that replace what the rule assumes."""
+    """Lift a rule where a backend's own arguments replace what the rule assumes."""
     LIFTED.setdefault(id, []).append((backend, when))
 
 
 def is_lifted(rule: Rule, facts: RuleContext) -> bool:
-    """Tell whether the backend lifts the rule for these facts."""
+    """Return whether the backend lifts the rule in this context."""
     return any(backend == facts.backend and when(facts) for backend, when in LIFTED.get(rule.id, ()))
 
 
@@ -211,7 +212,7 @@ def lower(
     until: str | None = None,
     when: Callable[[RuleContext], bool] = lambda facts: True,
 ) -> None:
-    """Lower a rule to a warning for versions of a backend that run what it refuses elsewhere; `reason` says how.
+    """Lower a rule to a warning for backend versions that run what it otherwise refuses; `reason` explains how.
 
     Args:
         when: the jobs for which it is lowered.
@@ -220,7 +221,7 @@ def lower(
 
 
 def is_existing(facts: RuleContext) -> bool:
-    """Tell whether the arguments are somebody's own script, as it is or as its import's file."""
+    """Return whether the arguments come from an existing script, read directly or from its imported job file."""
     return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
 
 
@@ -239,11 +240,11 @@ def loaded_rules() -> Iterator[Rule]:
 
 
 def applicable_rules(facts: RuleContext) -> tuple[Rule, ...]:
-    """Return the rules that hold for the backend and version of these facts, in order of their ids."""
+    """Return the rules that hold for the backend and version of this context, in order of their ids."""
     return _applicable(facts.backend, facts.version, len(RULES))
 
 
 @cache
 def _applicable(backend: str | None, version: str | None, declared: int) -> tuple[Rule, ...]:
-    """Return rules as above; `declared` makes rules that are loaded later count."""
+    """Return the rules that hold; `declared` is part of the cache key, so that rules loaded later are included."""
     return tuple(rule for rule in loaded_rules() if rule.holds_for(backend, version))

@@ -1,4 +1,4 @@
-"""Applying proposed fixes until a job passes: what `launch check --fix` writes."""
+"""Applies proposed fixes until a job passes, for `launch check --fix`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from launcher.job.finding import Finding, Fix
 from launcher.rules.fixes import changes_of
 
 Judge = Callable[[Job], list[Finding]]
-# Every round settles at least one error, so that more rounds than errors are never needed.
+# Every round removes at least one error, so that no more rounds than errors are needed.
 _ROUNDS = 12
 
 
@@ -26,7 +26,7 @@ class Repair:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Return the changes as words of the command line."""
+        """Return the changes as overrides of the command line."""
         return tuple(f"{path}={override_text(value)}" for path, value in self.values.items())
 
     def as_tree(self) -> dict[str, Value]:
@@ -45,7 +45,7 @@ def repair(job: Job, judge: Judge) -> Repair:
     """Return the changes with which the job passes, each the nearest one that its finding proposes.
 
     Args:
-        judge: findings of a job, with fixes.
+        judge: job to its findings, with fixes.
     """
     values: dict[str, Value] = {}
     errors = _errors(judge(job))
@@ -76,7 +76,7 @@ def _best(job: Job, errors: list[Finding], judge: Judge) -> tuple[Job, dict[str,
 
 
 def _changes_machines(fix: Fix) -> bool:
-    """Tell whether a fix needs other machines, which come last: people have the ones that they have."""
+    """Return whether a fix needs other machines; such fixes come last, since machines are hard to change."""
     return any(override.startswith("cluster.") for override in fix.overrides)
 
 

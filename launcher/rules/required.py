@@ -1,4 +1,4 @@
-"""What every job must say before anything else can be judged."""
+"""Fields that every job must set before anything else can be checked."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def model_is_known(facts: RuleContext) -> Iterator[Violation]:
     model, tokenizer = facts.job.model, facts.job.tokenizer
     missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
     if tokenizer.path is not None or tokenizer.padded_vocab_size is not None:
-        # Backends count the vocabulary themselves when they load the tokenizer.
+        # Backends compute the vocabulary size themselves when they load the tokenizer.
         missing = [path for path in missing if path != "model.vocab_size"]
     if model.intermediate_size is None and not (model.is_moe and model.moe_intermediate_size is not None):
         missing.append("model.intermediate_size")
@@ -41,7 +41,7 @@ def model_is_known(facts: RuleContext) -> Iterator[Violation]:
 
 
 def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
-    """Return overrides that say what Megatron-LM and its kin make of the arguments of an imported script.
+    """Return overrides with the values that Megatron-LM-based backends derive from an imported script's arguments.
 
     A NullTokenizer has one token more than --vocab-size: megatron/training/tokenizer/tokenizer.py:835 @core_v0.16.1,
     :813 @core_v0.12.1.
@@ -60,32 +60,32 @@ def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
 
 
 def _is_of_megatron(name: str) -> bool:
-    """Tell whether a backend has Megatron-LM's own command line, and with it what that fills in."""
+    """Return whether a backend has Megatron-LM's own command line, and so the values that it fills in."""
     backend = get_backend(name)
     return backend.catalogue(backend.versions[0]).get("ffn-hidden-size") is not None
 
 
 def _is_read_by_the_backend(facts: RuleContext) -> bool:
-    """Tell whether the backend itself reads the architecture, from the config.json of what is named."""
+    """Return whether the backend itself reads the architecture, from config.json of the named model or checkpoint."""
     job = facts.job
     named = job.model.path or job.model.hub_id or job.checkpoint.load
     return bool(named) and job.model.hidden_size is None and _has_defaults(facts)
 
 
 def _stands(facts: RuleContext) -> bool:
-    """Tell whether a command line exists: what it, or the job made of it, leaves out is the backend's to say."""
+    """Return whether the job comes from an existing command line, whose omitted values the backend decides."""
     return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
 
 
 def _has_defaults(facts: RuleContext) -> bool:
-    """Tell whether what is not said follows from the model or the backend: not so where all is command line."""
+    """Return whether unset values follow from the model or the backend; not so for plain argparse command lines."""
     return facts.catalogue is not None and facts.catalogue.style != "argparse"
 
 
 @rule("REQ-BATCH", source="Megatron-LM arguments.py validate_args")
 def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
-    """Sequence length and global batch size decide what is learned; they have no default."""
-    # A command line that exists already has a global batch: what the backend makes of it.
+    """Sequence length and global batch size affect training; they have no default."""
+    # An existing command line has a global batch size: the one that the backend derives.
     names = ("seq_length",) if _stands(facts) else ("seq_length", "global_batch_size")
     for name in () if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)) else names:
         if getattr(facts.job.batch, name) is None:
@@ -101,7 +101,7 @@ def learning_rate_is_known(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("REQ-LENGTH", source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise")
 def length_is_known(facts: RuleContext) -> Iterator[Violation]:
-    """Iterations, samples or epochs say when training ends, and not iterations and samples both."""
+    """Iterations, samples or epochs define when training ends; iterations and samples must not both be set."""
     schedule = facts.job.schedule
     names = [
         f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None

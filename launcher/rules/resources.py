@@ -1,4 +1,4 @@
-"""Rules on data, checkpoints and machines: faults that would only show after start-up."""
+"""Rules on data, checkpoints and machines: errors that would otherwise appear only after start-up."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ def data_is_named(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("NET-MASTER", source="ms-swift#4897: nodes that each train alone", severity="warning")
 def master_address_is_known(facts: RuleContext) -> Iterator[Violation]:
-    """Several nodes meet at one address; without it they would wait, or each train alone."""
+    """Several nodes need one rendezvous address; without it they would wait, or each train alone."""
     cluster, rehearse = facts.job.cluster, facts.job.rehearse
     if facts.job.runtime == "rehearsal" and (rehearse.shrink or rehearse.fake_world):
         return  # all of it runs on this machine
@@ -52,7 +52,7 @@ def secrets_are_references(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SECRET-PLACE", source="launch: secrets by reference only")
 def secrets_stand_where_they_can_be_filled_in(facts: RuleContext) -> Iterator[Violation]:
-    """Options of a queue, names and folders are read as they are written: a secret in them would be kept and shown."""
+    """Queue options, names and folders are used as they are written: a secret in them would be stored and shown."""
     for path in redacted_fields(facts.job):
         yield Violation(
             message=f"{path} holds a secret, and nothing fills in a reference there: it is left out; take it away, or "
@@ -61,7 +61,7 @@ def secrets_stand_where_they_can_be_filled_in(facts: RuleContext) -> Iterator[Vi
         )
 
 
-# What plans refer to.
+# References to environment variables in plans.
 _REFERENCE = r"\$\{([A-Z][A-Z0-9_]*)\}"
 _EXPORTED = r"(?:^--export[= ]|,)([A-Za-z_]\w*)(?=,|$)"
 
@@ -103,7 +103,7 @@ def checkpoints_are_written(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("CKPT-NONE", source="launch", severity="warning")
 def something_is_saved(facts: RuleContext) -> Iterator[Violation]:
-    """A job that saves nothing loses all it has trained."""
+    """A job that saves no checkpoint loses the trained weights."""
     checkpoint = facts.job.checkpoint
     if checkpoint.save is None and checkpoint.save_interval is None and facts.job.data.format not in ("sample", "mock"):
         yield Violation(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
@@ -111,7 +111,7 @@ def something_is_saved(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("CKPT-RESUME-OR-START", source="Megatron-LM: --load without --finetune resumes", severity="warning")
 def loading_says_what_it_is(facts: RuleContext) -> Iterator[Violation]:
-    """A checkpoint is resumed, with its iteration and optimizer, unless the job says that it is a new start."""
+    """A checkpoint is resumed, with its iteration and optimizer, unless the job declares a new start."""
     checkpoint, model = facts.job.checkpoint, facts.job.model
     weights = model.pretrained or (model.pretrained is None and (model.path or model.hub_id))
     if checkpoint.load is not None and checkpoint.finetune is None and weights:
@@ -124,7 +124,7 @@ def loading_says_what_it_is(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("CKPT-NO-INTERVAL", source="Megatron-LM core_v0.12.1 arguments.py:704")
 def saving_has_interval(facts: RuleContext) -> Iterator[Violation]:
-    """A directory for checkpoints needs an interval."""
+    """A directory for checkpoints needs a save interval."""
     checkpoint = facts.job.checkpoint
     usual = facts.catalogue is not None and facts.catalogue.style != "argparse"  # its parser has a default
     if checkpoint.save is not None and checkpoint.save_interval is None and not usual:
@@ -133,7 +133,7 @@ def saving_has_interval(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("LORA-COMPLETE", source="launch", severity="warning")
 def lora_options_need_rank(facts: RuleContext) -> Iterator[Violation]:
-    """LoRA options mean nothing without a rank."""
+    """LoRA options have no effect without a rank."""
     lora = facts.job.lora
     if lora.rank is None and (lora.alpha is not None or lora.target_modules or lora.quantization is not None):
         yield Violation(

@@ -10,7 +10,7 @@ from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import active_rows
 from launcher.rules.registry import RULES, Rule
 
-# What the rows of declarative tables call their arguments and fields.
+# Attributes of rows of declarative tables that hold arguments and fields.
 _ATTRIBUTES = ("flags", "keys", "fields", "about", "when", "then")
 
 
@@ -30,7 +30,7 @@ def rules_of(path: str) -> list[Rule]:
 
 
 def flags_of(rule: Rule) -> set[str]:
-    """Return the words of a rule that may be native arguments."""
+    """Return the strings in a rule that may be native arguments."""
     return set(_words(rule))
 
 

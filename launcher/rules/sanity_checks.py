@@ -1,4 +1,4 @@
-"""Checks that no backend makes: lengths, data, rates, vocabularies, values without effect."""
+"""Checks that no backend performs: lengths, data, rates, vocabularies, values without effect."""
 
 import math
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from launcher.job import Job, value_at
 from launcher.rules.registry import RuleContext, Violation, rule
 
 _PREFERENCE = ("dpo", "simpo", "kto", "cpo", "orpo", "reward_model", "grpo", "gkd")
-# Above these, pretrained weights are overwritten rather than tuned: two orders above what papers and examples use.
+# Above these, pretrained weights are overwritten, not tuned: two orders of magnitude above papers and examples.
 _HIGHEST_LR = {"all weights": 1e-3, "adapters": 1e-2}
 _SHAPES = (
     "hidden_size",
@@ -36,7 +36,7 @@ def layout_chunks(text: str) -> list[str]:
 
 
 def layout_fault(text: str, stages: int, prediction_layers: int) -> str:
-    """Return what megatron-core says against a pipeline layout, whatever the number of layers; empty: nothing.
+    """Return why megatron-core refuses a pipeline layout, whatever the number of layers; empty: it does not.
 
     Args:
         stages: pipeline stages, on each of which there is the same number of chunks.
@@ -83,7 +83,7 @@ def layout_places_every_layer(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-SAMPLES", source="arithmetic: one optimizer step takes a global batch")
 def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
-    """Training on fewer samples than one global batch takes no step at all."""
+    """Training on fewer samples than one global batch takes no step."""
     samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
     if samples is not None and batch is not None and samples < batch:
         yield Violation(
@@ -94,7 +94,7 @@ def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-SAMPLES-REST", source="Megatron-LM core_v0.12.1 training.py update_train_iters", severity="warning")
 def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
-    """Training takes whole global batches; the samples beyond the last one are left out."""
+    """Training uses whole global batches; the samples beyond the last one are dropped."""
     samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
     if samples is not None and batch is not None and samples > batch and samples % batch:
         yield Violation(
@@ -106,7 +106,7 @@ def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-LENGTH", source="backends differ: the first end, or the product", severity="warning")
 def length_is_said_once(facts: RuleContext) -> Iterator[Violation]:
-    """Epochs beside iterations or samples mean another end on each backend."""
+    """If epochs are set with iterations or samples, the end of training depends on the backend."""
     schedule = facts.job.schedule
     others = [f"schedule.{name}" for name in ("train_iters", "train_samples") if getattr(schedule, name) is not None]
     if schedule.epochs is not None and others:
@@ -141,7 +141,7 @@ def query_heads_share_evenly(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-SHARES", source="arithmetic: shares and decay rates lie below 1")
 def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
-    """Decay rates of Adam, dropout and the share of validation data lie below 1."""
+    """Decay rates of Adam, dropout and the share of validation data must be below 1."""
     paths = (
         "optimizer.adam_beta1",
         "optimizer.adam_beta2",
@@ -152,7 +152,7 @@ def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
     )
     for path in paths:
         value = value_at(facts.job, path)
-        # Dropping everything is nonsense that runs.
+        # A dropout of 1 drops everything and still runs.
         highest = 1 if path.endswith(("beta1", "beta2")) else math.nextafter(1, 2)
         if value is not None and value >= highest:
             yield Violation(message=f"{path} {value:g} must be below 1", fields=(path,))
@@ -160,7 +160,7 @@ def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-ROPE", source="Hugging Face rope_scaling: factor × original_max_position_embeddings", severity="warning")
 def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Violation]:
-    """A stretched rotary embedding reaches factor times the original length; beyond that nothing was learned."""
+    """RoPE scaling extends positions to factor times the original length; longer sequences are not covered."""
     scaling, length = facts.job.model.rope_scaling, facts.job.batch.seq_length
     original, factor = scaling.original_max_position_embeddings, scaling.factor
     if scaling.type is None or original is None or factor is None or length is None:
@@ -174,7 +174,7 @@ def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Viola
 
 @rule("SENSE-ROPE-TYPE", source="Hugging Face rope_scaling: read with a type only", severity="warning")
 def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
-    """Figures of rope scaling without a type are not used, and a type needs its factor."""
+    """RoPE scaling values without a type are not used, and a type needs its factor."""
     scaling = facts.job.model.rope_scaling
     if scaling.type is None and scaling.factor is not None:
         yield Violation(
@@ -190,7 +190,7 @@ def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-WEIGHTS", source="config.json of the weights", severity="warning")
 def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
-    """Weights have the sizes of their own config.json: with others they cannot be loaded."""
+    """Weights have the sizes of their own config.json; a model of other sizes cannot load them."""
     job = facts.job
     changed = [f"model.{name}" for name in job.model.overridden if name in _SHAPES]
     if changed and _starts_from_weights(job) and job.checkpoint.load is None:
@@ -202,7 +202,7 @@ def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-LR-HIGH", source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4", severity="warning")
 def tuning_rate_is_small(facts: RuleContext) -> Iterator[Violation]:
-    """A learning rate of pre-training destroys pretrained weights instead of tuning them."""
+    """A learning rate for pre-training destroys pretrained weights instead of fine-tuning them."""
     job = facts.job
     kind = "all weights" if job.lora.rank is None else "adapters"
     if job.task.type == "pretrain" or job.optimizer.lr is None or not _starts_from_weights(job):
@@ -243,7 +243,7 @@ def annealing_belongs_to_its_schedule(facts: RuleContext) -> Iterator[Violation]
 
 @rule("SENSE-STREAM-EPOCHS", source="a stream has no length", severity="warning")
 def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
-    """The end of a stream is not known beforehand: epochs give no number of steps, and the decay has no end."""
+    """The length of a stream is unknown in advance: epochs give no number of steps, and the decay has no end."""
     job = facts.job
     if job.data.streaming and job.schedule.epochs is not None and job.schedule.train_iters is None:
         yield Violation(
@@ -254,7 +254,7 @@ def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-EVAL-DATA", source="launch", severity="warning")
 def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
-    """Evaluation needs data that is kept apart."""
+    """Evaluation needs held-out data."""
     job = facts.job
     wanted = job.evaluation.interval is not None and job.evaluation.iters != 0
     splits = job.data.format in (None, "megatron", "sample", "mock") or job.data.split or job.data.validation_ratio
@@ -267,7 +267,7 @@ def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-EVAL-INTERVAL", source="arithmetic", severity="warning")
 def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
-    """An interval beyond the end of training never evaluates on the way."""
+    """With an interval beyond the end of training, evaluation never runs during training."""
     interval, end = facts.job.evaluation.interval, facts.job.schedule.train_iters
     if interval is not None and end is not None and interval > end and facts.job.evaluation.iters != 0:
         yield Violation(
@@ -278,7 +278,7 @@ def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-LOSS-SCALE", source="Megatron-core OptimizerConfig: read with fp16 only", severity="warning")
 def loss_scale_belongs_to_fp16(facts: RuleContext) -> Iterator[Violation]:
-    """Only fp16 gradients need a scaled loss."""
+    """Only fp16 gradients need loss scaling."""
     precision = facts.job.precision
     given = [f"precision.{name}" for name in ("loss_scale", "initial_loss_scale") if getattr(precision, name)]
     if given and precision.dtype != "fp16":

@@ -1,4 +1,4 @@
-"""Checks of a run that no backend makes: addresses, paths, adapters, resuming, profiling, sizes."""
+"""Checks of a run that no backend performs: addresses, paths, adapters, resuming, profiling, sizes."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from launcher.syntax import is_host
 
 _LOCAL = ("/tmp", "/var/tmp", "/dev/shm", "/run", "${TMPDIR}", "$TMPDIR")
 _LAST_PORT = 65535
-# Linear layers by their names in Hugging Face models, and what Megatron-core calls them.
+# Names of linear layers in Hugging Face models, and their Megatron-core names.
 _HUGGING_FACE = {
     "q_proj": "linear_qkv",
     "k_proj": "linear_qkv",
@@ -22,7 +22,7 @@ _LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "lin
 
 @rule("SENSE-PORT", source="RFC 6335: ports are 16 bits")
 def port_exists(facts: RuleContext) -> Iterator[Violation]:
-    """A port is a number of 16 bits."""
+    """A port is a 16-bit number."""
     port = facts.job.cluster.master_port
     if port is not None and port > _LAST_PORT:
         yield Violation(message=f"cluster.master_port {port} is above {_LAST_PORT}", fields=("cluster.master_port",))
@@ -46,7 +46,7 @@ def _is_local(path: str) -> bool:
 
 @rule("SENSE-LOCAL-PATH", source="several nodes read and write one checkpoint together", severity="warning")
 def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
-    """With several nodes, checkpoints and data must lie where all of them see the same files."""
+    """With several nodes, checkpoints and data must be on a file system that all nodes share."""
     job = facts.job
     if job.cluster.nodes < 2:
         return
@@ -66,7 +66,7 @@ def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-LORA-TARGETS", source="Megatron-core module names (lora.target_modules)", severity="warning")
 def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
-    """Adapters are put on layers by their names in Megatron-core; other names match nothing."""
+    """Adapters are attached to layers by their Megatron-core names; other names match nothing."""
     lora, model = facts.job.lora, facts.job.model
     if lora.rank is None:
         return
@@ -90,7 +90,7 @@ def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-RESUME", source="Megatron-LM checkpointing.py: finetune loads weights only", severity="warning")
 def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
-    """Fine-tuning starts anew from weights, resuming goes on: options of the one contradict the other."""
+    """Fine-tuning starts a new run from weights, resuming continues a run: options of one contradict the other."""
     checkpoint = facts.job.checkpoint
     if checkpoint.finetune and checkpoint.load is not None and checkpoint.no_load_optim is False:
         yield Violation(
@@ -106,7 +106,7 @@ def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-SAVE-OPTIM", source="Megatron-LM checkpointing.py", severity="warning")
 def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
-    """A restart goes on from the last checkpoint; without one, or without its optimizer, training begins anew."""
+    """A restart resumes from the last checkpoint; without one, or without its optimizer, training starts over."""
     job = facts.job
     if job.fault_tolerance.max_restarts and (job.checkpoint.save is None or job.checkpoint.no_save_optim):
         yield Violation(
@@ -117,7 +117,7 @@ def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-SHARD-ALONE", source="Rajbhandari et al. 2020, ZeRO: states are shared over dp ranks", severity="warning")
 def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
-    """With one data-parallel rank there is nobody to share optimizer states with."""
+    """With one data-parallel rank there are no other ranks over which to shard optimizer states."""
     parallel = facts.job.parallel
     # A recipe's switch is meant for the cluster that it was written for, not for every smaller one.
     typed = facts.job.origin("parallel.distributed_optimizer").kind == "override"
@@ -130,7 +130,7 @@ def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-TP-NODES", source="Narayanan et al. 2021: tensor parallelism within a node", severity="warning")
 def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation]:
-    """Tensor parallelism communicates in every layer; over the network between nodes it waits most of the time."""
+    """Tensor parallelism communicates in every layer; between nodes it mostly waits for the network."""
     tp, devices = facts.job.parallel.tp, facts.job.cluster.devices_per_node
     if tp > devices and facts.job.cluster.nodes > 1:
         yield Violation(
@@ -141,7 +141,7 @@ def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation
 
 @rule("SENSE-RC-BLOCK", source="Megatron-core transformer_block.py: block counts layers of a chunk", severity="warning")
 def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
-    """Block recompute counts layers of each chunk: from the size of a chunk on, everything is recomputed."""
+    """Block recompute counts layers per chunk: at or above the size of a chunk, everything is recomputed."""
     job = facts.job
     recompute, layers = job.recompute, job.model.num_hidden_layers
     if recompute.granularity != "full" or recompute.method != "block" or recompute.num_layers is None:
@@ -160,7 +160,7 @@ def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-PROFILER", source="arithmetic", severity="warning")
 def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
-    """A profile has steps, within training, on ranks that exist."""
+    """A profile needs at least one step, within training, on ranks that exist."""
     job = facts.job
     profiler, end = job.profiler, job.schedule.train_iters
     if not profiler.enabled:
@@ -184,7 +184,7 @@ def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SENSE-DEVICE", source="what the backend runs on", severity="warning")
 def backend_runs_on_the_device(facts: RuleContext) -> Iterator[Violation]:
-    """A backend runs on the devices that it is written for; elsewhere only rehearsals do."""
+    """A backend runs on the devices that it is written for; other devices run only rehearsals."""
     job = facts.job
     if facts.backend is None or job.hardware.name is None or job.runtime == "rehearsal":
         return

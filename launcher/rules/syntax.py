@@ -8,7 +8,7 @@ from launcher.job.pods import seconds_of
 from launcher.rules.registry import RuleContext, Violation, rule
 from launcher.syntax import is_text
 
-# A name is a folder below ./launch_output, the beginning of a run's id, and the name of the queue's job.
+# A name is a folder below ./launch_output, the prefix of a run's id, and the name of the queue's job.
 _NAME = re.compile(r"[^/\\\s.~-][^/\\]*")
 _LONGEST_NAME = 128
 # Paths and names that mean nothing when they are empty; elsewhere '' may be a value (cluster.gres, data.system).
@@ -27,10 +27,10 @@ _SLURM_NAMES = ("partition", "account", "qos", "reservation", "nodelist", "exclu
 
 @rule("WORD-NAME", source="launch: ./launch_output/NAME, run ids, Slurm --job-name")
 def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
-    """A job's name is a folder's name and the beginning of its runs' ids: no path, nothing hidden, nothing endless."""
+    """A job's name is a folder name and the prefix of its runs' ids: no path, not hidden, of limited length."""
     name = facts.job.name
     if name is None or not name.isprintable() or (_NAME.fullmatch(name) and len(name.encode()) <= _LONGEST_NAME):
-        return  # TEXT-CHARACTERS tells of what cannot be printed
+        return  # TEXT-CHARACTERS reports what cannot be printed
     plain = re.sub(r"[^\w.+=@-]+", "-", name).strip("-.+=@ ").encode()[:_LONGEST_NAME].decode(errors="ignore")
     why = "is empty" if not name else "is too long" if len(name.encode()) > _LONGEST_NAME else "is no name of a folder"
     yield Violation(
@@ -43,7 +43,7 @@ def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("WORD-EMPTY", source="launch: an empty path is the folder in which a program happens to be")
 def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
-    """A path or name that is given must not be empty: null leaves it to the launcher or the backend."""
+    """A path or name that is set must not be empty; null leaves it to the launcher or the backend."""
     if facts.as_written:
         return
     for path in _NEVER_EMPTY:
@@ -58,7 +58,7 @@ def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("WORD-SLURM", source="Slurm sbatch(1) --time, --mem, --partition …")
 def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
-    """What a job asks Slurm for must be times, sizes and names as sbatch reads them."""
+    """Values for Slurm must be times, sizes and names in the form that sbatch reads."""
     cluster = facts.job.cluster
     if cluster.executor != "slurm":
         return
@@ -98,7 +98,7 @@ def _times(text: str) -> tuple[str, ...]:
 
 
 def _size(text: str) -> str:
-    """Return a size as Slurm writes it, which knows whole numbers only; an example where it is none."""
+    """Return a size as Slurm writes it, in whole numbers only; an example where the text is not a size."""
     found = re.match(r"(\d+)(\.\d+)?\s*([KMGT])", text.strip(), re.IGNORECASE)
     if found is None:
         return "500G"
@@ -110,7 +110,7 @@ def _size(text: str) -> str:
 
 @rule("WORD-IMAGE", source="OCI image references; Pyxis --container-image")
 def image_is_a_reference(facts: RuleContext) -> Iterator[Violation]:
-    """A container image is one word: REGISTRY/IMAGE:TAG, or for Slurm a .sqsh file."""
+    """A container image is a reference without spaces: REGISTRY/IMAGE:TAG, or for Slurm a .sqsh file."""
     image = facts.job.cluster.container
     if image is None or not image.strip() or not _is_read(facts.job):
         return

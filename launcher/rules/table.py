@@ -1,4 +1,4 @@
-"""Rules as data: most say that one native argument needs, or excludes, another."""
+"""Rules as data: most state that one native argument needs, or excludes, another."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,8 +23,8 @@ class FlagConstraint:
 
     Attributes:
         id: of the rule.
-        when: conditions under which the rule speaks.
-        then: what must hold then; empty: nothing may, `when` itself is the fault.
+        when: conditions under which the rule applies.
+        then: what must hold then; empty: nothing can, `when` itself is the violation.
         why: what it demands and why, in one sentence.
         source: upstream file:line.
         message: text of the finding, with `{flag}` for values; empty: made from the conditions and `why`.

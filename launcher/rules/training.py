@@ -26,7 +26,7 @@ def global_batch_divides(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("BATCH-VPP", source="megatron-core 0.12.1 schedules.py:777-800, 0.16.1 schedules.py:995-1017")
 def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
-    """The interleaved schedule runs micro-batches in groups, of pp unless said; each holds pp of them at least."""
+    """The interleaved schedule runs micro-batches in groups, of pp by default; each needs at least pp of them."""
     job = facts.job
     size, dp, vpp, pp = job.batch.global_batch_size, job.parallel.dp, job.parallel.vpp, job.parallel.pp
     if size is None or dp is None or vpp is None or vpp == 1 or pp == 1 or size % (job.batch.micro_batch_size * dp):
@@ -48,7 +48,7 @@ def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("SEQ-POSITIONS", source="Megatron-LM core_v0.12.1 arguments.py:696")
 def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
-    """A sequence may not be longer than the positions that the model is made for."""
+    """A sequence must not be longer than the model's maximum number of positions."""
     length, positions = facts.job.batch.seq_length, facts.job.model.max_position_embeddings
     if length is not None and positions is not None and length > positions:
         yield Violation(
@@ -130,7 +130,7 @@ def recompute_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("RC-FULL-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
 def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
-    """Layers recomputed per chunk belong to full recompute by blocks: a count for each chunk, none above num_layers."""
+    """Layers recomputed per chunk need full block recompute: one count for each chunk, none above num_layers."""
     recompute, parallel = facts.job.recompute, facts.job.parallel
     counts, path = recompute.layers_per_chunk, "recompute.layers_per_chunk"
     if not counts:
@@ -151,7 +151,7 @@ def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("RC-PART-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
 def recompute_in_part_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
-    """Layers recomputed in part per chunk belong to something to recompute: a count for each chunk, none below 0."""
+    """Layers recomputed in part per chunk need something to recompute: one count for each chunk, none below 0."""
     recompute, parallel = facts.job.recompute, facts.job.parallel
     counts, path = recompute.selective_layers_per_chunk, "recompute.selective_layers_per_chunk"
     if not counts:
@@ -184,7 +184,7 @@ def selective_recompute_takes_modules(facts: RuleContext) -> Iterator[Violation]
 
 @rule("RC-NO-GRANULARITY", source=f"{_CONFIG}: read only with a granularity", severity="warning")
 def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
-    """Method, layers and modules say nothing without a granularity."""
+    """Method, layers and modules have no effect without a granularity."""
     recompute = facts.job.recompute
     given = [
         f"recompute.{name}"
@@ -199,7 +199,7 @@ def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MOE-TOPK", source="megatron-core 0.16.1 moe_utils.py topk, in the first forward pass")
 def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
-    """A token cannot visit more experts than there are."""
+    """A token cannot be routed to more experts than there are."""
     model = facts.job.model
     if model.num_experts is None:
         return
@@ -218,7 +218,7 @@ def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MOE-BALANCE", source="Primus#952: months of training without balancing", severity="warning")
 def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
-    """A balancing loss with weight 0 balances nothing; config.json's own weight is for its authors' training."""
+    """A load-balancing loss with weight 0 has no effect; the weight in config.json is for its authors' training."""
     job = facts.job
     meant = job.moe.load_balancing_type in ("none", "sinkhorn")
     balanced = job.moe.aux_loss_coeff > 0 or job.model.router_expert_bias or meant
@@ -232,7 +232,7 @@ def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MOE-GROUPS", source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001")
 def router_groups_fit(facts: RuleContext) -> Iterator[Violation]:
-    """Group-limited routing: groups divide the experts, and no more groups are visited than exist."""
+    """Group-limited routing: n_group divides the number of experts, and topk_group is at most n_group."""
     model = facts.job.model
     if model.num_experts is None or (model.n_group is None and model.topk_group is None):
         return
@@ -270,7 +270,7 @@ def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
     """The learned expert bias is defined for sigmoid scores."""
     model = facts.job.model
     flags = (flag for flag, path in facts.fields_by_flag.items() if path == "model.scoring_func")
-    # A class that only the backend knows has its own default, which an existing file need not write.
+    # A class that only the backend defines has its own default, which an existing file need not write.
     named = facts.catalogue is not None and facts.catalogue.style != "argparse"
     unknown = facts.as_written and named and (model.model_type is None or not any(map(facts.given, flags)))
     if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
@@ -295,7 +295,7 @@ def latent_attention_is_complete(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("FP8-HARDWARE", source="data sheet of the hardware")
 def fp8_runs_on_hardware(facts: RuleContext) -> Iterator[Violation]:
-    """FP8 needs hardware that multiplies in FP8."""
+    """FP8 needs hardware with FP8 matrix multiplication."""
     job = facts.job
     known = job.hardware.name is not None and job.hardware.bf16_tflops is not None
     if job.precision.fp8_format is not None and known and job.hardware.fp8_tflops is None:

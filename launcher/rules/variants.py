@@ -1,8 +1,8 @@
-"""Judging many variants of one job fast: after a change, only what reads a changed value is looked at again.
+"""Checks many variants of one job incrementally: after a change, only what reads a changed value is run again.
 
-The first judgement notes what every row of the mapping table and every rule reads: canonical fields and native
-arguments. Both are pure functions, so one whose reads are unchanged says what it said before. A variant therefore costs
-its changed rows and rules only, and one that cannot touch a standing error is refused without looking at any.
+The first check records what every row of the mapping table and every rule reads: canonical fields and native
+arguments. Both are pure functions, so one whose reads are unchanged gives the same result. A variant therefore costs
+only its changed rows and rules, and one that cannot affect an existing error is refused without running any.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -29,14 +29,14 @@ from launcher.rules.engine import findings_of
 from launcher.rules.native import facts_of
 from launcher.rules.registry import Rule, RuleContext, applicable_rules
 
-# What decides which rows and rules there are: a variant that changes it is judged from scratch.
+# Fields that select the rows and rules: a variant that changes one is checked from scratch.
 _CHOICES = ("backend.", "rules.")
 _Written = tuple[list[NativeArg], Finding | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A row, a field that the backend does not take, or a rule; what it reads; the errors that it gave."""
+    """A row, a field that the backend does not take, or a rule, with its reads and its errors."""
 
     reads: frozenset[str]
     errors: tuple[Finding, ...]
@@ -46,7 +46,7 @@ class _Part:
 class Refusal:
     """The first error of a variant, and the canonical fields that decided it.
 
-    Whoever has the same values in all of `reads` has the same error, whatever its other values; None: not known.
+    A variant with the same values in all of `reads` has the same error, whatever its other values; None: unknown.
     """
 
     finding: Finding
@@ -56,12 +56,12 @@ class Refusal:
 class Variants:
     """A job, and the errors of it with other values.
 
-    Verdicts are those of `launcher.pipeline.judge`, thousands a second. Values count as set where the job set them:
-    a variant has the job's origins.
+    Results are those of `launcher.pipeline.judge`, at thousands per second. Values count as set where the job set
+    them: a variant has the job's origins.
 
     Args:
-        prepare: what is done to a job before it is translated; a pure function.
-        backend, version: as chosen by the job; without a backend only rules that hold everywhere are applied.
+        prepare: pure function that is applied to a job before it is translated.
+        backend, version: as chosen by the job; without a backend only the common rules are applied.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Variants:
         return list(self._errors(job, changed))
 
     def passes(self, changes: Mapping[str, Value]) -> bool:
-        """Tell whether the job with these values has no error; stops at the first one."""
+        """Return whether the job with these values has no error; stops at the first one."""
         job, changed = self._changed(changes)
         return not self.leaves_an_error(changed) and next(self._errors(job, changed), None) is None
 
@@ -111,7 +111,7 @@ class Variants:
         return Refusal(finding=first, reads=self._reads_of(first, job))
 
     def _reads_of(self, error: Finding, job: Job) -> frozenset[str] | None:
-        """Return the canonical fields that the row or rule behind an error reads on its way to it."""
+        """Return the canonical fields that the row or rule which gives an error reads."""
         watched = noted(job)
         for index in filter(lambda each: self._may_give(each, error), range(len(self._rows) + len(self._gaps))):
             with reading() as reads:
@@ -129,16 +129,16 @@ class Variants:
         return None
 
     def _may_give(self, index: int, error: Finding) -> bool:
-        """Tell whether a row or gap concerns a field that the error names."""
+        """Return whether a row or gap concerns a field that the error names."""
         names = self._rows[index].fields if index < len(self._rows) else (self._gaps[index - len(self._rows)][0],)
         return not set(names).isdisjoint(error.fields)
 
     def leaves(self, changes: Mapping[str, Value]) -> frozenset[str]:
-        """Return the paths of the values that differ then, those that follow from others included."""
+        """Return the paths of the values that change, including derived ones."""
         return frozenset(self._changed(changes)[1])
 
     def leaves_an_error(self, leaves: Collection[str]) -> bool:
-        """Tell whether an error of the job reads none of these paths, so that it stands whatever values they get."""
+        """Return whether an error of the job reads none of these paths, so that it remains whatever their values."""
         return any(reads is not None and reads.isdisjoint(leaves) for reads in self._standing)
 
     def _changed(self, changes: Mapping[str, Value]) -> tuple[Job, set[str]]:
@@ -222,13 +222,13 @@ class Variants:
 
     @cached_property
     def _standing(self) -> list[frozenset[str] | None]:
-        """What the errors of the job read, flags traced back to the fields they come from; None: not known."""
+        """What the errors of the job read, with flags traced back to the fields they come from; None: unknown."""
         parts = [part for part in (*self._row_parts, *self._rule_parts) if part.errors]
         found: list[frozenset[str] | None] = [self._origins(part.reads) for part in parts]
         return [*found, *(None for finding in self._more if finding.severity == "error")]
 
     def _origins(self, reads: frozenset[str]) -> frozenset[str] | None:
-        """Return the canonical fields behind what was read; None where arguments that are passed through change it."""
+        """Return the canonical fields behind what was read; None where pass-through arguments change it."""
         if self._prepared.backend.args or EVERY_FLAG in reads:
             return None
         return reads.union(*(self._fields_by_flag.get(token, ()) for token in reads))
@@ -259,7 +259,7 @@ def _touched(by_read: Mapping[str, list[int]], changed: Iterable[str]) -> dict[i
 
 
 def _changed_flags(before: RuleContext, after: RuleContext) -> set[str]:
-    """Return the tokens of the native arguments that differ, with the one for all of them if any does."""
+    """Return the tokens of the native arguments that differ, and the token for all of them if any does."""
     found: set[str] = set()
     for one, two in ((before.values, after.values), (before.written, after.written)):
         for flag in one.keys() | two.keys():

@@ -1,1 +1,1 @@
-"""The parallel strategy of a job, found: legal layouts judged by the rules, sized by the estimate, ranked by time."""
+"""Searches the parallel strategy of a job: layouts are checked by the rules, estimated, and ranked by step time."""

@@ -1,4 +1,4 @@
-"""From a job to its search: what must be known, which backends judge, around which job points are judged."""
+"""Builds the search of a job: checks required fields and selects the backends whose rules apply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from launcher.search.validity import ValidityCache
 
 
 class CannotSearch(ValueError):
-    """The job lacks what every point needs, or has errors that no strategy mends; holds them."""
+    """The job lacks fields that every point needs, or has errors that no strategy can fix; holds the findings."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__("; ".join(finding.message for finding in findings))
@@ -40,10 +40,10 @@ def begin(
     """Return the search of a job, ready to run.
 
     Args:
-        backends: names of those that must all accept; none: the job's own, or only rules that hold everywhere.
+        backends: names of backends that must all accept; empty: the job's backend, or backend-independent rules only.
 
     Raises:
-        CannotSearch: see there.
+        CannotSearch: the job lacks required fields, or has errors that no strategy can fix.
         pipeline.Refused: there is no such backend or version.
     """
     lacking = [_lacks(path, text) for path, text in _NEEDED if _value(job, path) is None]
@@ -56,7 +56,7 @@ def begin(
 
 
 def _start(job: Job) -> Job:
-    """Return the job with the plainest value on every searched axis, so that errors left have other reasons."""
+    """Return the job with default stages and no recomputation where searched; remaining errors have other causes."""
     axes = axes_of(job)
     values = dict(UNEVEN) if "stages" in axes else {}
     if "recompute" in axes:
@@ -76,7 +76,7 @@ def _judge(job: Job, name: str | None) -> Variants:
 
 
 def _mended(judges: Sequence[Variants]) -> None:
-    """Refuse a job whose errors read nothing that the search changes."""
+    """Raise CannotSearch for errors that do not depend on any searched field."""
     from launcher.search.space import FIELDS
 
     searched = {*FIELDS.values(), *UNEVEN, *nothing_recomputed(), "parallel.dp"}
@@ -86,9 +86,9 @@ def _mended(judges: Sequence[Variants]) -> None:
 
 
 def varied(job: Job) -> list[Finding]:
-    """Return a warning where the command line sets what the search varies: such values are not kept.
+    """Return a warning where the command line sets fields that the search varies: such values are not kept.
 
-    Values of a recipe are where a search starts, and an axis that `search.axes` names is meant to vary.
+    Values of a recipe are only the start of a search, and an axis in `search.axes` is meant to vary.
     """
     from launcher.search.space import FIELDS
 

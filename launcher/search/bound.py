@@ -1,4 +1,4 @@
-"""The least time that a step can take with these sizes, whatever the stages, before anything is simulated."""
+"""Lower bounds of the step time for given parallel sizes, independent of the stages, without simulation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.estimate.stages import cost, parts_of
 from launcher.job import Job, Value, with_values
 from launcher.search.uneven import Work
 
-# What the time of a micro-batch through all layers depends on. Stages only share it out.
+# Fields that the time of a micro-batch through all layers depends on. Stages only divide it.
 _READS = (
     *("parallel.tp", "parallel.cp", "parallel.ep", "parallel.etp", "parallel.sequence_parallel"),
     "batch.micro_batch_size",
@@ -22,7 +22,7 @@ _READS = (
 
 
 class Floor:
-    """Lower bounds of step times: each stage works through all micro-batches, and the longest of them takes its share.
+    """Lower bounds of step times: stages run all micro-batches, and the longest takes at least an equal share.
 
     The bound is that of an even pipeline without bubble, recomputation, transfers, reduction and optimizer.
     """
@@ -32,12 +32,12 @@ class Floor:
         self._known: dict[tuple[Value, ...], tuple[Work, float]] = {}
 
     def __call__(self, point: Mapping[str, Value]) -> float:
-        """Return seconds that the step of a point takes at least; 0 where nothing can be said."""
+        """Return the lower bound of a point's step time in seconds; 0 where it is unknown."""
         found = self._found(point)
         return found[1] * found[0].whole if found else 0.0
 
     def work(self, point: Mapping[str, Value]) -> Work | None:
-        """Return the seconds of a micro-batch, layer by layer; None where nothing can be said."""
+        """Return the seconds of a micro-batch, layer by layer; None where they are unknown."""
         found = self._found(point)
         return found[0] if found else None
 
@@ -46,13 +46,13 @@ class Floor:
         if key not in self._known:
             found = self._work(point)
             if found is None:
-                # Of these stages nothing can be said; of others perhaps.
+                # Not cached: with other stages the layers may be divisible.
                 return None
             self._known[key] = found
         return self._known[key]
 
     def _work(self, point: Mapping[str, Value]) -> tuple[Work, float] | None:
-        """Return the work, and micro-batches for each stage: they do not depend on the number of stages."""
+        """Return the work, and micro-batches divided by stages: both are independent of the number of stages."""
         job = with_values(self._job, point)
         split = resolved(job)
         if isinstance(split, CannotSplit):

@@ -1,4 +1,4 @@
-"""What a point changes in the job: parallel sizes, how uneven stages are written, how much is recomputed."""
+"""Values that a point sets in the job: parallel sizes, stage splits, recomputation."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PER_CHUNK = ("recompute.layers_per_chunk", "recompute.selective_layers_per_chun
 
 
 def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[str, Value]]:
-    """Yield the ways to spread the layers over these stages and chunks: as the job says, else even, else nearly even.
+    """Yield the splits of the layers over these stages and chunks: as the job sets them, else even, else nearly even.
 
     Args:
-        uneven: nearly even splits may be tried; otherwise only what the job says.
+        uneven: try nearly even splits; otherwise only the job's split.
     """
     said = {path: _at(job, path) for path in UNEVEN}
     if not uneven or (pp == job.parallel.pp and vpp == (job.parallel.vpp or 1)):
@@ -31,7 +31,7 @@ def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[
 
 
 def written(job: Job, counts: tuple[int, ...], pp: int) -> Iterator[dict[str, Value]]:
-    """Yield the ways to write layers per chunk, the plainest first."""
+    """Yield the encodings of layers per chunk, the simplest first."""
     for _, values in ways(job, counts, pp):
         yield {**UNEVEN, **values}
         if not values:
@@ -39,7 +39,7 @@ def written(job: Job, counts: tuple[int, ...], pp: int) -> Iterator[dict[str, Va
 
 
 def nearly_even(layers: int, pp: int, vpp: int) -> tuple[int, ...]:
-    """Return layers per chunk as even as they come."""
+    """Return layers per chunk, as even as possible."""
     return tuple(even(_shape(pp, vpp, layers)))
 
 
@@ -55,17 +55,17 @@ def _at(job: Job, path: str) -> Value:
 
 
 def kept(job: Job) -> dict[str, Value]:
-    """Return the job's own recomputation."""
+    """Return the job's recomputation."""
     return {path: _at(job, path) for path in (*RECOMPUTE, *_PER_CHUNK)}
 
 
 def nothing_recomputed() -> dict[str, Value]:
-    """Return no recomputation."""
+    """Return the values for no recomputation."""
     return _recompute(None, None, None)
 
 
 def selectively() -> dict[str, Value]:
-    """Return recomputation of core attention, Megatron-core's own choice for `selective`."""
+    """Return recomputation of core attention, Megatron-core's default for `selective`."""
     return _recompute("selective", None, None)
 
 
@@ -84,7 +84,7 @@ def _recompute(granularity: str | None, method: str | None, layers: int | None) 
 
 
 def layout_of(point: Mapping[str, Value]) -> tuple[Value, ...]:
-    """Return what tells the layouts of points apart: all but their stages and recomputation."""
+    """Return the key of a point's layout: all values but stages and recomputation."""
     own = {*UNEVEN, *RECOMPUTE, *_PER_CHUNK}
     return tuple(point[path] for path in sorted(point) if path not in own)
 

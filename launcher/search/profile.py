@@ -1,7 +1,7 @@
-"""Candidates shrunk to the devices at hand, so that one short run of each tells what its layers really take.
+"""Candidates shrunk to the available devices, so that one short run of each measures its layer times.
 
-Stages go first, then replicas, then layers; what a layer computes and whom it talks to stays: its sizes, tensor,
-context and expert parallelism, micro batch and switches. (The order is Taylor's: profile_prepare.py, e8d3573.)
+Stages are reduced first, then replicas, then layers. The computation and communication of a layer stay: its sizes,
+tensor, context and expert parallelism, micro batch and switches. (The order is Taylor's: profile_prepare.py, e8d3573.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CannotShrink(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """One candidate's profile: where its job was written, or why there is none (`file` is None then)."""
+    """One candidate's profile: the file of its job, or why there is none (`file` is None then)."""
 
     name: str
     sizes: dict[str, int]
@@ -63,11 +63,11 @@ def _parallel(job: Job, devices: int) -> Iterator[tuple[str, Value]]:
     parallel, sizes = job.parallel, sizes_of(job)
     inner = parallel.tp * parallel.cp
     dp, experts = sizes["dp"], sizes["ep"] * sizes["etp"] if job.model.is_moe else 1
-    # Replicas over which experts are spread cannot go: dp must hold ep × etp devices beside tp and cp.
+    # Expert parallelism limits how far dp can shrink: tp × cp × dp must be a multiple of ep × etp.
     few = next((n for n in range(1, dp + 1) if dp % n == 0 and inner * n % experts == 0), dp)
     stages = [n for n in range(parallel.pp, 0, -1) if parallel.pp % n == 0]
     whole = [n for n in range(dp, few - 1, -1) if dp % n == 0 and inner * n % experts == 0]
-    # Two stages at least, unless only one leaves room for the experts.
+    # At least two stages, unless the devices suffice for the experts with one stage only.
     first = next((n for n in stages if n > 1 and inner * n * dp <= devices), min(parallel.pp, 2))
     pp, dp = next(((n, d) for n in (first, 1) for d in whole if inner * n * d <= devices), (0, 0))
     if not pp:
@@ -89,7 +89,7 @@ def _parallel(job: Job, devices: int) -> Iterator[tuple[str, Value]]:
 
 
 def _layers(job: Job, layers: int) -> dict[str, Value]:
-    """Return the values of a model with this many layers a stage, of both kinds, recomputed and not."""
+    """Return the values of a model with this many layers per stage, dense and MoE, recomputed and not."""
     pp, model = job.parallel.pp, job.model
     dense = min(model.first_k_dense_replace, 1 if pp == 1 else 2, layers - 1)
     return {
@@ -138,7 +138,7 @@ def _fits(job: Job) -> bool:
 
 
 def name_of(job: Job) -> str:
-    """Return the name of a candidate's files, as Taylor names them: DP…_TP…_PP…_EP…, and what else sets it apart."""
+    """Return the name of a candidate's files, in Taylor's form DP…_TP…_PP…_EP…, followed by CP, ETP and MBS."""
     sizes = sizes_of(job)
     name = "_".join(f"{size.upper()}{sizes[size]}" for size in LAYOUT)
     cp = [f"CP{job.parallel.cp}"] if job.parallel.cp > 1 else []
@@ -149,10 +149,10 @@ def name_of(job: Job) -> str:
 def emit(jobs: Sequence[Job], folder: Path, devices: int) -> list[Profile]:
     """Write the jobs to measure and `profile.csv` with a row to fill in for each; return what was written.
 
-    Candidates whose layers do the same share one job: they differ in what a profile does not depend on.
+    Candidates with identical layers share one job: they differ only in values that do not affect the profile.
 
     Raises:
-        OutputRefused: the folder holds something, perhaps a table that is filled in.
+        OutputRefused: the folder is not empty and may contain a completed table.
         OSError: a file cannot be written.
     """
     check_empty(folder)

@@ -1,4 +1,4 @@
-"""The ranking by measured times, on one screen and as a table for programs: what was measured and what was not."""
+"""Text and JSON output of the ranking by measured times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.search.search import Found
 
 
 def ranking_screen(job: Job, found: Found, ranking: Ranking) -> str:
-    """Return the candidates by measured times, the estimate's times beside them."""
+    """Return the candidates ranked by measured times, with the estimated times."""
     name = f"{job.name or 'job'} on {job.cluster.world_size} × {job.hardware.name or 'device'}"
     measured = sum(each.row is not None for each in ranking.ranked)
     head = [f"{name}: {measured} of {len(ranking.ranked)} candidates measured, {found.points:,} points searched"]
@@ -26,7 +26,7 @@ def ranking_screen(job: Job, found: Found, ranking: Ranking) -> str:
 
 
 def figures_of(ranked: Ranked) -> list[str]:
-    """Return the columns of the table that stand behind a candidate's figures."""
+    """Return the columns of the table that a candidate's figures are based on."""
     if ranked.row is None:
         return []
     ratios = ["moe_bw", "bfratio", "hratio", *(["re_grow_ration"] if _recomputed(ranked) else [])]
@@ -61,7 +61,7 @@ def _row(job: Job, ranked: Ranked) -> str:
 
 
 def ranking_tree(job: Job, ranking: Ranking) -> dict[str, Any]:
-    """Return what `--json` adds."""
+    """Return the output that `--json` adds."""
     return {
         "ranking": [_tree(job, each) for each in ranking.ranked],
         "unmatched": [{"line": row.line, **row.sizes} for row in ranking.unmatched],

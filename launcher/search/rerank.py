@@ -1,4 +1,4 @@
-"""Candidates ranked again by measured times: each balanced with what was measured for its layout, if anything was."""
+"""Ranks candidates again by measured times; each is balanced with the measurements of its layout, if there are any."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from launcher.job import Job, Value, with_values
 from launcher.search.points import nothing_recomputed
 from launcher.search.search import Candidate, Found
 
-# Seconds for one balance: its local search and the bound of the linear program.
+# Time limit in seconds of one balance: its local search and the bound of the linear program.
 _SECONDS = 20.0
-# A balance whose bound is further away than this, as a share, is said to be unproven.
+# Relative gap above which a balance is reported as unproven.
 _FAR = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """A candidate with what was measured for it.
+    """A candidate with its measurement.
 
     Attributes:
-        step_s: seconds of a step, by measured times where there are some.
+        step_s: seconds of a step, by measured times where available.
         peak: bytes on the fullest device; measured where `row` says so.
         row: the measurement; None: all figures are the estimate's.
         answer: the balanced pipeline; None: the candidate's own stages are as good, or nothing was measured.
-        why: what kept it from being balanced, or from fitting.
+        why: the reason that it was not balanced, or does not fit.
         fits: whether its peak is within the device's memory.
     """
 
@@ -49,7 +49,7 @@ class Ranked:
 
     @property
     def order(self) -> tuple[bool, float, str]:
-        """Sort those that fit by time."""
+        """Sort candidates that fit by time, before those that do not."""
         return not self.fits, self.step_s, self.candidate.order[2]
 
 
@@ -65,7 +65,7 @@ def rerank(job: Job, found: Found, table: Table) -> Ranking:
     """Return the best candidates, and the best one for each measured layout, by measured times.
 
     Args:
-        job: the one that was searched.
+        job: the job that was searched.
     """
     chosen = list(found.best)
     unmatched = []
@@ -104,7 +104,7 @@ def _ranked(job: Job, candidate: Candidate, table: Table, capacity: int) -> Rank
 def _balanced(job: Job, row: Measured) -> tuple[Answer | None, str | None]:
     """Return the balanced pipeline of a candidate, or why there is none (both None: one stage).
 
-    What recomputes nothing stays so.
+    A candidate without recomputation stays without it.
     """
     if job.parallel.pp == 1:
         return None, None
@@ -116,7 +116,7 @@ def _balanced(job: Job, row: Measured) -> tuple[Answer | None, str | None]:
 
 
 def _own(job: Job, candidate: Candidate, row: Measured) -> float:
-    """Return the seconds of a step with the candidate's own stages and recomputation."""
+    """Return the seconds of a step with the candidate's stages and recomputation."""
     recompute, layers = job.recompute, layers_of(job)
     again = 0
     if recompute.granularity == "full":
@@ -133,7 +133,7 @@ def _own(job: Job, candidate: Candidate, row: Measured) -> float:
 
 
 def strategy_of(best: Ranked, values: dict[str, Value]) -> dict[str, Value]:
-    """Return the values to write for a candidate: its own, and the balanced stages where the backend takes them."""
+    """Return the values to write for a candidate, with the balanced stages where the backend accepts them."""
     answer = best.answer
     if answer is None or not isinstance(answer.expressed, Expressed):
         return values

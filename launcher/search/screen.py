@@ -1,4 +1,4 @@
-"""What a search found, on one screen, as a table for programs, and as a picture."""
+"""Output of a search: text, JSON, CSV and a plot."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sizes_of(job: Job, candidate: Candidate) -> dict[str, int]:
 
 
 def recompute_of(candidate: Candidate) -> str:
-    """Return a candidate's recomputation in a word."""
+    """Return a short description of a candidate's recomputation."""
     granularity = candidate.point["recompute.granularity"]
     if granularity is None:
         return "none"
@@ -32,7 +32,7 @@ def recompute_of(candidate: Candidate) -> str:
 
 
 def screen(job: Job, found: Found) -> str:
-    """Return the best candidates, and why the others fell."""
+    """Return the best candidates, and why the others were rejected."""
     name = f"{job.name or 'job'} on {job.cluster.world_size} × {job.hardware.name or 'device'}"
     state = "" if found.complete else f"stopped: {found.settled:,} of "
     head = [f"{name}: {state}{found.points:,} points, {found.estimates:,} estimated, {found.seconds:.1f} s"]
@@ -80,7 +80,7 @@ def _fallen(found: Found) -> list[str]:
 
 
 def as_tree(job: Job, found: Found) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the output of `--json`."""
     return {
         "complete": found.complete,
         "points": found.points,
@@ -121,7 +121,7 @@ _COLUMNS = (
 
 
 CANDIDATES = table("a table of candidates", *_COLUMNS)
-"""What `--csv` writes."""
+"""The columns that `--csv` writes."""
 
 
 def csv_text(job: Job, found: Found) -> str:
@@ -146,7 +146,7 @@ def csv_text(job: Job, found: Found) -> str:
 
 
 def strategy(candidate: Candidate) -> dict[str, Value]:
-    """Return the values of a candidate to write: everything that it decides, also what equals the job's value now."""
+    """Return the values of a candidate to write: all that it sets, including those equal to the job's values."""
     return dict(candidate.point)
 
 
@@ -154,7 +154,7 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 90.0, 60.0, 820.0, 420.0
 
 
 def pareto(job: Job, found: Found) -> Drawing:
-    """Return memory against step time of every candidate that fits; those that none beats in both are marked."""
+    """Return a plot of memory against step time of every candidate that fits, with the Pareto front marked."""
     drawing = Drawing(width=_LEFT + _WIDTH + 60, height=_TOP + _HEIGHT + 70)
     title = f"{job.name or 'job'} on {job.cluster.world_size} × {job.hardware.name or 'device'}: memory and step time"
     drawing.texts.append(Text(x=_LEFT, y=30, text=title, size=16, bold=True))
@@ -198,7 +198,7 @@ def _axes(drawing: Drawing, low: float, high: float, most: float) -> None:
 
 
 def write_pareto(path: Path, job: Job, found: Found) -> str | None:
-    """Write the picture (.html, .svg or .png); return what is wrong where it cannot be done."""
+    """Write the picture (.html, .svg or .png); return an error message on failure."""
     from launcher.estimate.plot import write_drawing
 
     return write_drawing(path, pareto(job, found), f"{job.name or 'job'}: search")

@@ -1,7 +1,7 @@
-"""The search itself: legal layouts, sized and timed by the estimate, the fastest that fit kept.
+"""The search: estimates memory and time of valid layouts and keeps the fastest that fit.
 
-For one layout, less recomputation is never slower and never needs less memory. So each layout is estimated without any;
-only where that does not fit, and is fast enough to matter still, is the least recomputation that fits looked for.
+For one layout, less recomputation is never slower and never needs less memory. So each layout is estimated without it;
+only where that does not fit, and is still fast enough, the least recomputation that fits is searched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launcher.search.validity import ValidityCache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One point that is legal and was estimated.
+    """One valid point with its estimate.
 
     Attributes:
         values: canonical values that differ from the job's.
@@ -35,8 +35,8 @@ class Candidate:
         peak: bytes on the fullest device, everything included.
         fits: whether that is within the device's memory.
         stage: the fullest stage.
-        standing: bytes on a device that no recomputation frees, at most those of all stages.
-        bubble_s: seconds of a step in which the busiest stage waits.
+        standing: bytes that recomputation cannot free, on the stage with most of them.
+        bubble_s: seconds of a step in which the busiest stage is idle.
     """
 
     values: dict[str, Value]
@@ -58,17 +58,17 @@ class Candidate:
 
 @dataclass(slots=True, kw_only=True)
 class Found:
-    """What a search knows so far.
+    """State and results of a search.
 
     Attributes:
         points: points of the whole space.
-        settled: points judged so far, one by one or together with others.
+        settled: points decided so far, individually or in groups.
         best: the fastest candidates that fit, best first.
         fitting: all candidates that fit and were estimated.
-        nearest: candidates that do not fit, those that lack least first.
-        refusals: points refused, by rule.
+        nearest: candidates that do not fit, the smallest excess memory first.
+        refusals: points rejected, by rule.
         too_big: points that do not fit with any recomputation.
-        too_slow: points that cannot be among the best, not estimated to the end.
+        too_slow: points that cannot be among the best, whose estimation was skipped.
     """
 
     points: int = 0
@@ -86,25 +86,25 @@ class Found:
     complete: bool = False
 
 
-# Uneven stages are tried from this share of a step on that they can save; how far the share may be wrong.
+# Minimum share of a step that uneven stages must save to be tried; error factor of that share.
 _LITTLE, _MORE = 0.002, 1.1
-# By how much the time of a short simulation may be too long; how many times the candidates asked for are timed in full.
+# Relative error of a short simulation (too long); number of candidates timed in full, as a multiple of `top`.
 _SHORT, _SETTLED = 0.01, 4
-# Estimates for moving layers in one candidate.
+# Maximum number of estimates for moving layers in one candidate.
 _MOVES = 80
 _OFF: tuple[Value, ...] = (False,)
-# Candidates that do not fit are told, the closest of them.
+# Number of candidates reported that do not fit.
 _NEAREST = 3
 
 
 class Search:
-    """One search, that can be stopped and gone on with.
+    """One search, which can be stopped and resumed.
 
     Args:
-        law: the rules' verdicts, around the job whose strategy is searched.
-        told: the job as the user has it, from which candidates differ; none: the one around which is judged.
+        law: validity of points around the job whose strategy is searched.
+        told: the user's job, to which candidates are compared; None: the job of `law`.
         top: candidates to rank.
-        watch: told what is found so far after every layout.
+        watch: called with the results so far after every layout.
     """
 
     def __init__(
@@ -120,11 +120,11 @@ class Search:
         self._begun, self._before, self._plain = time.monotonic(), 0.0, 0.0
 
     def run(self, done: int = 0, found: Found | None = None) -> Iterator[int]:
-        """Work through the layouts, yielding how many are done, so that the caller can stop anywhere.
+        """Process the layouts and yield the number done after each, so that the caller can stop at any time.
 
         Args:
             done: layouts done by an earlier search of the same job.
-            found: what that search found.
+            found: results of that search.
         """
         self.layouts.sort(key=_promise)
         self.found = found or self.found
@@ -145,7 +145,7 @@ class Search:
         self._account()
 
     def _tighten(self) -> None:
-        """Recompute everything in the closest candidates: what is missing then is what is really missing."""
+        """Recompute everything in the closest candidates, so that they show the smallest excess memory."""
         if self.space.recompute:
             for candidate in list(self.found.nearest):
                 self._also({**candidate.point, **points.everything()})
@@ -158,7 +158,7 @@ class Search:
             self.watch(self.found)
 
     def _depths(self) -> int:
-        """Return how many recomputations a layout may have: none, selective, all, and every number of layers."""
+        """Return the number of recomputation choices of a layout: none, selective, all, and every number of layers."""
         return 3 + (self.job.model.num_hidden_layers or 0) if self.space.recompute else 1
 
     # -- one layout
@@ -167,7 +167,7 @@ class Search:
         recompute = points.nothing_recomputed() if self.space.recompute else points.kept(self.job)
         pp, vpp = int(str(layout["parallel.pp"])), int(str(layout["parallel.vpp"] or 1))
         splits = list(points.stage_splits(self.job, pp, vpp, uneven=self.space.stages))
-        # With one tensor-parallel rank there is nothing to split a sequence over: one value stands for both.
+        # With one tensor-parallel rank sequence parallelism has no effect: one value is enough.
         alone = layout["parallel.tp"] == 1
         for sequence_parallel in _OFF if alone else choices["parallel.sequence_parallel"]:
             for sharded in choices["parallel.distributed_optimizer"]:
@@ -180,7 +180,7 @@ class Search:
                 self._micro_batches(base, splits)
 
     def _micro_batches(self, base: dict[str, Value], splits: list[dict[str, Value]]) -> None:
-        """Go through the micro batches, small ones first; where one does not fit, no larger one does."""
+        """Try the micro batch sizes in increasing order; where one does not fit, no larger one does."""
         sizes = self.space.choices["batch.micro_batch_size"]
         for number, micro_batch in enumerate(sizes):
             legal = self._legal({**base, "batch.micro_batch_size": micro_batch}, splits)
@@ -192,7 +192,7 @@ class Search:
                 return
 
     def _uneven(self, point: dict[str, Value], fits: bool) -> bool:
-        """Try the split that shares the work out best, unless it cannot matter; tell whether it fits."""
+        """Try the split with the most even work, unless it cannot help; return whether it fits."""
         work = self.floor.work(point) if self.space.stages else None
         pp, vpp = int(str(point["parallel.pp"])), int(str(point["parallel.vpp"] or 1))
         if work is None or pp == 1:
@@ -210,7 +210,7 @@ class Search:
     def _settle(self) -> None:
         """Time the best candidates with every micro-batch, and rank them by that.
 
-        The short simulation that all are ranked by first is a little too slow where stages are uneven.
+        The short simulation used for the first ranking gives slightly too long times where stages are uneven.
         """
         limit = (1 + _SHORT) * self._slowest()
         near = {str(each.point): each for each in sorted(self.found.fitting, key=lambda each: each.order, reverse=True)}
@@ -254,7 +254,7 @@ class Search:
         return None, left
 
     def _lighter(self, point: dict[str, Value]) -> list[dict[str, Value]]:
-        """Return less recomputation, if there is any to take away, and the point's own."""
+        """Return the next lower recomputation, if there is one, and the point's recomputation."""
         layers = point["recompute.num_layers"]
         if not self.space.recompute or point["recompute.granularity"] is None:
             return [{}]
@@ -263,15 +263,15 @@ class Search:
         return [points.nothing_recomputed(), {}]
 
     def _written(self, point: dict[str, Value], counts: tuple[int, ...]) -> dict[str, Value] | None:
-        """Return the first way of writing a split that all rules accept."""
+        """Return the first encoding of a split that all rules accept."""
         ways = ({**point, **split} for split in points.written(self.job, counts, int(str(point["parallel.pp"]))))
         return next((whole for whole in ways if self.law.accepts(whole, 0)), None)
 
     def _legal(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> dict[str, Value] | None:
-        """Return the first way of writing this point that all rules accept, if it can still be among the best."""
+        """Return the first encoding of this point that all rules accept, if it can still be among the best."""
         for split in splits:
             whole = {**point, **split}
-            # A point counts as refused once, whichever ways there are to write it.
+            # A point counts as rejected once, whatever the number of its encodings.
             weight = self._depths() if split is splits[-1] else 0
             if self.law.knows(whole, weight):
                 continue
@@ -283,7 +283,7 @@ class Search:
         return None
 
     def _recomputation(self, point: dict[str, Value]) -> bool:
-        """Find the least recomputation with which a point fits; tell whether there is any, as far as known."""
+        """Find the least recomputation with which a point fits; return False only if none is known to fit."""
         plain = self._estimate(point)
         self._plain = plain.step_s if plain is not None else 0.0
         if plain is None or plain.fits:
@@ -308,7 +308,7 @@ class Search:
         return most.fits
 
     def _depth(self, point: dict[str, Value]) -> None:
-        """Look for the fewest recomputed layers that fit, by halving."""
+        """Find the fewest recomputed layers that fit, by bisection."""
         low, high = 0, max(layers_of(with_values(self.job, point)))
         while high - low > 1:
             middle = (low + high) // 2
@@ -322,9 +322,9 @@ class Search:
         return self.found.best[-1].step_s if len(self.found.best) >= self.top else float("inf")
 
     def _also(self, point: dict[str, Value]) -> Candidate | None:
-        """Estimate a point that only its recomputation tells from a legal one; None: it is illegal.
+        """Estimate a point that differs from a valid one only in recomputation; None: it is invalid.
 
-        The rules are asked only where it fits: most such points do not.
+        The rules are checked only where it fits: most such points do not.
         """
         if self.law.knows(point):
             return None
@@ -334,7 +334,7 @@ class Search:
         return self._kept(candidate)
 
     def _estimate(self, point: dict[str, Value]) -> Candidate | None:
-        """Estimate a legal point and keep it where it belongs; None: it cannot be estimated."""
+        """Estimate a valid point and record it; None: it cannot be estimated."""
         return self._kept(self._estimated(point))
 
     def _estimated(self, point: dict[str, Value], *, exact: bool = False) -> Candidate | None:
@@ -378,7 +378,7 @@ class Search:
         if candidate.step_s < self._slowest() or len(found.best) < self.top:
             if problems(with_values(self.job, candidate.point)):
                 return
-            # Of one layout, only the best stages and recomputation are told.
+            # Of one layout, only the best stages and recomputation are reported.
             layout = points.layout_of(candidate.point)
             same = next((each for each in found.best if points.layout_of(each.point) == layout), None)
             if same is not None and same.order <= candidate.order:
@@ -388,7 +388,7 @@ class Search:
 
 
 def _closest(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the few layouts that need least, each with the recomputation that needs least of those tried."""
+    """Return the few layouts with the least memory, each with the least-memory recomputation tried."""
     each: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda item: item.peak):
         plain = {path: value for path, value in candidate.point.items() if not path.startswith("recompute.")}
@@ -397,7 +397,7 @@ def _closest(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _promise(layout: Mapping[str, Value]) -> tuple[int, ...]:
-    """Sort layouts so that good ones come early: little communication and little bubble."""
+    """Sort key of layouts that puts little communication and small bubbles first."""
     number = {path: int(str(value or 1)) for path, value in layout.items()}
     order = ("parallel.cp", "parallel.etp", "parallel.tp", "parallel.pp", "parallel.ep", "parallel.vpp")
     return tuple(number[path] for path in order)

@@ -1,7 +1,7 @@
-"""The points of a search: values of every axis, combined as far as their product can be the world size.
+"""The points of a search: values of every axis, in the combinations that are compatible with the world size.
 
-No rule of any backend is repeated here. What a combination may not be is the rule engine's answer, asked once for all
-points that share what decided it (`launcher.search.validity`).
+Backend rules are not duplicated here. The rule engine checks combinations, once for all points that share the deciding
+fields (`launcher.search.validity`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """What is searched.
+    """The search space.
 
     Attributes:
-        choices: values of each field, the most promising first; one value where the job's stays.
-        stages: uneven splits are tried where layers do not divide.
-        recompute: granularity and depth of recomputation are chosen; otherwise the job's stay.
+        choices: values of each field, the most promising first; one value where the job's value is kept.
+        stages: whether uneven splits are tried where layers do not divide.
+        recompute: whether granularity and depth of recomputation are searched; otherwise the job's are kept.
         world: devices.
     """
 
@@ -46,7 +46,7 @@ class Space:
     world: int
 
     def layouts(self) -> Iterator[dict[str, Value]]:
-        """Yield combinations of parallel sizes that the devices can hold."""
+        """Yield combinations of parallel sizes that are compatible with the number of devices."""
         choices = self.choices
         for pp in choices["parallel.pp"]:
             for tp in choices["parallel.tp"]:
@@ -71,7 +71,7 @@ class Space:
 
     @property
     def per_layout(self) -> int:
-        """Points of one layout, recomputation aside."""
+        """Number of points of one layout, not counting recomputation."""
         names = ("batch.micro_batch_size", "parallel.sequence_parallel", "parallel.distributed_optimizer")
         return math.prod(len(self.choices[name]) for name in names)
 
@@ -88,7 +88,7 @@ def axes_of(job: Job) -> frozenset[str]:
 
 
 def space_of(job: Job) -> Space:
-    """Return what is searched for a job: powers of two and the divisors that its model and devices suggest."""
+    """Return the search space of a job: powers of two and divisors of its model and device counts."""
     axes, limit, model = axes_of(job), job.search, job.model
     node, world = job.cluster.devices_per_node, job.cluster.world_size
     experts = model.num_experts or 0

@@ -1,4 +1,4 @@
-"""A search put down and taken up again: how far it came and what it found, in a file of its own."""
+"""Saves and resumes a search: its progress and results in a state file."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ STATE = Kind(
 
 
 class OtherSearch(ValueError):
-    """The file belongs to a search of another job, or is no such file."""
+    """The file is the state of another search, or not a state file."""
 
 
 def digest(job: Job, backends: tuple[str, ...]) -> str:
-    """Return what tells one search from another: the whole job and the backends that judge it."""
+    """Return a hash that identifies a search: of the whole job and its backends."""
     return hashlib.sha256(json.dumps([as_tree(job), backends], sort_keys=True, default=str).encode()).hexdigest()
 
 
 def save(path: Path, mark: str, done: int, found: Found) -> None:
-    """Write how far a search came, over the state of the same search only.
+    """Write the progress of a search; overwrites only a state file.
 
     Raises:
-        OutputRefused: something else lies there.
+        OutputRefused: another file exists at this path.
     """
     write_output(path, json.dumps({"search": mark, "done": done, "found": dataclasses.asdict(found)}), STATE)
 
 
 def load(path: Path, mark: str) -> tuple[int, Found] | None:
-    """Return layouts done and what was found; None: there is no such file.
+    """Return layouts done and results; None: the file does not exist.
 
     Raises:
-        OtherSearch: the file is of another search.
+        OtherSearch: the file is the state of another search.
     """
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""Taylor's own space and expert rules, as a table: what its tool would have kept, for comparison and as a test.
+"""Taylor's search space and expert rules: the configurations that its tool keeps, for comparison and as a test.
 
 Source: mindspore/toolkits e8d3573 autoparallel/symphony: ndsearch/build_initial_spaces.py,
 ndsearch/expert_filter_configs.py, ndsearch/memory_model.py.
@@ -31,11 +31,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What the space depends on.
+    """Parameters of the space.
 
     Attributes:
-        layers: with prediction layers.
-        quirks: as the original does it: the number of experts does not limit ep (operator precedence,
+        layers: including MTP layers.
+        quirks: reproduce errors of the original: the number of experts does not limit ep (operator precedence,
             build_initial_spaces.py:40), and chunks per stage run from 0 to one below the layers of a stage.
     """
 
@@ -99,11 +99,11 @@ RULES: Mapping[str, Rule] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What the rules leave.
+    """Configurations that the rules accept.
 
     Attributes:
         raw: configurations before the rules.
-        fell: configurations by the rule that took them out.
+        fell: number of configurations rejected, by rule.
     """
 
     raw: int
@@ -130,7 +130,7 @@ def prune(setting: Setting) -> Kept:
 
 
 def setting_of(job: Job) -> Setting:
-    """Return the setting of a job; its global batch must be known."""
+    """Return the setting of a job; its global batch size must be set."""
     model = job.model
     return Setting(
         world=job.cluster.world_size,
@@ -141,7 +141,7 @@ def setting_of(job: Job) -> Setting:
 
 
 def narrowed(layouts: Iterable[dict[str, Value]], kept: Kept, world: int) -> list[dict[str, Value]]:
-    """Return the layouts of a search that Taylor keeps too; its experts are not split over tensor-parallel ranks."""
+    """Return the layouts of a search that Taylor also keeps; Taylor has no expert tensor parallelism."""
     known = {(point.dp, point.tp, point.cp, point.pp, point.ep) for point in kept.points}
     chosen = []
     for layout in layouts:
@@ -154,7 +154,7 @@ def narrowed(layouts: Iterable[dict[str, Value]], kept: Kept, world: int) -> lis
 def grey_box(
     measured: Iterable[tuple[int, int, int, int, float]], *, limit: float, max_ep: int = 64
 ) -> list[tuple[int, int, int, int, float]]:
-    """Return the layouts that fit, by a fit of measured peaks over ep: dp, tp, pp, ep, peak.
+    """Return the layouts within `limit`, by a fit of measured peaks over ep: dp, tp, pp, ep, peak.
 
     Args:
         measured: dp, tp, pp, ep, peak; two sizes of ep for each dp, tp, pp. Any unit.

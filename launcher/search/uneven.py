@@ -1,4 +1,4 @@
-"""Uneven stages that share out the work better than as many layers each: by the estimate's times of a micro-batch."""
+"""Uneven stages with more even work than equal layer counts, by the estimated times of a micro-batch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """Seconds that a micro-batch takes forth and back, nothing recomputed.
+    """Forward and backward seconds of a micro-batch, without recomputation.
 
     Attributes:
         layers: of each layer, in the model's order.
         first: of the embedding.
-        last: of what stands behind the layers: prediction layers, output layer and loss.
+        last: of the modules after the layers: MTP layers, output layer and loss.
     """
 
     layers: tuple[float, ...]
@@ -23,7 +23,7 @@ class Work:
 
     @property
     def whole(self) -> float:
-        """Seconds of all of the model."""
+        """Seconds of the whole model."""
         return self.first + sum(self.layers) + self.last
 
     def of_stages(self, counts: Sequence[int], stages: int) -> list[float]:
@@ -39,10 +39,10 @@ class Work:
 
 
 def shared(work: Work, stages: int, chunks: int) -> tuple[int, ...] | None:
-    """Return layers per chunk such that the longest stage is short; None: there are too few.
+    """Return layers per chunk that minimise the longest stage; None: there are too few layers.
 
-    With one chunk a stage, no split has a shorter one; of equal ones, early stages get fewer layers: they hold most
-    micro-batches. With more chunks it is a good guess.
+    With one chunk per stage this is optimal; among equal splits, early stages get fewer layers because they hold most
+    micro-batches. With more chunks it is a heuristic.
     """
     if len(work.layers) < stages * chunks:
         return None
@@ -55,12 +55,12 @@ def shared(work: Work, stages: int, chunks: int) -> tuple[int, ...] | None:
     while surplus:
         own[max(range(stages), key=own.__getitem__)] -= 1
         surplus -= 1
-    # The longer chunks of a stage come late: its dense layers and the embedding are in the first.
+    # The longer chunks of a stage come last: dense layers and the embedding are in the first chunk.
     return tuple((own[stage] + virtual) // chunks for virtual in range(chunks) for stage in range(stages))
 
 
 def _contiguous(work: Work, stages: int) -> tuple[int, ...]:
-    """Return layers per stage, in a row, with the shortest longest stage: by halving between lengths that matter."""
+    """Return contiguous layers per stage that minimise the longest stage, by bisection over stage times."""
     low = work.whole / stages
     best, high, _ = _within(work, stages, float("inf"))
     while low < high:
@@ -75,10 +75,10 @@ def _contiguous(work: Work, stages: int) -> tuple[int, ...]:
 
 
 def _within(work: Work, stages: int, longest: float) -> tuple[tuple[int, ...], float, float]:
-    """Fill stages from the last one on, none beyond this length and none empty.
+    """Fill stages from the last to the first, none longer than `longest` and none empty.
 
     Returns:
-        layers per stage, empty if layers are left; the longest stage; the least length with which more would fit.
+        layers per stage, empty if layers are left; the longest stage; the smallest limit with which more would fit.
     """
     counts, left, reached, more = [], len(work.layers), 0.0, float("inf")
     for stage in range(stages - 1, -1, -1):
@@ -100,7 +100,7 @@ def _within(work: Work, stages: int, longest: float) -> tuple[tuple[int, ...], f
 
 
 def moves(work: Work, counts: Sequence[int], stages: int, fullest: int) -> Iterator[tuple[int, ...]]:
-    """Yield splits that differ by one layer moved, none with a longer longest stage; first what relieves a stage.
+    """Yield splits with one layer moved and no longer longest stage, first those that relieve the critical stages.
 
     Args:
         fullest: the stage that needs most memory.

@@ -1,7 +1,7 @@
-"""Which points all rules of a backend accept, cached by the values that the rules read.
+"""Caches which points all rules of a backend accept, by the values that the rules read.
 
-A refusal comes with the fields that decided it. Every other point with the same values there is refused for the same
-reason, so a few dozen answers settle hundreds of thousands of points.
+A rejection names the fields that it depends on. Every other point with the same values there is rejected by the same
+rule, so a few dozen evaluations decide hundreds of thousands of points.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from launcher.job import Job, Value
 from launcher.job.finding import Finding
 from launcher.rules.variants import Variants
 
-# What a derived value follows from: whoever reads it reads these.
+# Fields from which a derived field is computed: a rule that reads it depends on these.
 _BEHIND = {"parallel.dp": ("parallel.tp", "parallel.pp", "parallel.cp")}
 
 
 class ValidityCache:
-    """The verdicts on points around one job of every backend that is asked; all must accept.
+    """Validity of points around one job; the rules of all given backends must accept.
 
     Attributes:
-        refusals: points refused, by rule.
-        asked: points that the rule engine looked at.
+        refusals: points rejected, by rule.
+        asked: points that the rule engine evaluated.
     """
 
     def __init__(self, *backends: Variants) -> None:
@@ -34,14 +34,14 @@ class ValidityCache:
 
     @property
     def job(self) -> Job:
-        """The job around which points are judged."""
+        """The job whose values the points replace."""
         return self._backends[0].job
 
     def accepts(self, values: Mapping[str, Value], weight: int = 1) -> bool:
-        """Tell whether the job with these values has no error.
+        """Return whether the job with these values has no error.
 
         Args:
-            weight: points that the answer settles, for the count of refusals.
+            weight: points that the result decides, for the count of rejections.
         """
         if self.knows(values, weight):
             return False
@@ -61,7 +61,7 @@ class ValidityCache:
             self.refusals[rule] += weight
 
     def knows(self, values: Mapping[str, Value], weight: int = 1) -> bool:
-        """Tell whether the job with these values is refused for what is known already; False says nothing."""
+        """Return whether a cached rejection applies to the job with these values; False is inconclusive."""
         rule = self._remembered(values)
         if rule is not None:
             self._count(rule, weight)

@@ -1,1 +1,1 @@
-"""Mapping table: which canonical field is which native argument, and what cannot be expressed."""
+"""Mapping table between canonical fields and native arguments, with the unsupported fields."""

@@ -35,7 +35,7 @@ class Shape:
         forward, backward: canonical to native value and back.
         key_as_is: the ModelConfig field takes the canonical value, although the option takes another.
         since: first version with the option.
-        neutral: value that no config.json carries and that needs no writing; the others are written for every model.
+        neutral: value that is not written, of a field that config.json never sets; other values are always written.
     """
 
     field: str
@@ -122,7 +122,7 @@ def shape_values(job: Job, version: str) -> Iterable[tuple[Shape, Value]]:
     """Yield the fields that must be written, with their canonical values.
 
     Raises:
-        Unsupported: a field was set to nothing that config.json says to be there.
+        Unsupported: a field that config.json sets was set to null.
     """
     changed = overridden(job, version)
     for shape in SHAPES:
@@ -141,10 +141,10 @@ def option_rows(version: str) -> tuple[Row, ...]:
 
 
 def weights_row() -> Row:
-    """Return the row that refuses weights of the chosen experts that Megatron-core does not compute.
+    """Return the row that rejects expert weightings that Megatron-core does not compute.
 
     Sigmoid scores of several experts are divided by their sum, that of a single one is not, whatever
-    moe_router_pre_softmax says (megatron/core/transformer/moe/moe_utils.py:724 @core_v0.16.1).
+    moe_router_pre_softmax is (megatron/core/transformer/moe/moe_utils.py:724 @core_v0.16.1).
     """
     path = "model.norm_topk_prob"
 
@@ -186,14 +186,14 @@ def _given(shapes: tuple[Shape, ...]) -> Row:
 
 
 def as_keys(job: Job, version: str) -> dict[str, Value]:
-    """Return what goes into ModelConfig, by its field names."""
+    """Return the values for ModelConfig, by field name."""
     return {
         shape.key: value if shape.key_as_is else shape.forward(value) for shape, value in shape_values(job, version)
     }
 
 
 def as_megatron(job: Job, version: str) -> dict[str, Value]:
-    """Return what has no option in this version and goes to Megatron-LM's own arguments."""
+    """Return the values without an option in this version, as Megatron-LM arguments."""
     return {
         shape.option: shape.forward(value)
         for shape, value in shape_values(job, version)
@@ -217,7 +217,7 @@ def take_keys(given: dict[str, Value]) -> dict[str, Value]:
 
 
 def layer_pattern(job: Job) -> str | None:
-    """Return which layers have experts, as Megatron writes it; None where that is every layer."""
+    """Return the pattern of MoE layers in Megatron's syntax; None for dense models and where all layers are MoE."""
     model = job.model
     if not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1):
         return None
@@ -228,9 +228,9 @@ def layer_pattern(job: Job) -> str | None:
 
 
 def expert_places(given: Value, layers: Value) -> tuple[int, int] | None:
-    """Return (dense layers at the start, MoE layer every n) of what --moe_layer_freq says; None for other patterns.
+    """Return --moe_layer_freq as (dense layers at the start, MoE layer every n); None for other patterns.
 
-    A value that means every layer is left as it was typed: what config.json says would stand in its place.
+    None also for a value that means every layer: it is passed through, else config.json's pattern would replace it.
     """
     text = str(given)
     found = (0, int(text)) if text.isdigit() and int(text) else describe(expand(text) or [])

@@ -1,4 +1,4 @@
-"""Rows and gaps for families that Megatron-SWIFT reads from config.json: options up to 3.12, ModelConfig keys since."""
+"""Rows and gaps for model families read from config.json: options up to 3.12, ModelConfig keys since 4.3."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -47,7 +47,7 @@ KEYS = {
     "num_hash_layers": "moe_n_hash_layers",
     "norm_zero_centered": "layernorm_zero_centered_gamma",
 }
-# The same for values of another form: text for a count, a list for a tuple.
+# The same for values of another type: string for integer, list for tuple.
 TEXT_KEYS = {"full_attention_interval": "linear_attention_freq", "window_attn_skip_freq": "window_attn_skip_freq"}
 _QUICK: Mapping[str, Value] = {"swiglu": False, "quick_geglu": True}
 PROBS, _PROBS = "moe.apply_probs_on_input", "moe_apply_probs_on_input"
@@ -79,13 +79,13 @@ _SINKS = ("vanilla", "off-by-one", "learnable")
 
 
 def _beside_config(row: Row) -> Row:
-    """Return the row of a field, which writes nothing where the model's config.json says it already."""
+    """Return the row of a field that is not written where the model's config.json sets it."""
     name = row.fields[0].removeprefix("model.")
     return replace(row, emit=lambda job: () if in_config(job, name) else row.emit(job))
 
 
 def _beside_indexer(name: str, usual: Value) -> Row:
-    """Return the row of an option of the indexer, which is written where the job says that there is one."""
+    """Return the row of an indexer option, written where it is set or where the attention variant has an indexer."""
     path = f"model.{name}"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -102,7 +102,7 @@ def _beside_indexer(name: str, usual: Value) -> Row:
 
 
 def activation() -> Row:
-    """Return the row of the activation, which is SwiGLU unless config.json is GPT-OSS's."""
+    """Return the row of the activation function: SwiGLU, or quick GeGLU as in GPT-OSS."""
     path, flags = "model.hidden_act", ("swiglu", "quick_geglu")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -164,7 +164,7 @@ def _old_initialization() -> Row:
 
 
 def initialization() -> Row:
-    """Return the row of whether first weights are drawn, which tensor parallelism needs since 4.0."""
+    """Return the row of perform_initialization, which tensor parallelism needs since 4.0."""
     path, flag, split = "model.perform_initialization", "perform_initialization", "tensor_model_parallel_size"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -176,7 +176,7 @@ def initialization() -> Row:
         if view.has(flag):
             given = bool(view.take(flag))
             return {} if given and view.peek(split, 1) > 1 else {path: given}
-        if view.peek(split, 1) > 1:  # as it was meant: swift's own default, which the table would write differently
+        if view.peek(split, 1) > 1:  # swift's default, which differs from the table's
             view.values[flag] = False
         return {}
 
@@ -193,7 +193,7 @@ def initialization() -> Row:
 
 
 def recompute_experts() -> Row:
-    """Return the row that reads the older spelling of recomputing experts (transformer_config.py:1255 @0.16.1)."""
+    """Return the row that reads the older option for recomputing experts (transformer_config.py:1255 @0.16.1)."""
     flag, modules, depth = "moe_layer_recompute", "recompute_modules", "recompute_granularity"
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -214,7 +214,7 @@ _OTHER = "it trains no Mamba models from options"
 
 
 def gaps(version: str) -> dict[str, Gap]:
-    """Return the fields among these that a version cannot express."""
+    """Return the fields of this module that a version does not support."""
     keyed = in_range(version, _KEYED, None)
     known = {f"model.{name}" for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS)} | {PROBS} if keyed else set()
     if in_range(version, _OLD, THREE):
@@ -290,14 +290,14 @@ _SHAPES = ("heterogeneous_layers_config_path", "heterogeneous_layers_config_enco
 
 
 def in_config(job: Job, name: str) -> bool:
-    """Tell whether the config.json of a known model says a field below `model`, so that swift needs no option."""
+    """Return whether the config.json of a known model sets a field below `model`, so that swift needs no option."""
     model, family = job.model, FAMILIES.get(job.model.model_type or "")
     known = family is not None and model.hidden_size is not None and name not in model.overridden
     return known and family is not None and family.decides(name)
 
 
 def as_keys(job: Job) -> dict[str, Value]:
-    """Return what goes into ModelConfig."""
+    """Return the values for ModelConfig, by field name."""
     names = [name for name in (*KEYS, *TEXT_KEYS, *LIST_KEYS) if not in_config(job, name)]
     given = {name: value_at(job, f"model.{name}") for name in names}
     quick = job.model.hidden_act == "quick_geglu" and not in_config(job, "hidden_act")

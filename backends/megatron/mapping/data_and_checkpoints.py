@@ -1,4 +1,4 @@
-"""Rows for what surrounds training: data, tokenizer, checkpoints, logs, evaluation, faults."""
+"""Rows for data, tokenizer, checkpoints, logging, evaluation and fault tolerance."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,7 +22,7 @@ from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, mapped, same
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
-# Up to 3.5 one sample in a hundred becomes validation data unless told otherwise.
+# Up to 3.5, 1 % of the samples become validation data by default.
 _SPLITS_UNTIL = "3.5.99"
 
 
@@ -73,7 +73,7 @@ def _dataset() -> Row:
 
 
 def _long_texts() -> Row:
-    """Texts longer than a sequence are cut into several: by default swift drops them (`delete`)."""
+    """Return the row that splits texts longer than a sequence; by default swift drops them (`delete`)."""
 
     def cuts(view: NativeView) -> bool:
         paths = [str(path).split("#")[0] for path in words(view.peek("dataset", ()))]
@@ -126,7 +126,7 @@ def _validation_ratio(version: str) -> Row:
 
 
 def _validation_share(split: str | None) -> float | None:
-    """Return the share of validation data in Megatron's three shares; None where nothing is kept for it."""
+    """Return the validation share of Megatron's `train,validation,test` split; None without validation data."""
     if split is None:
         return None
     try:
@@ -234,7 +234,7 @@ def _padded_vocabulary(version: str) -> Row:
 
 
 def checkpoint_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `checkpoint`, except what it starts from, which stands with the model."""
+    """Return the rows of section `checkpoint`, except `checkpoint.load` (see `model_rows`)."""
     always = "it writes torch_dist checkpoints only"
     return (
         _finetune(version),
@@ -279,7 +279,7 @@ def _torch_format(value: str) -> str:
 
 
 def _finetune(version: str) -> Row:
-    """The default changed from false to true at 4.0, so the meaning is always written out."""
+    """Return the row of finetune, written explicitly: its default changed from false to true at 4.0."""
     default = in_range(version, FOUR, None)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:

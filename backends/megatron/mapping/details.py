@@ -1,4 +1,4 @@
-"""Rows and gaps for the finer settings that Megatron-SWIFT shares with Megatron-LM: schedule, Muon, FP8, logs."""
+"""Rows and gaps for advanced settings shared with Megatron-LM: schedule, Muon, FP8, logging."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ from launcher.mapping.schedule_units import in_steps
 
 
 def counted(name: str, **row: str) -> Row:
-    """Return the row of a length of the schedule, which swift counts in steps."""
+    """Return the row of a schedule length, which swift counts in steps."""
     flag, steps = f"{name}_iters", f"schedule.{name}_iters"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -28,7 +28,7 @@ def counted(name: str, **row: str) -> Row:
 
 
 def optimizer_rows() -> tuple[Row, ...]:
-    """Return the rows of weight decay that grows and of Muon."""
+    """Return the rows of the weight decay schedule and of Muon."""
     prefix, since = "optimizer.muon_", "4.6"
     return (
         same("optimizer.weight_decay_style", "weight_decay_incr_style", since=FOUR),
@@ -72,7 +72,7 @@ def precision_rows() -> tuple[Row, ...]:
 
 
 def _amax(path: str, flag: str, usual: Value) -> Row:
-    """Return the row of a setting whose canonical default is swift's own, so that only others are written."""
+    """Return the row of a setting whose canonical default equals swift's, so that only other values are written."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
@@ -89,7 +89,7 @@ def _amax(path: str, flag: str, usual: Value) -> Row:
 
 
 def model_rows() -> tuple[Row, ...]:
-    """Return the rows of rotation and of how the first weights are drawn."""
+    """Return the rows of rotary embeddings and weight initialization."""
     return (
         same("model.rotary_interleaved", "rotary_interleaved", since="3.6", until=THREE),
         same("model.cpu_initialization", "use_cpu_initialization"),
@@ -139,7 +139,7 @@ def _told(why: str, *neutral: Value) -> Gap:
     return Gap(why=why, neutral=neutral, severity="warning")
 
 
-# Fields that no version expresses, or none before or since the one that is named.
+# Unsupported fields, with the first and the last version that lacks them (None: unbounded).
 _GAPS: tuple[tuple[str, Gap, str | None, str | None], ...] = (
     (
         "batch.rampup_batch_size",
@@ -242,12 +242,12 @@ _GAPS: tuple[tuple[str, Gap, str | None, str | None], ...] = (
 
 
 def gaps(version: str) -> dict[str, Gap]:
-    """Return the fields among these that a version cannot express."""
+    """Return the fields of this module that a version does not support."""
     return {path: gap for path, gap, since, until in _GAPS if in_range(version, since, until)}
 
 
 def irrelevant(version: str) -> dict[str, str]:
-    """Return the fields among these that do not concern a version."""
+    """Return the fields of this module that are irrelevant to a version."""
     if in_range(version, None, "3.6.99"):
         return {}
     return {"kernels.attention_mask": "causal masks are made inside the kernel"}

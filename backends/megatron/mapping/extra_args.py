@@ -1,4 +1,4 @@
-"""The option that holds what has no option: Megatron-LM arguments up to 3.12, ModelConfig fields since 4.3."""
+"""Row of `megatron_extra_kwargs`: Megatron-LM arguments up to 3.12, ModelConfig fields since 4.3."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ from launcher.mapping.rows import NativeView, Row, Unsupported
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extra:
-    """One canonical field that is a key of the mapping.
+    """One canonical field that is a key of `megatron_extra_kwargs`.
 
     Attributes:
         path: canonical field.
         key: argument of Megatron-LM (underscores) or field of ModelConfig.
         names: canonical to native value where they differ; a canonical value that maps to None is not written.
-        when: the field matters to this job.
-        moe: it matters to mixtures of experts only.
-        since, until: versions that have no option of their own for it.
+        when: whether the field applies to a job.
+        moe: whether it applies to MoE models only.
+        since, until: versions that have no option for it.
     """
 
     path: str
@@ -88,7 +88,7 @@ ARGUMENTS = (
     Extra(path="checkpoint.async_save", key="async_save", until="3.6.99"),
 )
 
-# Fields of ModelConfig (mcore-bridge 1.6.5), which is Megatron-core's TransformerConfig and more.
+# Fields of ModelConfig (mcore-bridge 1.6.5), which extends Megatron-core's TransformerConfig.
 KEYS = (
     Extra(path="model.v_head_dim", key="v_head_dim", when=lambda job: "v_head_dim" in job.model.overridden),
     Extra(path="moe.bias_update_rate", key="moe_router_bias_update_rate", moe=True),
@@ -105,7 +105,7 @@ def argument_row(version: str) -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         values = {**as_megatron(job, version), **_entries(entries, job), **_layers(job, version)}
-        values = {key: value for key, value in values.items() if value is not False}  # swift drops false ones, too
+        values = {key: value for key, value in values.items() if value is not False}  # swift also drops false values
         if "use_shared_expert_gate" in values:
             raise Unsupported("model.shared_expert_gate", "in this version the model's family decides it")
         if values:
@@ -170,7 +170,7 @@ def key_row(version: str) -> Row:
 
 
 def _with_passed(values: dict[str, Value], job: Job, flag: str) -> dict[str, Value]:
-    """Return the user's own mapping where it holds all of the launcher's (see `merge`), else the launcher's."""
+    """Return the user's mapping where it contains all of the launcher's values (see `merge`), else the launcher's."""
     passed = mapping_of(job.backend.args.get(flag)) or {}
     return passed if values.items() <= passed.items() else values
 
@@ -213,9 +213,9 @@ def _read(view: NativeView, flag: str, take: Callable[[dict[str, Value]], dict[s
 
 
 def _layers(job: Job, version: str) -> dict[str, Value]:
-    """Return the pattern of expert layers where config.json does not say it (swift computes it from its own values)."""
+    """Return the pattern of MoE layers where config.json does not set it (swift computes it from its own values)."""
     if in_range(version, "3.6", THREE):
-        return {}  # an option of its own
+        return {}  # has its own option
     changed = overridden(job, version) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
     if not changed and job.model.moe_layer_freq == 1:
         return {}
@@ -227,7 +227,7 @@ def _layers(job: Job, version: str) -> dict[str, Value]:
 
 
 def padded_vocabulary(job: Job, version: str) -> int | None:
-    """Return the vocabulary that must be written; None where the one of config.json stands.
+    """Return the padded vocabulary size to write; None where config.json's size is used.
 
     mcore-bridge and swift pad to a multiple of tp only (mcore_bridge/model/gpt_model.py:72 @1.6.5).
     """

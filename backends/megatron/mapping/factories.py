@@ -1,4 +1,4 @@
-"""Row factories that these tables need besides the general ones: renamed options, quiet ones, defaults when read."""
+"""Row factories for ms-swift: renamed and inverted options, explicit defaults, enumerations, lists."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from launcher.mapping.rows import NativeView, Row, Unsupported, negated, same
 # Last version of the 3.x line; swift renamed 113 options at 4.0.
 THREE = "3.99"
 FOUR = "4.0"
-# The seed document's commit (ms-swift 54e9c505), before 3.5.
+# Oldest supported version: ms-swift commit 54e9c505, before 3.5.
 SEED = "3.5-dev"
 
 
@@ -25,7 +25,7 @@ def inverted(path: str, old: str, new: str, **row: Any) -> tuple[Row, Row]:
 
 
 def above_one(path: str, flag: str, **row: Any) -> Row:
-    """Return a row for a size of which 1 is the default everywhere: only larger sizes are written."""
+    """Return a row for a size whose default is 1 everywhere: only larger sizes are written."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -42,7 +42,7 @@ def above_one(path: str, flag: str, **row: Any) -> Row:
 
 
 def explicit(path: str, flag: str, absent: Value, names: Mapping[Value, Value] | None = None, **row: Any) -> Row:
-    """Return a row for a value that is always written; where an argument list lacks it, `absent` was meant."""
+    """Return a row for a value that is always written; an absent argument is read as `absent`."""
     forward = names or {}
     back = {native: canonical for canonical, native in forward.items()}
 
@@ -59,9 +59,9 @@ def explicit(path: str, flag: str, absent: Value, names: Mapping[Value, Value] |
 
 
 def one_of(path: str, flag: str, names: tuple[str, ...], why: str = "", **row: Any) -> Row:
-    """Return a row for an enumeration whose names are the canonical ones; the others are refused.
+    """Return a row for an enumeration whose native names are the canonical ones; other names are rejected.
 
-    A version that makes the option a list (`nargs='+'`) reads a list of one as that one.
+    Where the option is a list (`nargs='+'`), a list of one is read as its item.
     """
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -85,7 +85,7 @@ def one_of(path: str, flag: str, names: tuple[str, ...], why: str = "", **row: A
 
 
 def listed(path: str, flag: str, **row: Any) -> Row:
-    """Return a row for an option of several words."""
+    """Return a row for an option that takes several values."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -99,7 +99,7 @@ def listed(path: str, flag: str, **row: Any) -> Row:
 
 
 def only(path: str, allowed: tuple[Value, ...], why: str, works: tuple[str, ...] = (), **row: Any) -> Row:
-    """Return a row for a field that has no option: the allowed values are what happens anyway, others are refused."""
+    """Return a row for a field without an option: the allowed values match the fixed behavior, others are rejected."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -118,7 +118,7 @@ def single(value: Value) -> Value:
 
 
 def words(value: Value) -> tuple[Value, ...]:
-    """Return the words of an option that takes several; one word may be given without a list."""
+    """Return the values of an option that takes several; a single value may be given without a list."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
@@ -133,7 +133,7 @@ def mapping_of(value: Value) -> dict[str, Value] | None:
 
 
 def spell_out(view: NativeView, flag: str, default: Value) -> None:
-    """Note a default that the table would write differently, so that it is passed through as it was meant."""
+    """Set a default that differs from the table's explicitly, so that it is passed through."""
     view.values.setdefault(flag, default)
 
 
@@ -143,11 +143,11 @@ _MOE = ("qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3")
 
 
 def may_be_moe(path: str, absent: Value = None) -> Callable[[Job], bool]:
-    """Return whether `path` matters: to an MoE model, or where only the backend knows the model and a value was set.
+    """Return a condition: the model is MoE, or only the backend knows it and its family is MoE or `path` is set.
 
     Args:
         path: canonical field.
-        absent: canonical value that the backend takes by itself; None: the field's default.
+        absent: canonical value of the backend's default; None: the field's default.
     """
 
     def when(job: Job) -> bool:

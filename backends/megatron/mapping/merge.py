@@ -1,4 +1,4 @@
-"""A user's own keys for the option that holds extra arguments join the launcher's."""
+"""Merges the user's keys of `megatron_extra_kwargs` with the launcher's."""
 
 import dataclasses
 
@@ -8,12 +8,12 @@ from launcher.catalogue.versions import in_range
 from launcher.job import Job
 from launcher.mapping.rows import Unsupported
 
-# The first version that has expert_tensor_parallel_size, whose default is 1; before, experts were split like the rest.
+# First version with expert_tensor_parallel_size, whose default is 1; before, experts were split like other layers.
 _EXPERT_TENSOR_PARALLEL = "3.7"
 
 
 def prepare(job: Job, version: str) -> Job:
-    """Return the job with what this backend takes for granted written out, and a user's own extra arguments joined."""
+    """Return the job with this backend's implicit defaults set and the user's extra arguments merged."""
     wanted = job.model.is_moe and job.parallel.tp > 1 and job.parallel.etp is None
     if wanted and in_range(version, _EXPERT_TENSOR_PARALLEL, None):
         job = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, etp=1))
@@ -21,9 +21,9 @@ def prepare(job: Job, version: str) -> Job:
 
 
 def _with_own_keys(job: Job, version: str) -> Job:
-    """Return the job with `backend.args.megatron_extra_kwargs` completed by what the launcher writes into it.
+    """Return the job with `backend.args.megatron_extra_kwargs` completed by the launcher's keys.
 
-    A key that both set differently is left alone: the translation then reports the contradiction.
+    If a key has two different values, nothing is merged: the translation reports the conflict.
     """
     row = key_row(version) if in_range(version, FOUR, None) else argument_row(version)
     flag = row.flags[0]

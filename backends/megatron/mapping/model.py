@@ -1,4 +1,4 @@
-"""Rows for the model: where weights and config.json come from, and what differs from that config.json."""
+"""Rows for the model: source of weights and config.json, and fields that override config.json."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,7 @@ from launcher.job import Job, Value, output_dir
 from launcher.mapping.rows import NativeView, Row, Unsupported, fixed, same
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-# swift's own ids, the newest of a family first: swift/model/constant.py @4.6.0; swift/llm/model/constant.py @3.x.
-# Since then weights come from safetensors, through mcore-bridge.
+# First version that loads weights from safetensors, through mcore-bridge.
 BRIDGED = "3.10"
 # Chat template that most models of a family use: swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
 _TEMPLATES = {
@@ -29,10 +28,10 @@ _TEMPLATES = {
     "glm_moe_dsa": "glm4_7",
     "gpt_oss": "gpt_oss",
 }
-# swift takes model type and template from a folder's name that is a model's name on a hub (model_meta.py:165 @4.6.0).
+# swift infers model type and template from a folder name that is a model name on a hub (model_meta.py:165 @4.6.0).
 _HUB_NAME = re.compile(r"(Qwen[\d.]*|Llama|Meta-Llama|DeepSeek|Mixtral)-[\w.\-]+")
 
-# Options of experts that the table writes for every mixture of experts, and the names by which one is known.
+# Options that the table writes for every MoE model, and name patterns of MoE models.
 _EXPERT_OPTIONS = ("moe_router_load_balancing_type", "moe_aux_loss_coeff")
 _EXPERT_NAMES = (
     (r"Qwen3-.*\d+B-A\d+B", "qwen3_moe"),
@@ -43,20 +42,20 @@ _EXPERT_NAMES = (
 
 
 def model_dir(job: Job) -> str:
-    """Return the directory in which a model without weights of its own is described."""
+    """Return the directory that the launcher creates for a model without pretrained weights."""
     return f"{output_dir(job)}/model"
 
 
 def source(job: Job) -> str | None:
-    """Return what names the model: its directory (a relative one with ./, or swift would ask a hub), or its hub id."""
+    """Return the model's directory (a relative one with ./, else swift would query a hub) or its hub id."""
     return job.model.hub_id if job.model.path is None else _as_path(job.model.path)
 
 
 def config_json(job: Job) -> dict[str, Value]:
-    """Return the config.json of a model that the launcher describes itself.
+    """Return the config.json that the launcher writes for a model.
 
     Raises:
-        Unsupported: the model's family cannot say it.
+        Unsupported: the model's family cannot express its fields.
     """
     from launcher.families.config_json import config_from_model
     from launcher.families.source import ModelConfigError
@@ -101,12 +100,12 @@ def mcore_directory(job: Job) -> str | None:
 
 
 def converted_folder(job: Job, version: str) -> str | None:
-    """Return the folder that `--load` names without being told; None since 3.10, which reads safetensors."""
+    """Return the default of `--load`; None since 3.10, which reads safetensors."""
     return None if in_range(version, BRIDGED, None) else mcore_directory(job)
 
 
 def model_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows that tell swift which model it trains and from which weights."""
+    """Return the rows of the model and its initial weights."""
     return (
         _model_path(version),
         _model_hub_id(version),

@@ -1,4 +1,4 @@
-"""Rows for how the job is spread over devices and memory: parallelism, recompute, experts, overlap, kernels."""
+"""Rows for parallelism, recomputation, offloading, MoE, overlap and kernels."""
 
 import dataclasses
 import re
@@ -93,7 +93,7 @@ def offload_rows() -> tuple[Row, ...]:
 
 
 def moe_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `moe`; they are written for mixtures of experts only."""
+    """Return the rows of section `moe`; they are written for MoE models only."""
     dispatchers = ("alltoall", "allgather", *(("flex",) if in_range(version, "3.5.0", None) else ()))
     if not in_range(version, FOUR, None):
         dispatchers += ("alltoall_seq",)
@@ -146,7 +146,7 @@ def moe_rows(version: str) -> tuple[Row, ...]:
     )
 
 
-# Names of models whose configuration balances by sequence, and of dense ones that are distilled from them.
+# Names of models that default to seq_aux_loss, and of dense models distilled from them.
 _SEQUENCE_BALANCED = re.compile(r"deepseek-(v[23]|r1|moe)|kimi-k2|moonlight", re.IGNORECASE)
 _DENSE = re.compile(r"distill|qwen|llama", re.IGNORECASE)
 
@@ -170,16 +170,16 @@ def _load_balancing(version: str) -> Row:
             return {path: "seq_aux_loss"}
         return row.read(view) if row.read is not None else {}
 
-    # From 3.6 on the default is the model's (swift/megatron/model/gpt/config.py:25 @3.6.4); before, it is aux_loss.
+    # Since 3.6 the default depends on the model (swift/megatron/model/gpt/config.py:25 @3.6.4); before, it is aux_loss.
     return dataclasses.replace(row, read=read) if in_range(version, "3.6", None) else row
 
 
-# What config.json of these models says as router_aux_loss_coef, by their names; Qwen3-Coder's says 0.
+# router_aux_loss_coef in config.json, by model name; it is 0 for Qwen3-Coder.
 _CONFIG_LOSSES = ((re.compile(r"qwen[23]-(?!coder)\d+b-a\d|qwen1\.5-moe|ernie-4\.5-.*-a\d", re.IGNORECASE), 0.001),)
 
 
 def _config_loss(view: NativeView) -> float | None:
-    """Return what versions up to 3.7 take from config.json (swift/megatron/model/config.py:30 @3.7.0)."""
+    """Return the value that versions up to 3.7 read from config.json (swift/megatron/model/config.py:30 @3.7.0)."""
     for flag in ("model", "load"):
         name = str(view.peek(flag) or "").rstrip("/").rpartition("/")[2]
         for pattern, value in _CONFIG_LOSSES:

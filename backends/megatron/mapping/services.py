@@ -1,4 +1,4 @@
-"""Rows and gaps of what runs beside training: drawn answers, thinking in chats, streamed data; no Megatron services."""
+"""Rows and gaps for generation, thinking in chats and streamed data; gaps for Megatron-LM's services."""
 
 from collections.abc import Mapping
 
@@ -10,12 +10,12 @@ from launcher.mapping.rows import Gap, Row, same
 
 _DRAWN = ("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens")
 GENERATION = tuple(f"generation.{name}" for name in _DRAWN)
-# The first version in which chats may be written without thinking, and with GRPO.
+# First version with enable_thinking and GRPO.
 _SINCE = "3.12"
 
 
 def rows() -> tuple[Row, ...]:
-    """Return the rows of answers that GRPO and GKD draw, and of data."""
+    """Return the rows of generation for GRPO and GKD, and of data."""
     return (
         *(same(f"generation.{name}", name) for name in _DRAWN),
         listed("task.reward_models", "reward_model", since=_SINCE),
@@ -26,7 +26,7 @@ def rows() -> tuple[Row, ...]:
 
 
 def gaps(version: str) -> Mapping[str, Gap]:
-    """Return the fields among these that a version cannot express."""
+    """Return the fields of this module that a version does not support."""
     found = {
         **ELSEWHERE,
         **NO_CLIPPING,

@@ -1,4 +1,4 @@
-"""Rows and gaps for sharded weights, communication and the finer settings of checkpoints that Megatron-LM has too."""
+"""Rows and gaps for FSDP, communication and advanced checkpoint settings, shared with Megatron-LM."""
 
 from collections.abc import Iterable, Mapping
 
@@ -46,7 +46,7 @@ def _sharding() -> Row:
 
 
 def format_row() -> Row:
-    """Return the row of the format of checkpoints, which follows from FSDP (megatron_lm_utils.py:310 @4.6.0)."""
+    """Return the row of the checkpoint format, which depends on FSDP (megatron_lm_utils.py:310 @4.6.0)."""
     path = "checkpoint.format"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -60,7 +60,7 @@ def format_row() -> Row:
 
 
 def other_rows() -> tuple[Row, ...]:
-    """Return the rows of communication, of the order of samples and of checkpoints."""
+    """Return the rows of communication, sample order and checkpoints."""
     backend, libraries = "parallel.communication.backend", ("nccl", "gloo")
     return (
         one_of(backend, "ddp_backend", libraries),
@@ -114,7 +114,7 @@ def _before(version: str, *neutral: Value) -> Gap:
     return _told(f"it came with {version}; training is unaffected", *neutral, works=("backend.version=4.6.0",))
 
 
-# Fields that no version expresses, or none before or since the one that is named.
+# Unsupported fields, with the first and the last version that lacks them (None: unbounded).
 _GAPS: tuple[tuple[str, Gap, str | None, str | None], ...] = (
     *(
         (f"parallel.communication.{name}", _told(_NONE, "nccl", False), None, None)
@@ -191,7 +191,7 @@ _GAPS: tuple[tuple[str, Gap, str | None, str | None], ...] = (
 
 
 def gaps(version: str) -> dict[str, Gap]:
-    """Return the fields among these that a version cannot express."""
+    """Return the fields of this module that a version does not support."""
     return {path: gap for path, gap, since, until in _GAPS if in_range(version, since, until)}
 
 

@@ -1,4 +1,4 @@
-"""The two-way mapping table of Megatron-SWIFT (ms-swift), one for each version, in the order an expert types."""
+"""Two-way mapping tables of Megatron-SWIFT (ms-swift), one for each version, in the customary argument order."""
 
 from functools import cache
 

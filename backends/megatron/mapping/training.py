@@ -1,4 +1,4 @@
-"""Rows for what is trained and how: task, LoRA, batch, schedule, optimizer, precision."""
+"""Rows for task, LoRA, batch, schedule, optimizer, precision and seed."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from launcher.job import Job, Value, value_at
 from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, same
 
-# Not an argument: how an importer tells the table which command was typed (`megatron COMMAND ...`).
+# Not an argument: name under which importers pass the subcommand to the table (`megatron COMMAND ...`).
 COMMAND = "command"
 _RLHF_36 = {"dpo": "dpo"}
 _RLHF_37 = {"dpo": "dpo", "kto": "kto", "reward_model": "rm", "grpo": "grpo", "gkd": "gkd"}
@@ -66,7 +66,7 @@ def _task(version: str) -> Row:
 
 
 def _sft_loss() -> Row:
-    """3.6 adds the SFT loss to DPO unless told otherwise (its default is 1); no opinion means DPO alone."""
+    """Return the row of rpo_alpha in 3.6, whose default of 1 adds the SFT loss to DPO; unset means DPO alone."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.peek(COMMAND) != "rlhf" and not view.has("rpo_alpha"):
@@ -110,7 +110,7 @@ def _whole_alpha(alpha: float) -> int:
 def _adapter_value(
     path: str, flag: str, usual: float, own: float, forward: Callable[[float], Value] = float, **row: Any
 ) -> Row:
-    """Return a row for a value of the adapters, written for each adapter; `own` is swift's default, when read."""
+    """Return a row for a LoRA setting, written for every LoRA job; `own` is swift's default, used when reading."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -241,7 +241,7 @@ def _epochs(flag: str, version: str, since: str | None = None, until: str | None
 
 
 def optimizer_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `optimizer`, without learning rates, which stand with the schedule."""
+    """Return the rows of section `optimizer`, except learning rates (see `schedule_rows`)."""
     kinds = ("adam", "sgd", *(("muon",) if in_range(version, "4.6", None) else ()))
     adam = _uses("adam", "muon")
     return (
@@ -280,7 +280,7 @@ def precision_rows() -> tuple[Row, ...]:
 
 
 def _loss_per_token() -> Row:
-    """Written always: swift's own default is true for language models except in RLHF, Megatron's is false."""
+    """Return the row, always written: swift's default is true for language models except in RLHF, Megatron's false."""
     path, flag = "precision.calculate_per_token_loss", "calculate_per_token_loss"
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -300,7 +300,7 @@ def _loss_per_token() -> Row:
 
 
 def _dtype() -> Row:
-    """Written always: without it swift takes the dtype of config.json, and trains a float32 one in fp16."""
+    """Return the row, always written: without it swift uses config.json's dtype, and trains float32 models in fp16."""
     back = {native: canonical for canonical, native in DTYPES.items()}
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -364,7 +364,7 @@ def _fp32_gradients() -> Row:
 
 
 def seed_rows() -> tuple[Row, ...]:
-    """Return the rows of the seed; swift draws the order of samples from a second seed with a default of its own."""
+    """Return the rows of the seeds; swift shuffles samples with a second seed that has its own default."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted = job.seed if job.data.seed is None else job.data.seed

@@ -1,4 +1,4 @@
-"""What a version of Megatron-SWIFT cannot express, and the fields that do not concern it."""
+"""Fields that are unsupported by or irrelevant to a version of Megatron-SWIFT."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class _Missing:
 
 
 def _scales(job: Job) -> bool:
-    """Tell whether the loss is scaled: in fp16 only."""
+    """Return whether the loss is scaled: in fp16 only."""
     return job.precision.dtype == "fp16"
 
 
@@ -136,7 +136,7 @@ _GAPS = (
 
 
 def unsupported(version: str) -> dict[str, Gap]:
-    """Return the fields that this version cannot express."""
+    """Return the fields that this version does not support."""
     own = {item.path: item.gap for item in _GAPS if in_range(version, item.since, item.until)}
     return {
         **static_graph.GAPS,
@@ -166,7 +166,7 @@ _WITHOUT_LORA = ("lora.alpha", "lora.dropout", "lora.target_modules", "lora.rslo
 
 
 def irrelevant(version: str) -> dict[str, str]:
-    """Return the fields that do not concern this version, with the reason."""
+    """Return the fields that are irrelevant to this version, with the reason."""
     found = {
         **static_graph.irrelevant(),
         **details.irrelevant(version),
@@ -188,7 +188,7 @@ def irrelevant(version: str) -> dict[str, str]:
 
 
 def config_rows(version: str) -> tuple[Row, ...]:
-    """Return rows for what only config.json can say in this version, and for what no model of swift's has."""
+    """Return rows for fields that only config.json sets in this version, and for features that no swift model has."""
     known = ("silu", "quick_geglu") if in_range(version, "4.3", None) else ("silu",)
     refused: tuple[Row, ...] = (
         only("model.hidden_act", known, "its Megatron models are SwiGLU models", ("model.hidden_act=silu",)),
@@ -219,7 +219,7 @@ def _no_padding(version: str) -> Row:
 
 
 def _unchanged(path: str, version: str) -> Row:
-    """A field that swift reads from config.json and that nothing else can change."""
+    """Return the row of a field that swift reads from config.json only."""
     name = path.removeprefix("model.")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -246,7 +246,7 @@ def layers_row() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         changed = set(job.model.overridden) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
         if not changed and job.model.moe_layer_freq == 1:
-            return  # config.json says it, also where all layers are dense
+            return  # config.json sets it, even where all layers are dense
         pattern = layer_pattern(job)
         if pattern is not None:
             yield "moe_layer_freq", pattern

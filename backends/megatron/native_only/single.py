@@ -1,4 +1,4 @@
-"""What single arguments of Megatron-SWIFT do, where own.py has one row for their kind, and why some are no field.
+"""Effects of single Megatron-SWIFT arguments that table.py groups in one row, and why some have no field.
 
 From docs/source_en/{Megatron-SWIFT,Instruction}/Command-line-parameters.md and megatron_args.py at 4.6.0.
 """

@@ -1,6 +1,6 @@
-"""What Megatron-SWIFT's arguments without a canonical field do, for whoever takes a script to another stack.
+"""Effects of Megatron-SWIFT arguments without a canonical field, for porting a script to another backend.
 
-Read in swift/megatron/arguments/*.py and swift/arguments/base_args/*.py at 4.6.0, and in 3.12.6 for older names.
+Source: swift/megatron/arguments/*.py and swift/arguments/base_args/*.py @4.6.0; 3.12.6 for older names.
 """
 
 from backends.megatron.native_only.single import SINGLE

@@ -1,4 +1,4 @@
-"""How ms-swift's own ``megatron sft|pt|rlhf`` is rehearsed without an accelerator: data, nothing heavy imported."""
+"""Configuration for rehearsing ms-swift's ``megatron sft|pt|rlhf`` on CPU, without heavy imports."""
 
 from launcher.rehearse.native import NativeOnCpu, Requirement
 

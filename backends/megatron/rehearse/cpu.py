@@ -6,11 +6,11 @@ from launcher.rehearse.cpu import triton_standin, with_transformer_engine
 from launcher.rehearse.cpu.after_import import after_import
 
 UNGUARDED_TRITON = ("mcore_bridge.model.modules.kernels.qsa_block_sparse_attn",)
-"""mcore-bridge 1.6.5 imports triton here for a model that no rehearsal builds (its neighbours guard the import)."""
+"""mcore-bridge 1.6.5 imports triton here for a model that no rehearsal builds (similar modules guard the import)."""
 
 
 def install(_script: str) -> None:
-    """Put the stand-ins for CUDA, Transformer Engine and triton in place, and ask no hub about the model."""
+    """Install the stand-ins for CUDA, Transformer Engine and triton, and skip the hub's model check."""
     with_transformer_engine.install()
     triton_standin.install((*triton_standin.MEGATRON_CORE, *UNGUARDED_TRITON))
     after_import("modelscope.hub.check_model", _no_questions)
@@ -18,15 +18,15 @@ def install(_script: str) -> None:
 
 
 def _no_questions(module: Any) -> None:
-    """Skip the question to the hub whether the local model is the latest, which sends the configuration along.
+    """Skip the request to the hub whether the local model is the latest, which also sends the configuration.
 
-    Without a network it is 20 s of retries in each run (modelscope/hub/check_model.py:33).
+    Without a network it retries for 20 s in each run (modelscope/hub/check_model.py:33).
     """
     module.check_local_model_is_latest = lambda *_args, **_kwargs: None
 
 
 def _saved_tensors_are_copies(module: Any) -> None:
-    """Let ``.cpu()`` of a saved tensor be a copy, as it is on a GPU: safetensors refuses tensors that share memory.
+    """Make ``.cpu()`` copy a saved tensor, as it does on a GPU: safetensors rejects tensors that share memory.
 
     Multi-token prediction saves the embedding and the head twice (mcore_bridge/utils/safetensors.py:132).
     """

@@ -1,4 +1,4 @@
-"""What ms-swift's own argument classes refuse, from 3.5 to 4.6."""
+"""Checks of ms-swift's argument classes, from 3.5 to 4.6."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ lower("MOE-BIAS-SIGMOID", NAME, "the bias of softmax routing is left out without
 
 def _no_model(v: View) -> bool:
     sources = ("model", "mcore_model", "load")
-    if v.use_ray:  # its roles are described in a file of their own
+    if v.use_ray:  # Ray roles are configured in a separate file
         return False
     return not any(v.given(name) for name in sources) and v.perform_initialization is not True
 
@@ -84,7 +84,7 @@ DATA = (
         source=f"{_ARGS}:885; megatron-core 0.12.1 transformer_config.py:824 divides by zero",
         flags=("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "pipeline_model_parallel_size"),
         when=lambda v: (
-            # Other sizes are refused everywhere (PAR-UNEVEN-PP).
+            # Other sizes are rejected on every backend (PAR-UNEVEN-PP).
             v.job.parallel.pp == 1
             and v.job.model.num_hidden_layers is not None
             and v.job.model.num_hidden_layers

@@ -1,4 +1,4 @@
-"""What Megatron-SWIFT changes without a word, and what its real runs showed: old value, new value, reason."""
+"""Values that Megatron-SWIFT changes silently, and findings from real runs: old value, new value, reason."""
 
 from collections.abc import Mapping
 from typing import Any

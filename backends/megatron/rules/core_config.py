@@ -1,4 +1,4 @@
-"""What megatron-core's configuration classes refuse, as Megatron-SWIFT's options reach them."""
+"""Checks of Megatron-core's configuration classes, on the values that Megatron-SWIFT's options set."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What ms-swift refuses in preference and reinforcement training: batches of generated samples, options it lacks."""
+"""Checks of ms-swift for preference training and RL: generation batch sizes, unsupported options."""
 
 from backends.megatron.rules.view import FOUR, SwiftRule, View, declare
 
@@ -8,7 +8,7 @@ _FIELDS = ("batch.global_batch_size", "batch.micro_batch_size", "cluster.nodes",
 
 
 def _generated(v: View) -> tuple[int, int] | None:
-    """Return samples generated at once and generations of a prompt; None where the sizes contradict each other."""
+    """Return the generation batch size and generations per prompt; None where the sizes contradict each other."""
     size, steps, batch = v.generation_batch_size, v.steps_per_generation, v.global_batch_size
     if size is not None and steps is not None:
         return (size, _generations(v)) if size == batch * steps else None

@@ -1,4 +1,4 @@
-"""What Megatron-LM's own `validate_args` refuses under ms-swift 3.x, which checks little itself (the seed's era)."""
+"""Checks of Megatron-LM's `validate_args` under ms-swift 3.x, which checks little itself."""
 
 from backends.megatron.rules.view import THREE, SwiftRule, View, declare
 

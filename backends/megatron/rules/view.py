@@ -1,4 +1,4 @@
-"""What rules of Megatron-SWIFT look at: the value that each option will really have, and one row for each rule."""
+"""Inputs of the Megatron-SWIFT rules: the effective value of each option, and the row type of a rule."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class View:
         return str(value).lower() if isinstance(value, bool) else value
 
     def given(self, flag: str) -> bool:
-        """Tell whether the option is written, with a value."""
+        """Return whether the option is written with a value."""
         return flag in self.written and self.written[flag].value is not None
 
     def written_number(self, flag: str) -> float | None:
@@ -67,19 +67,19 @@ class View:
 
     @property
     def vpp(self) -> int:
-        """Return the chunks of a stage, as far as options say it directly."""
+        """Return the chunks per stage where an option sets them, else 1."""
         names = ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
         return next((getattr(self, name) for name in names if getattr(self, name) is not None), None) or 1
 
     @property
     def lora(self) -> bool:
-        """Tell whether adapters are trained instead of all weights."""
+        """Return whether adapters are trained instead of all weights."""
         if not in_range(self.version, "3.7", None):  # the option exists there, but all weights are trained
             return False
         return (self.tuner_type or self.train_type or "full") != "full" or bool(self.adapters)
 
     def many(self, flag: str) -> tuple[Any, ...]:
-        """Return the words of an option that takes one or several."""
+        """Return the values of an option that takes one or several."""
         value = getattr(self, flag)
         if value is None:
             return ()
@@ -90,7 +90,7 @@ _last: tuple[RuleContext, View] | None = None
 
 
 def view_of(facts: RuleContext) -> View:
-    """Return the view of these facts; rules of one job share it."""
+    """Return the view of a rule context; rules of one job share it."""
     global _last
     last = _last
     if last is None or last[0] is not facts:
@@ -105,7 +105,7 @@ class SwiftRule:
     Attributes:
         id, doc, source, severity, since, until, stricter: as in `launcher.rules.registry.Rule`.
         flags: options concerned; their canonical fields follow from the mapping table.
-        when: whether the job breaks it.
+        when: whether the job violates the rule.
         say: message; `{option}` stands for the option's value; or a function that returns it.
         fields: canonical fields, where they do not follow from the flags.
     """

@@ -1,4 +1,4 @@
-"""Rows for attention that is not softmax over all keys, for streams, activations, odd layers and first weights."""
+"""Rows for linear and sparse attention, gated activations, heterogeneous layers and weight initialization."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -13,24 +13,24 @@ _NEW = "0.16"
 
 
 def variant_of(job: Job) -> str | None:
-    """Return the kind of attention; an interval of full attention means that the layers between are linear."""
+    """Return the attention variant; full_attention_interval implies linear attention in the layers between."""
     return job.model.experimental_attention_variant or (
         "gated_delta_net" if job.model.full_attention_interval else None
     )
 
 
 def is_linear(job: Job) -> bool:
-    """Tell whether some layers attend linearly."""
+    """Return whether some layers use linear attention."""
     return variant_of(job) == "gated_delta_net"
 
 
 def is_sparse(job: Job) -> bool:
-    """Tell whether tokens attend to keys that an indexer chooses."""
+    """Return whether attention is sparse: an indexer selects the keys."""
     return variant_of(job) in ("dsa", "dsv4_hybrid")
 
 
 def sized(path: str, flag: str, usual: Value, active: Callable[[Job], bool], **row: Any) -> Row:
-    """Return the row of a size that is written with its attention, as given or as usual, and read where given."""
+    """Return the row of a size, written with its attention variant (as set, else `usual`) and read where present."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
@@ -46,7 +46,7 @@ def sized(path: str, flag: str, usual: Value, active: Callable[[Job], bool], **r
 
 
 def attention() -> tuple[Row, ...]:
-    """Return the rows of linear and sparse attention, of its window, its softmax and its positions."""
+    """Return the rows of linear and sparse attention, attention window, softmax type and position embeddings."""
     return (
         _variant(),
         *(
@@ -97,7 +97,7 @@ def _sparse_loss() -> Row:
 
 
 def indexer(prefix: str = "dsa-indexer-", **row: Any) -> tuple[Row, ...]:
-    """Return the rows of the indexer's sizes and of the weight of its loss."""
+    """Return the rows of the indexer's sizes and of its loss coefficient."""
     names = {"index_n_heads": "n-heads", "index_head_dim": "head-dim", "index_topk": "topk"}
     rows = (sized(f"model.{name}", f"{prefix}{flag}", INDEXER[name], is_sparse, **row) for name, flag in names.items())
     path = "dsa_indexer_loss_coeff"
@@ -123,7 +123,7 @@ def _variant() -> Row:
         kind, interval = view.peek(flags[0]), str(view.peek(flags[1], ""))
         if kind == "dsa":
             return {VARIANT: view.take(flags[0])}
-        if kind != "gated_delta_net" or not interval.isdigit():  # a list of layers: as it was typed
+        if kind != "gated_delta_net" or not interval.isdigit():  # a list of layers is passed through
             return {}
         view.take(flags[0])
         view.take(flags[1])
@@ -134,7 +134,7 @@ def _variant() -> Row:
 
 
 def counted(path: str, flag: str, **row: Any) -> Row:
-    """Return the row of a count for which Megatron also takes a list of layers; a list stays as it was typed."""
+    """Return the row of a count for which Megatron also takes a list of layers; a list is passed through."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -148,7 +148,7 @@ def counted(path: str, flag: str, **row: Any) -> Row:
 
 
 def layers() -> tuple[Row, ...]:
-    """Return the rows of gated activations, of layers of different shapes and of how first weights are drawn."""
+    """Return the rows of gated activations, heterogeneous layers and weight initialization."""
     shapes, method = "heterogeneous-layers-config", "init-method-xavier-uniform"
     return (
         when_given("model.swiglu_limit", "activation-func-clamp-value", since=_NEW),
@@ -162,7 +162,7 @@ def layers() -> tuple[Row, ...]:
 
 
 def experts() -> tuple[Row, ...]:
-    """Return the rows of what experts compute and where they come from."""
+    """Return the rows of expert computation and upcycling."""
     return (
         switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since=_NEW),
         switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
@@ -171,7 +171,7 @@ def experts() -> tuple[Row, ...]:
 
 
 def precision() -> tuple[Row, ...]:
-    """Return the rows of 4-bit numbers and of products in bf16."""
+    """Return the rows of FP4 and of reduced-precision bf16 matmuls."""
     return (
         when_given("precision.fp4_format", "fp4-format", since=_NEW),
         when_given("precision.fp4_recipe", "fp4-recipe", since=_NEW),
@@ -183,16 +183,16 @@ def precision() -> tuple[Row, ...]:
 
 
 def kernels() -> tuple[Row, ...]:
-    """Return the row of random states that are kept for inference."""
+    """Return the row of the RNG tracker for inference."""
     return (switch("kernels.inference_rng_tracker", "inference-rng-tracker", since="0.12"),)
 
 
 def recompute_experts() -> Row:
-    """Return the row that reads the older spelling of recomputing experts (transformer_config.py:1255 @0.16.1)."""
+    """Return the row that reads the older flag for recomputing experts (transformer_config.py:1255 @0.16.1)."""
     flag, modules, depth = "moe-layer-recompute", "recompute-modules", "recompute-granularity"
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.peek(flag) or view.peek(depth, "selective") != "selective":  # full: Megatron refuses it
+        if not view.peek(flag) or view.peek(depth, "selective") != "selective":  # Megatron rejects it with full
             return {}
         view.take(flag)
         given = view.peek(modules, ("core_attn",))
@@ -208,7 +208,7 @@ _V4 = "compressed attention and hyper-connections came after core 0.16"
 
 
 def gaps(version_is_new: bool) -> dict[str, Gap]:
-    """Return what no argument says: nothing of DeepSeek-V4, and before 0.16 nothing of Qwen3-Next and GPT-OSS."""
+    """Return the unsupported fields: those of DeepSeek-V4, and before 0.16 those of Qwen3-Next and GPT-OSS."""
     found = {
         **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
         "model.index_topk_freq": Gap(why="every layer has its own indexer", neutral=(1,)),

@@ -1,4 +1,4 @@
-"""Rows for the finer settings of checkpoints: what is kept, what is written between, how, and conversion."""
+"""Rows for checkpoint formats, retention, non-persistent checkpoints, loading and conversion."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +13,7 @@ _NO_SAFETENSORS = "Megatron-LM does not write safetensors"
 
 
 def formats() -> tuple[Row, ...]:
-    """Return the rows of the format that checkpoints are written in."""
+    """Return the rows of the checkpoint format."""
     path, flag = "checkpoint.format", "ckpt-format"
     before = {name: name for name in _FORMATS if name != "fsdp_dtensor"}
     row = chosen(path, flag, {name: name for name in _FORMATS if name != "zarr"}, why=_NO_SAFETENSORS)
@@ -25,7 +25,7 @@ def formats() -> tuple[Row, ...]:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if flag not in view.values and view.peek("use-megatron-fsdp"):
-            return {path: "torch_dist"}  # the default, which a job of FSDP does not get
+            return {path: "torch_dist"}  # the parser's default; FSDP jobs default to fsdp_dtensor
         return row.read(view) if row.read is not None else {}
 
     paths = (path, "parallel.zero_stage", "parallel.fsdp.implementation")
@@ -37,7 +37,7 @@ def formats() -> tuple[Row, ...]:
 
 
 def saving() -> tuple[Row, ...]:
-    """Return the rows of how checkpoints are written and which of them stay."""
+    """Return the rows of saving, retention and non-persistent checkpoints."""
     prefix = "checkpoint.non_persistent."
     names = ("fully_parallel", "atomic")
     return (
@@ -60,7 +60,7 @@ def saving() -> tuple[Row, ...]:
 
 
 def asynchronous() -> Row:
-    """Return the row of saving while training goes on, which needs a persistent worker since 0.16."""
+    """Return the row of asynchronous saving, which needs a persistent worker since 0.16."""
     paths = ("checkpoint.async_save", "checkpoint.persistent_worker")
     flags = ("async-save", "use-persistent-ckpt-worker")
 
@@ -84,7 +84,7 @@ def asynchronous() -> Row:
 
 
 def loading() -> tuple[Row, ...]:
-    """Return the rows of what else comes from a checkpoint, and of starts that only convert one."""
+    """Return the rows of other settings loaded from a checkpoint, and of checkpoint conversion."""
     prefix = "checkpoint.convert."
     older = ("torch", "torch_dist", "zarr")
     return (
@@ -103,7 +103,7 @@ def _converted(names: tuple[str, ...], since: str, until: str | None = None) -> 
 
 
 def ignored() -> tuple[Row, ...]:
-    """Return the rows that read what the parser takes and nothing reads; `effective.py` knows the same names."""
+    """Return the rows of arguments that the parser accepts and ignores; `effective.py` lists the same names."""
     return (
         _ignored(("ckpt-fully-parallel-save",), "It has become the default."),
         _ignored(("use-dist-ckpt", "dist-ckpt-format"), "--ckpt-format says it.", since=_SINCE),
@@ -121,7 +121,7 @@ def _ignored(flags: tuple[str, ...], note: str, since: str | None = None) -> Row
 
 
 def memory() -> tuple[Row, ...]:
-    """Return the rows of the record of device memory."""
+    """Return the rows of the device memory history."""
     return (
         switch("profiler.memory_history", "record-memory-history", since=_SINCE),
         when_given("profiler.memory_snapshot_path", "memory-snapshot-path", since=_SINCE),
@@ -141,7 +141,7 @@ BEFORE_0_16: Mapping[str, Gap] = {
     "checkpoint.save_retain_interval": _told("checkpoints are not removed before 0.16"),
     "checkpoint.optimizer_reshardable_mem_efficient": _told("it came with core 0.16", False),
 }
-# Fields of these rows that core 0.8 has not, each with the values that change nothing there.
+# Fields of these rows that core 0.8 lacks, each with the values that have no effect there.
 BEFORE_0_12: Mapping[str, tuple[Value, ...]] = {
     "checkpoint.persistent_worker": (False,),
     "checkpoint.load_parallel_arguments": (False,),
@@ -166,4 +166,4 @@ BEFORE_0_12: Mapping[str, tuple[Value, ...]] = {
     "profiler.memory_snapshot_path": (),
 }
 CHANGES_THE_RUN = ("checkpoint.convert.format", "checkpoint.load_tokenizer")
-"""Of these, the fields whose loss is an error."""
+"""Of these, the fields whose omission is an error."""

@@ -8,7 +8,7 @@ from backends.megatron_lm.mapping.factories import listed, many, valued, when_gi
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
-# Evaluation every so many steps where the user named no interval. Source: the default of core 0.12.1, arguments.py.
+# Evaluation interval in steps where none is set. Source: the default of core 0.12.1, arguments.py.
 _EVAL_INTERVAL, _EVAL_ITERS = 1000, 100
 
 
@@ -26,7 +26,7 @@ def data() -> tuple[Row, ...]:
 
 
 def paths() -> Row:
-    """Return the row of the data's files."""
+    """Return the row of the data files."""
     return computed(
         ("data.paths", "data.format", "data.validation_paths", "task.type"),
         ("data-path", "train-data-path", "valid-data-path", "mock-data"),
@@ -66,13 +66,13 @@ def _read_paths(view: NativeView) -> Mapping[str, Value]:
 
 
 def evaluates(job: Job) -> bool:
-    """Tell whether the job asks for evaluation in any way."""
+    """Return whether the job sets an evaluation interval, evaluation steps or validation data."""
     asked = (job.evaluation.interval, job.evaluation.iters, job.data.validation_ratio)
     return any(asked) or bool(job.data.validation_paths)
 
 
 def split() -> Row:
-    """Return the row of the shares of training and validation."""
+    """Return the row of the split into training and validation data."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.data.validation_paths:
@@ -151,7 +151,7 @@ def tokenizer() -> tuple[Row, ...]:
 
 
 def tokenizer_class(since: str | None, until: str | None) -> Row:
-    """Return the row of the tokenizer's class and place; versions without an end know --sft's own class."""
+    """Return the row of the tokenizer's class and path; with `until` None, --sft uses SFTTokenizer."""
     has_sft = until is None
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -172,12 +172,12 @@ def tokenizer_class(since: str | None, until: str | None) -> Row:
 
 
 def tokenizer_path(job: Job) -> str | None:
-    """Return where the tokenizer lies: its own path, else the model's."""
+    """Return the tokenizer's path, else the model's path or hub id."""
     return job.tokenizer.path or job.model.path or job.model.hub_id
 
 
 def tokenizer_kind(job: Job) -> str:
-    """Return Megatron's name of the tokenizer class that this job needs."""
+    """Return Megatron's name of the tokenizer class for this job."""
     passed = job.backend.args.get("tokenizer-type")
     if passed is not None:
         return str(passed)
@@ -189,7 +189,7 @@ def tokenizer_kind(job: Job) -> str:
 def _read_tokenizer(view: NativeView) -> Mapping[str, Value]:
     known = ("HuggingFaceTokenizer", "NullTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer")
     found: dict[str, Value] = {}
-    view.values.setdefault("tokenizer-type", TOKENIZER)  # what its absence means has no field
+    view.values.setdefault("tokenizer-type", TOKENIZER)  # the default has no canonical value
     if view.peek("tokenizer-type") in (*known, "SFTTokenizer"):
         kind = view.take("tokenizer-type")
         found["tokenizer.type"] = kind if kind in known else None
@@ -216,7 +216,7 @@ def _read_template(view: NativeView) -> Mapping[str, Value]:
 
 
 def vocabulary() -> tuple[Row, ...]:
-    """Return the rows of the vocabulary; the model has the size of config.json, whatever the tokenizer holds."""
+    """Return the rows of the vocabulary; its size is config.json's, independent of the tokenizer."""
     return (
         computed(
             ("model.vocab_size", "tokenizer.type"),
@@ -267,7 +267,7 @@ def _read_vocabulary(view: NativeView) -> Mapping[str, Value]:
 
 
 def pads_as_we_do(view: NativeView) -> bool:
-    """Tell whether the model has at least --vocab-size rows by what is said, not by what a tokenizer will say."""
+    """Return whether the arguments alone, without the tokenizer, ensure at least --vocab-size embedding rows."""
     if view.has("padded-vocab-size"):
         return True
     divisor = view.peek("make-vocab-size-divisible-by") or 0
@@ -362,14 +362,14 @@ def saving() -> tuple[Row, ...]:
 
 
 def starts_from_weights(job: Job) -> bool:
-    """Tell whether training starts from Hugging Face weights."""
+    """Return whether training starts from Hugging Face weights."""
     if job.model.pretrained is not None:
         return job.model.pretrained
     return job.model.path is not None or job.model.hub_id is not None
 
 
 def pretrained() -> Row:
-    """Return the row that refuses Hugging Face weights, which Megatron-LM cannot read."""
+    """Return the row that rejects Hugging Face weights, which Megatron-LM cannot read."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if starts_from_weights(job) and job.checkpoint.load is None:

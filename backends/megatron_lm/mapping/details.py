@@ -1,4 +1,4 @@
-"""Rows for the finer settings that Megatron-LM and its dialects share: growing batch, Muon, FP8 scaling, faults."""
+"""Rows for advanced settings of Megatron-LM and its dialects: batch size ramp-up, Muon, FP8 scaling, fault handling."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -13,7 +13,7 @@ _RAMPUP, _RAMPUP_FLAG = "batch.rampup_batch_size", "rampup-batch-size"
 
 
 def says_nothing() -> Row:
-    """Return the row that reads what changes nothing: positions beside rope."""
+    """Return the row that drops no-position-embedding with rope, where it has no effect."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.peek("position-embedding-type") == "rope":
@@ -25,7 +25,7 @@ def says_nothing() -> Row:
 
 
 def rampup() -> tuple[Row, Row]:
-    """Return the rows of the growing batch; before 0.16 the parser keeps its three numbers as text."""
+    """Return the rows of the batch size ramp-up; before 0.16 the parser keeps its three numbers as strings."""
     return _rampup(int, since="0.16"), _rampup(str, until="0.15.9")
 
 
@@ -49,7 +49,7 @@ def _rampup(kind: type, since: str | None = None, until: str | None = None) -> R
 
 
 def schedule() -> tuple[Row, ...]:
-    """Return the rows of when training ends early and which steps it leaves out."""
+    """Return the rows of early exit and skipped iterations."""
     return (
         listed("schedule.skip_iterations", "iterations-to-skip", since="0.12"),
         when_given("schedule.exit_interval", "exit-interval"),
@@ -58,7 +58,7 @@ def schedule() -> tuple[Row, ...]:
 
 
 def optimizer() -> tuple[Row, ...]:
-    """Return the rows of weight decay that grows, of decoupled learning rates and of Muon."""
+    """Return the rows of the weight decay schedule, decoupled learning rates and Muon."""
     styles = {name: name for name in ("constant", "linear", "cosine")}
     return (
         chosen("optimizer.weight_decay_style", "weight-decay-incr-style", styles),
@@ -74,7 +74,7 @@ def muon(own_momentum: float, nesterov: str) -> tuple[Row, ...]:
     """Return the rows of Muon.
 
     Args:
-        own_momentum: the parser's default, which a job is not left to.
+        own_momentum: the parser's default, read where the argument is absent.
         nesterov: switch of Nesterov momentum.
     """
     path, flag = "optimizer.muon_momentum", "muon-momentum"
@@ -103,7 +103,7 @@ def muon(own_momentum: float, nesterov: str) -> tuple[Row, ...]:
 
 
 def precision() -> tuple[Row, ...]:
-    """Return the rows of FP8 scaling, of layers that stay in bf16, and of what fp16 needs."""
+    """Return the rows of FP8 scaling, layers kept in bf16 and fp16 settings."""
     return (
         _amax("precision.fp8_amax_history_len", "fp8-amax-history-len", FP8_AMAX_HISTORY_LEN, 1),
         _amax("precision.fp8_amax_compute_algo", "fp8-amax-compute-algo", FP8_AMAX_COMPUTE_ALGO, "most_recent"),
@@ -119,7 +119,7 @@ def precision() -> tuple[Row, ...]:
 
 
 def _amax(path: str, flag: str, usual: Value, own: Value) -> Row:
-    """Return the row of a setting of delayed FP8 scaling, written wherever there is such; `own` is the parser's."""
+    """Return the row of a setting of delayed FP8 scaling, always written with it; `own` is the parser's default."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
@@ -136,7 +136,7 @@ def _amax(path: str, flag: str, usual: Value, own: Value) -> Row:
 
 
 def model() -> tuple[Row, ...]:
-    """Return the rows of norms, rotation and of how the first weights are drawn."""
+    """Return the rows of norms, rotary embeddings and weight initialization."""
     return (
         switch("model.rotary_interleaved", "rotary-interleaved"),
         switch("model.norm_zero_centered", "apply-layernorm-1p"),
@@ -147,7 +147,7 @@ def model() -> tuple[Row, ...]:
 
 
 def activation() -> tuple[Row, Row]:
-    """Return the rows of the activation function: GELU where nothing is said."""
+    """Return the rows of the activation function: GELU by default."""
     flags = {"silu": "swiglu", "relu2": "squared-relu"}
     return _activation({**flags, "quick_geglu": "quick-geglu"}, since="0.16"), _activation(flags, until="0.15.9")
 
@@ -174,7 +174,7 @@ def _activation(flags: Mapping[str, str], since: str | None = None, until: str |
 
 
 def tokenizer() -> tuple[Row, ...]:
-    """Return the rows of TikTokenizer and of further tokens."""
+    """Return the rows of TikTokenizer and extra tokens."""
     return (
         when_given("tokenizer.extra_ids", "vocab-extra-ids"),
         when_given("tokenizer.tiktoken_pattern", "tiktoken-pattern"),
@@ -184,7 +184,7 @@ def tokenizer() -> tuple[Row, ...]:
 
 
 def parallel() -> tuple[Row, ...]:
-    """Return the rows of ranks, groups, buckets and further overlap."""
+    """Return the rows of rank order, process groups, gradient buckets, further overlap and kernels."""
     return (
         when_given("parallel.optimizer_instances", "num-distributed-optimizer-instances", since="0.12"),
         switch("parallel.dp_outermost", "use-tp-pp-dp-mapping"),
@@ -205,7 +205,7 @@ def parallel() -> tuple[Row, ...]:
 
 
 def attention_mask() -> Row:
-    """Return the row of who makes the causal mask: the loader, or the kernel that needs none."""
+    """Return the row of the causal mask: created by the data loader, or implicit in the kernel."""
     path, flag = "kernels.attention_mask", "no-create-attention-mask-in-dataloader"
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -226,7 +226,7 @@ def data() -> tuple[Row, ...]:
         listed("data.test_paths", "test-data-path"),
         when_given("data.paths_file", "data-args-path", since="0.12"),
         when_given("data.order", "dataloader-type"),
-        # Read where batches are drawn at random (megatron/legacy/data/data_samplers.py:37 @core_v0.12.1).
+        # Read where batches are sampled at random (megatron/legacy/data/data_samplers.py:37 @core_v0.12.1).
         switch_off("data.sharding", "no-data-sharding", read_in=lambda job: job.data.order == "cyclic"),
         switch_off("data.mmap", "no-mmap-bin-files"),
         when_given("data.index_threads", "num-dataset-builder-threads"),
@@ -234,7 +234,7 @@ def data() -> tuple[Row, ...]:
 
 
 def checkpoint() -> tuple[Row, ...]:
-    """Return the rows of what is taken from a checkpoint and how it is shared among ranks."""
+    """Return the rows of the state loaded from a checkpoint, and of parallel saving and loading."""
     return (
         when_given("checkpoint.load_step", "ckpt-step"),
         when_given("checkpoint.fallback", "pretrained-checkpoint"),
@@ -257,7 +257,7 @@ def _load_schedule() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = [flag for flag in (theirs, ours) if view.peek(flag)]
-        if len(given) != 1:  # both: Megatron refuses them
+        if len(given) != 1:  # Megatron rejects both together
             return {}
         view.take(given[0])
         return {path: given[0] == theirs}
@@ -266,7 +266,7 @@ def _load_schedule() -> Row:
 
 
 def logging() -> tuple[Row, ...]:
-    """Return the rows of further logs."""
+    """Return the rows of further logging settings."""
     return (
         when_given("logging.tensorboard_interval", "tensorboard-log-interval"),
         when_given("logging.tensorboard_queue_size", "tensorboard-queue-size"),
@@ -281,7 +281,7 @@ def logging() -> tuple[Row, ...]:
 
 
 def faults() -> tuple[Row, ...]:
-    """Return the rows of what counts as a fault and what is done."""
+    """Return the rows of fault detection and handling."""
     return (
         switch_off("fault_tolerance.check_for_nan", "no-check-for-nan-in-loss-and-grad"),
         switch("fault_tolerance.check_for_spiky_loss", "check-for-spiky-loss", since="0.12"),

@@ -1,4 +1,4 @@
-"""Row factories of Megatron's dialect: an absent argument means Megatron's own default, not the canonical one."""
+"""Row factories for Megatron-LM arguments: an absent argument means Megatron's default, not the canonical one."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -70,7 +70,7 @@ def flag_on(path: str, flag: str, **row: Any) -> Row:
 
 
 def flag_unless(path: str, flag: str, **row: Any) -> Row:
-    """Return a row for a switch that turns something off that Megatron has on: absent means true."""
+    """Return a row for a switch that disables a feature that Megatron enables by default: absent means true."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if value_at(job, path) is False:
@@ -85,8 +85,8 @@ def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = 
     Args:
         path: canonical field.
         flag: argument that takes the name.
-        names: canonical name to native name; None: the canonical name is what the absence of the argument means.
-        default: canonical value that an absent argument means; None: absence means no opinion.
+        names: canonical name to native name; None: the canonical name is expressed by omitting the argument.
+        default: canonical value of an absent argument; None: the field stays unset.
         why: reason given for names that are missing.
     """
     back = {native: canonical for canonical, native in names.items() if native is not None}
@@ -114,7 +114,7 @@ def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = 
 
 
 def refused(path: str, why: str, works: tuple[str, ...] = (), neutral: tuple[Value, ...] = (), **row: Any) -> Row:
-    """Return a row for a field that some versions lack: any value but the default and `neutral` is refused."""
+    """Return a row for a field that some versions lack: any value but the default and `neutral` is rejected."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
@@ -126,12 +126,12 @@ def refused(path: str, why: str, works: tuple[str, ...] = (), neutral: tuple[Val
 
 
 def reworded(aliases: Mapping[str, str], says_nothing: Mapping[str, Value], note: str = "") -> Row:
-    """Return a row that only reads: it gives old names their new ones and drops arguments that change nothing.
+    """Return a read-only row that renames old arguments and drops arguments without effect.
 
     Args:
-        aliases: name to the name under which the other rows look for it; a given new name wins.
-        says_nothing: argument to the value with which it changes nothing.
-        note: why they change nothing.
+        aliases: old name to the name that the other rows read; a new name that is present takes precedence.
+        says_nothing: argument to the value with which it has no effect.
+        note: why they have no effect.
     """
 
     def read(view: NativeView) -> Mapping[str, Value]:

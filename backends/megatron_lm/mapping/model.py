@@ -1,4 +1,4 @@
-"""Rows for the architecture: Hugging Face terms of the canonical model against Megatron's network arguments."""
+"""Rows for the architecture: Hugging Face names of the canonical model and Megatron's network arguments."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from backends.megatron_lm.mapping.factories import flag_on, flag_unless, refused
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Read, Row, Unsupported, computed
 
-# Constants of RotaryEmbedding._apply_scaling, which no argument reaches.
+# Constants of RotaryEmbedding._apply_scaling, which no argument sets.
 # Source: megatron/core/models/common/embeddings/rotary_pos_embedding.py:94-98 @core_v0.16.1
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 # Fields of MLATransformerConfig without an argument. Source: transformer_config.py:2046 @core_v0.16.1
@@ -16,12 +16,12 @@ _YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings"
 
 
 def is_mla(job: Job) -> bool:
-    """Tell whether the job's model has multi-head latent attention."""
+    """Return whether the job's model has multi-head latent attention."""
     return job.model.is_mla
 
 
 def has_rope(job: Job) -> bool:
-    """Tell whether the job's model has rotary positions."""
+    """Return whether the job's model has rotary position embeddings."""
     return job.model.position_embedding == "rope"
 
 
@@ -45,7 +45,7 @@ def sizes() -> tuple[Row, ...]:
 
 
 def head_size() -> Row:
-    """Return the row of the head's size, which MLA composes of parts of its own."""
+    """Return the row of the head size, which MLA defines by separate fields."""
     row = when_given("model.head_dim", "kv-channels")
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -269,7 +269,7 @@ def _read_scaling(view: NativeView) -> Mapping[str, Value]:
 
 
 def refused_mscale() -> Row:
-    """Return the row that refuses, before 0.13, a temperature that Megatron reads from the wrong argument."""
+    """Return the row that rejects mscale_all_dim unequal to mscale before 0.13, which reads mscale instead."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         scaling = job.model.rope_scaling
@@ -324,7 +324,7 @@ def _rank(path: str, flag: str, default: Value) -> Row:
 
 
 def multi_token_prediction() -> tuple[Row, ...]:
-    """Return the rows of multi-token prediction; 0 layers stay as they are written."""
+    """Return the rows of multi-token prediction; an explicit 0 is passed through."""
     scale = when_given("model.mtp_loss_scaling_factor", "mtp-loss-scaling-factor")
 
     def if_any(read: Read) -> Read:

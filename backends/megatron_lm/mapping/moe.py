@@ -1,4 +1,4 @@
-"""Rows for mixtures of experts: their architecture and how they are trained."""
+"""Rows for MoE models: architecture and training."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,12 +12,12 @@ BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
 
 
 def is_moe(job: Job) -> bool:
-    """Tell whether the job's model has routed experts."""
+    """Return whether the job's model has routed experts."""
     return job.model.is_moe
 
 
 def experts() -> tuple[Row, ...]:
-    """Return the rows of number, width and place of the experts."""
+    """Return the rows of number, width and layers of the experts."""
     return (
         when_given("model.num_experts", "num-experts"),
         _moe_valued("model.num_experts_per_tok", "moe-router-topk", 2),
@@ -36,7 +36,7 @@ def experts() -> tuple[Row, ...]:
 
 
 def layer_frequency() -> Row:
-    """Return the row of the MoE layers' places."""
+    """Return the row of the pattern of MoE layers."""
     fields = ("model.first_k_dense_replace", "model.moe_layer_freq")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -64,7 +64,7 @@ def layer_frequency() -> Row:
 
 
 def routing() -> tuple[Row, ...]:
-    """Return the rows of the router: what is chosen, and the weights of the chosen."""
+    """Return the rows of the router: selection and weights of the experts."""
     return (
         computed(
             ("model.norm_topk_prob", "model.scoring_func", "model.num_experts_per_tok"),
@@ -132,7 +132,7 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
     before = bool(view.take("moe-router-pre-softmax", False))
     normalised = view.peek("moe-router-topk", 2) > 1 if function == "sigmoid" else not before
     if view.peek("moe-router-load-balancing-type") == "sinkhorn":
-        normalised = False  # it weights by scores of its own (_sinkhorn_activation, moe/router.py:231 @core_v0.16.1)
+        normalised = False  # it computes its own scores (_sinkhorn_activation, moe/router.py:231 @core_v0.16.1)
     return {"model.scoring_func": function, "model.norm_topk_prob": normalised}
 
 

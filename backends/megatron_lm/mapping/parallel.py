@@ -123,7 +123,7 @@ def _read_algorithm(view: NativeView) -> Mapping[str, Value]:
 
 
 def uneven_stages() -> tuple[Row, ...]:
-    """Return the rows of stages of unequal length."""
+    """Return the rows of uneven pipeline stages."""
     return (
         when_given("parallel.first_stage_layers", "decoder-first-pipeline-num-layers"),
         when_given("parallel.last_stage_layers", "decoder-last-pipeline-num-layers"),
@@ -135,7 +135,7 @@ def uneven_stages() -> tuple[Row, ...]:
 
 
 def distributed_optimizer() -> Row:
-    """Return the row of ZeRO 1; higher stages are a different engine (`sharding.sharding`)."""
+    """Return the row of ZeRO 1; higher stages are FSDP (`sharding.sharding`)."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted, stage = job.parallel.distributed_optimizer, job.parallel.zero_stage
@@ -173,7 +173,7 @@ def recompute() -> tuple[Row, ...]:
 
 
 def _recompute_activations() -> Row:
-    """Return the row that reads the other spelling of selective recomputation (arguments.py: validate_args)."""
+    """Return the row that reads --recompute-activations (arguments.py: validate_args)."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         other = view.peek("recompute-granularity", "selective") != "selective"
@@ -187,7 +187,7 @@ def _recompute_activations() -> Row:
 
 
 def recompute_modules(known: tuple[str, ...], since: str | None = None, until: str | None = None) -> Row:
-    """Return the row of selectively recomputed modules, of which this version knows `known`."""
+    """Return the row of selectively recomputed modules, of which this version supports `known`."""
     row = listed("recompute.modules", "recompute-modules")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -233,7 +233,7 @@ def _write_offload(job: Job) -> Iterable[tuple[str, Value]]:
 
 
 def overlap() -> tuple[Row, ...]:
-    """Return the rows of communication behind computation."""
+    """Return the rows of communication that overlaps computation."""
     return (
         switch("overlap.grad_reduce", "overlap-grad-reduce"),
         switch("overlap.param_gather", "overlap-param-gather"),
@@ -243,7 +243,7 @@ def overlap() -> tuple[Row, ...]:
 
 
 def kernels() -> tuple[Row, ...]:
-    """Return the rows of kernels; Megatron has most fusions on, so the arguments turn them off."""
+    """Return the rows of kernels; Megatron enables most fusions by default, so the arguments disable them."""
     return (
         chosen(
             "kernels.attention_backend",
@@ -272,7 +272,7 @@ def kernels() -> tuple[Row, ...]:
 
 
 def fusions() -> tuple[Row, ...]:
-    """Return the rows of single fused kernels."""
+    """Return the rows of individual fused kernels."""
     return (
         switch_off("kernels.masked_softmax_fusion", "no-masked-softmax-fusion"),
         computed(
@@ -291,7 +291,7 @@ def fusions() -> tuple[Row, ...]:
 
 
 def rope_fusion(impossible: Callable[[Job], bool], since: str | None = None, until: str | None = None) -> Row:
-    """Return the row of fused rotary embeddings, which Megatron has on and refuses for the jobs of `impossible`."""
+    """Return the row of fused rotary embeddings, enabled by default and rejected where `impossible` is true."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted = job.kernels.rope_fusion

@@ -1,4 +1,4 @@
-"""Rows of what runs beside training: loggers, the search for slow or broken devices, checks, files of data paths."""
+"""Rows for services that run beside training: One Logger, straggler detection, fault checks, path files."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from launcher.mapping.rows import Gap, NativeView, Row, switch, switch_off
 
 
 def schedule() -> tuple[Row, ...]:
-    """Return the rows of the loop: a batch that fits the processes, evaluation alone, waiting for the device."""
+    """Return the rows of the training loop: batch size adjustment, evaluation only, device synchronization."""
     return (
         switch("batch.decrease_batch_size_if_needed", "decrease-batch-size-if-needed", since="0.12"),
         switch("schedule.skip_train", "skip-train"),
@@ -18,7 +18,7 @@ def schedule() -> tuple[Row, ...]:
 
 
 def clipping() -> tuple[Row, ...]:
-    """Return the rows of attention weights that shrink where logits grow."""
+    """Return the rows of QK clipping."""
     since = "0.16"
     return (
         switch("optimizer.qk_clip", "qk-clip", since=since),
@@ -28,7 +28,7 @@ def clipping() -> tuple[Row, ...]:
 
 
 def lengths() -> Row:
-    """Return the row that reads the sizes of an encoder without a decoder: a language model's.
+    """Return the row that reads sizes of an encoder without a decoder as those of the language model.
 
     Source: megatron/training/arguments.py:787-793, :822-827 @core_v0.16.1.
     """
@@ -44,7 +44,7 @@ def lengths() -> Row:
 
 
 def data() -> tuple[Row, ...]:
-    """Return the rows of a file of paths for each split, and of indices of token files in an object store."""
+    """Return the rows of path files for each split, and of the object storage cache for token file indices."""
     path = "data.object_storage_cache"
     return (
         when_given("data.split_paths_file", "per-split-data-args-path", since="0.12"),
@@ -54,7 +54,7 @@ def data() -> tuple[Row, ...]:
 
 
 def logging() -> tuple[Row, ...]:
-    """Return the rows of One Logger, of stragglers and of timers."""
+    """Return the rows of One Logger, straggler detection and timers."""
     one, slow = "logging.one_logger.", "logging.straggler."
     return (
         switch_off("logging.timer_barrier", "no-barrier-with-level-1-timing"),
@@ -74,7 +74,7 @@ def logging() -> tuple[Row, ...]:
 
 
 def faults() -> tuple[Row, ...]:
-    """Return the rows of checks, of their trial, and of NVIDIA's services that restart a job."""
+    """Return the rows of fault checks, error injection and NVIDIA's services that restart a job."""
     return (
         when_given("fault_tolerance.rejected_results", "result-rejected-tracker-filename", since="0.12"),
         when_given("fault_tolerance.error_injection.rate", "error-injection-rate", since="0.12"),
@@ -92,7 +92,7 @@ def _told(why: str, *neutral: Value) -> Gap:
 
 
 def _clipping(why: str, *works: str) -> Mapping[str, Gap]:
-    """Return the gaps of shrinking attention weights; its numbers matter with the switch only."""
+    """Return the gaps of QK clipping; its numbers apply only where it is enabled."""
     numbers = Gap(why=why, works=works, matters=lambda job: bool(job.optimizer.qk_clip))
     return {
         "optimizer.qk_clip": Gap(why=why, neutral=(False,), works=works or ("optimizer.qk_clip=false",)),
@@ -119,7 +119,7 @@ GAPS: Mapping[str, Gap] = {
 }
 
 _LATER = "it came with Megatron core 0.9 or later"
-# What the oldest base, core 0.8, does not have.
+# Fields that the oldest base, core 0.8, lacks.
 BEFORE_0_12: Mapping[str, Gap] = {
     "batch.decrease_batch_size_if_needed": Gap(why=_LATER, neutral=(False,)),
     "data.split_paths_file": Gap(why=_LATER),
@@ -133,7 +133,7 @@ BEFORE_0_12: Mapping[str, Gap] = {
     "fault_tolerance.ft_timeouts": _told(_LATER, False),
 }
 
-# For backends that are not Megatron-LM's dialect.
+# For backends that do not take Megatron-LM's arguments.
 _SERVICE = "a service of Megatron-LM's own loop; training is unaffected"
 _NVIDIA = "a service of NVIDIA's clusters; training is unaffected"
 ELSEWHERE: Mapping[str, Gap] = {

@@ -1,4 +1,4 @@
-"""Rows for how ranks talk, for sharded weights, captured kernels, buckets of gradients and state on the host."""
+"""Rows for communication libraries, ZeRO and FSDP, CUDA graphs, gradient buckets and optimizer offloading."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -10,11 +10,11 @@ from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, s
 
 _SINCE = "0.12"
 _RENAMED = "0.15.9"
-"""Last version, as far as it is known, before some switches were renamed."""
+"""Last version, to our knowledge, before some switches were renamed."""
 
 
 def communication() -> tuple[Row, ...]:
-    """Return the rows of the libraries through which ranks talk."""
+    """Return the rows of the communication libraries."""
     prefix = "parallel.communication."
     return (
         chosen(f"{prefix}backend", "distributed-backend", {"nccl": "nccl", "gloo": "gloo"}),
@@ -58,7 +58,7 @@ def sharding() -> tuple[Row, ...]:
 
 
 def uses_megatron_fsdp(job: Job) -> bool:
-    """Tell whether the job shards with Megatron-core's own FSDP."""
+    """Return whether the job shards with Megatron-core's own FSDP."""
     stage, engine = job.parallel.zero_stage, job.parallel.fsdp.implementation
     return engine == "megatron" or (engine is None and stage is not None and stage > 1)
 
@@ -87,7 +87,7 @@ def _distributed_optimizer() -> Row:
 
 
 def _sharding(flag: str, since: str, until: str | None = None) -> Row:
-    """Return the row of FSDP; `flag`: the switch of Megatron-core's own."""
+    """Return the row of FSDP; `flag` enables Megatron-core's own."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         stage = job.parallel.zero_stage
@@ -102,7 +102,7 @@ def _sharding(flag: str, since: str, until: str | None = None) -> Row:
             yield _STRATEGY, _STRATEGIES[3 if stage is None else stage]
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if bool(view.peek(flag)) == bool(view.peek(_TORCH)):  # neither, or both, of which Megatron takes the second
+        if bool(view.peek(flag)) == bool(view.peek(_TORCH)):  # neither, or both, of which Megatron uses the second
             return {}
         if view.take(_TORCH, False):
             return {_STAGE: 3, _ENGINE: "torch"}
@@ -116,7 +116,7 @@ def _sharding(flag: str, since: str, until: str | None = None) -> Row:
     return Row(fields=(_STAGE, _ENGINE), flags=flags, emit=emit, read=read, since=since, until=until, note=note)
 
 
-# -- captured kernels
+# -- CUDA graphs
 
 _IMPL, _SCOPE = "kernels.cuda_graph.impl", "kernels.cuda_graph.scope"
 CUDA_GRAPHS = (_IMPL, _SCOPE, "kernels.cuda_graph.warmup_steps")
@@ -124,7 +124,7 @@ _SWITCHES = {"local": "enable-cuda-graph", "transformer_engine": "external-cuda-
 
 
 def cuda_graphs() -> tuple[Row, ...]:
-    """Return the rows of CUDA graphs, which two switches asked for before 0.16."""
+    """Return the rows of CUDA graphs, which two switches enabled before 0.16."""
     return (
         _captures_by_switch(),
         _captures(),
@@ -165,7 +165,7 @@ def _captures() -> Row:
 
 
 def _scope(known: tuple[str, ...] | None, since: str, until: str | None = None) -> Row:
-    """Return the row of what is captured; `known`: one of these, None: any list of parts."""
+    """Return the row of the captured scope; `known`: one of these, None: any list of parts."""
     flag = "cuda-graph-scope"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -187,7 +187,7 @@ def _scope(known: tuple[str, ...] | None, since: str, until: str | None = None) 
 
 
 def flash_switch() -> Row:
-    """Return the row that reads --use-flash-attn, which Megatron-core's models read nowhere."""
+    """Return the row that reads --use-flash-attn, which Megatron-core's models ignore."""
     path, flag = "kernels.attention_backend", "use-flash-attn"
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -203,7 +203,7 @@ def flash_switch() -> Row:
 
 
 def overlap() -> tuple[Row, ...]:
-    """Return the rows of how gradients are reduced and of the pieces of tensor-parallel overlap."""
+    """Return the rows of gradient reduction and tensor-parallel communication overlap."""
     return (
         switch_off("overlap.gradient_reduce_div_fusion", "no-gradient-reduce-div-fusion", since=_SINCE),
         switch("overlap.pad_buckets", "ddp-pad-buckets-for-high-nccl-busbw", since=_SINCE),
@@ -233,7 +233,7 @@ def _product(name: str) -> tuple[Row, Row]:
 
 
 def host() -> tuple[Row, ...]:
-    """Return the rows of the optimizer on the host, and of the embedding's output."""
+    """Return the rows of optimizer CPU offloading and of the embedding's output."""
     return (
         switch("offload.torch_optimizer", "use-torch-optimizer-for-cpu-offload", since=_SINCE),
         switch("offload.overlap_cpu_optimizer_d2h_h2d", "overlap-cpu-optimizer-d2h-h2d", since=_SINCE),
@@ -243,7 +243,7 @@ def host() -> tuple[Row, ...]:
     )
 
 
-# -- what a version lacks
+# -- unsupported by older versions
 
 
 def _told(why: str, *neutral: Value) -> Gap:
@@ -253,7 +253,7 @@ def _told(why: str, *neutral: Value) -> Gap:
 BEFORE_0_16: Mapping[str, Gap] = {
     "parallel.fsdp.strict_load": _told("it came with core 0.16", True),
 }
-# Fields of these rows that core 0.8 has not, each with the values that change nothing there.
+# Fields of these rows that core 0.8 lacks, each with the values that have no effect there.
 BEFORE_0_12: Mapping[str, tuple[Value, ...]] = {
     "parallel.communication.pipeline_backend": ("nccl",),
     "parallel.fsdp.implementation": (),

@@ -1,4 +1,4 @@
-"""Rows for Mamba-2 and its mixes with attention, which pretrain_mamba.py trains."""
+"""Rows for Mamba-2 and hybrid Mamba-attention models, which pretrain_mamba.py trains."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,12 +14,12 @@ _BUILT_WITH = ("mamba_d_conv", "mamba_expand")
 
 
 def is_mamba(job: Job) -> bool:
-    """Tell whether layers are state spaces."""
+    """Return whether the model has Mamba layers."""
     return bool(job.model.mamba)
 
 
 def stack(spec: tuple[str, str] = SPEC) -> Row:
-    """Return the row of the layer specification without which pretrain_mamba.py does not start."""
+    """Return the row of the layer specification that pretrain_mamba.py requires."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.model.mamba:
@@ -35,13 +35,13 @@ def stack(spec: tuple[str, str] = SPEC) -> Row:
 
 
 def size(name: str, flag: str, own: Value = None, spec: tuple[str, str] = SPEC, **row: Any) -> Row:
-    """Return the row of a size of Mamba's layers, which is written with them.
+    """Return the row of a size of Mamba layers, written for every Mamba model.
 
     Args:
         name: field below `model`.
         flag: argument.
-        own: what the backend's parser takes without the argument; None: the same as everybody.
-        spec: layer specification by which such a model is known.
+        own: default of the backend's parser; None: the common default.
+        spec: layer specification that identifies a Mamba model.
     """
     path, usual = f"model.{name}", MAMBA[name]
 
@@ -59,7 +59,7 @@ def size(name: str, flag: str, own: Value = None, spec: tuple[str, str] = SPEC, 
 
 
 def sizes() -> tuple[Row, ...]:
-    """Return the rows of states, heads and groups, and of which layers are what."""
+    """Return the rows of states, heads and groups, and of the hybrid layer pattern."""
     return (
         size("mamba_state_dim", "mamba-state-dim", since="0.12"),
         size("mamba_head_dim", "mamba-head-dim", since="0.12"),
@@ -73,7 +73,7 @@ def sizes() -> tuple[Row, ...]:
 
 
 def constants() -> tuple[Row, ...]:
-    """Return the rows of what Megatron's Mamba layers are built with, whatever a job says; tiles change no value."""
+    """Return the rows of the constants of Megatron's Mamba layers, and of the chunk size, which changes no value."""
     tiles = Row(fields=("model.mamba_chunk_size",), flags=(), emit=lambda job: ())
     return (*(_constant(name) for name in _BUILT_WITH), tiles)
 

@@ -1,4 +1,4 @@
-"""The mapping table of plain Megatron-LM: which canonical field is which argument, and what it cannot express."""
+"""Mapping table of plain Megatron-LM between canonical fields and arguments, with the unsupported fields."""
 
 from functools import cache
 
@@ -17,7 +17,7 @@ LAUNCHER_ONLY = "only the launcher reads it"
 
 
 def rows() -> tuple[Row, ...]:
-    """Return the rows of all versions, in the order in which an expert types the arguments."""
+    """Return the rows of all versions, in the customary argument order."""
     return (
         reworded(
             {},
@@ -105,7 +105,7 @@ def table(version: str) -> Table:
 
 
 def irrelevant() -> dict[str, str]:
-    """Return the fields that no Megatron argument expresses because none needs to."""
+    """Return the fields that need no Megatron argument, with the reason."""
     sections = ("cluster.", "hardware.", "rehearse.", "rules.", "estimate.", "search.", "imported.")
     alone = {"name", "output_dir", "runtime", "model.overridden"}
     alone |= {"backend.name", "backend.version"}

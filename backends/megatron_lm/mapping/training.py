@@ -1,4 +1,4 @@
-"""Rows for what is trained and how: task, batch, schedule, optimizer, precision, seed."""
+"""Rows for task, batch, schedule, optimizer, precision and seed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 
 def task() -> tuple[Row, ...]:
-    """Return the row of the kind of training."""
+    """Return the rows of the task type."""
     return (
         computed(
             ("task.type",),
@@ -53,7 +53,7 @@ def batch() -> tuple[Row, ...]:
 
 
 def packing() -> Row:
-    """Return the row that refuses unpacked pre-training: Megatron's token data set always fills its sequences."""
+    """Return the row that rejects unpacked pre-training: Megatron's token dataset always fills its sequences."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.batch.packing is False and job.task.type == "pretrain":
@@ -154,7 +154,7 @@ def _moments(*names: str, since: str | None = None, until: str | None = None) ->
 
 
 def precision() -> tuple[Row, ...]:
-    """Return the rows of number formats."""
+    """Return the rows of the precision."""
     recipes = ("delayed", "tensorwise", "mxfp8", "blockwise")
     return (
         computed(
@@ -186,7 +186,7 @@ def _read_dtype(view: NativeView) -> Mapping[str, Value]:
 
 
 def reduction() -> Row:
-    """Return the row of the gradients' precision; with bf16, fp32 is Megatron's choice unless told otherwise."""
+    """Return the row of the precision of gradient reduction; with bf16, Megatron's default is fp32."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted = job.precision.grad_reduce_in_fp32

@@ -1,1 +1,1 @@
-"""Native arguments without a canonical field: what each does."""
+"""Native arguments without a canonical field, and their effects."""

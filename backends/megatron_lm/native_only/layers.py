@@ -1,6 +1,6 @@
-"""What Megatron-LM's arguments without a canonical field do in the layers, in parallelism and in precision.
+"""Effects of Megatron-LM arguments without a canonical field on layers, parallelism and precision.
 
-Read in megatron/core/{transformer/transformer_config,model_parallel_config}.py at core_v0.12.1 and core_v0.16.1.
+Source: megatron/core/{transformer/transformer_config,model_parallel_config}.py @core_v0.12.1 and core_v0.16.1.
 """
 
 from collections.abc import Callable

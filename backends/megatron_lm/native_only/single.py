@@ -1,4 +1,4 @@
-"""What single arguments of Megatron-LM do, where other tables have one row for their kind, and why some are no field.
+"""Effects of single Megatron-LM arguments that other tables group in one row, and why some have no field.
 
 From megatron/training/arguments.py and training_config.py at core_v0.16.1.
 """

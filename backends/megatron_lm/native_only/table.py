@@ -1,7 +1,7 @@
-"""What Megatron-LM's arguments without a canonical field do, for whoever takes a script to another stack.
+"""Effects of Megatron-LM arguments without a canonical field, for porting a script to another backend.
 
-Read in megatron/training/arguments.py and megatron/core/{transformer/transformer_config,model_parallel_config}.py at
-core_v0.12.1 and core_v0.16.1.
+Source: megatron/training/arguments.py and megatron/core/{transformer/transformer_config,model_parallel_config}.py
+@core_v0.12.1 and core_v0.16.1.
 """
 
 from backends.megatron_lm.mapping.data_and_checkpoints import tokenizer_kind
@@ -103,7 +103,7 @@ _DATA_ROWS = (
         MODEL,
         _DATA,
         without="say model.vocab_size, with NullTokenizer one more than this says",
-        # Other tokenizers know their own size (training/tokenizer/tokenizer.py:64, :70 @core_v0.16.1).
+        # Other tokenizers define their own size (training/tokenizer/tokenizer.py:64, :70 @core_v0.16.1).
         read=lambda job: tokenizer_kind(job) in ("NullTokenizer", "TikTokenizer") and job.model.vocab_size is None,
     ),
     own(

@@ -1,4 +1,4 @@
-"""How a Megatron-LM checkout's own ``pretrain_gpt.py`` is rehearsed without an accelerator: data, nothing heavy."""
+"""Configuration for rehearsing ``pretrain_gpt.py`` of a Megatron-LM checkout on CPU, without heavy imports."""
 
 from launcher.rehearse.native import Checkout, NativeOnCpu, Requirement
 

@@ -15,7 +15,7 @@ from launcher.rehearse.cpu.after_import import after_import
 
 
 def install(script: str) -> None:
-    """Put the stand-ins in place for the checkout that holds ``script``; megatron itself is imported by the script."""
+    """Install the stand-ins for the checkout that contains ``script``; the script imports megatron itself."""
     version = core_version(Path(script).parent)
     if version is not None and version not in TESTED_CORES:
         tested = " and ".join(TESTED_CORES)
@@ -34,7 +34,7 @@ def install(script: str) -> None:
 
 
 def core_version(checkout: Path) -> str | None:
-    """Return the megatron-core version that a checkout states, or None where it states none (read, not imported)."""
+    """Return the megatron-core version of a checkout, or None without package_info.py (read, not imported)."""
     stated = checkout / "megatron" / "core" / "package_info.py"
     if not stated.is_file():
         return None
@@ -43,7 +43,7 @@ def core_version(checkout: Path) -> str | None:
 
 
 def _weight_gradient_kernels() -> ModuleType:
-    """Stand in for apex's fused weight gradients (gradient_accumulation_fusion, the default): add the product."""
+    """Replace apex's fused weight gradients (gradient_accumulation_fusion, the default) with a matmul and an add."""
     module = ModuleType("fused_weight_gradient_mlp_cuda")
 
     def accumulate(inputs: Any, grad_output: Any, main_grad: Any) -> None:
@@ -65,12 +65,12 @@ def _without_cuda(module: Any) -> None:
 
 
 def _no_compiler(module: Any) -> None:
-    """Keep nvcc from being asked for its version (legacy/fused_kernels/__init__.py: load)."""
+    """Skip the query of nvcc's version (legacy/fused_kernels/__init__.py: load)."""
     module.load = lambda _args: None
 
 
 def _write_item(module: Any) -> None:
-    """Give torch's checkpoint writer the argument that it has since 2.8 and an older megatron-core does not pass."""
+    """Pass torch's checkpoint writer the argument that torch 2.8 added and older megatron-core versions omit."""
     writer = getattr(module, "_write_item", None)
     if writer is None or "serialization_format" not in inspect.signature(writer).parameters:
         return
@@ -82,6 +82,6 @@ def _write_item(module: Any) -> None:
 
 
 def _numpy_2(module: Any) -> None:
-    """Give numpy the name that numpy 2 removed and core 0.12 still calls (dist_checkpointing/validation.py:497)."""
+    """Restore numpy.product, which numpy 2 removed and core 0.12 still calls (dist_checkpointing/validation.py:497)."""
     if not hasattr(module.np, "product"):
         module.np.product = module.np.prod

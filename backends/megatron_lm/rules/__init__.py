@@ -1,1 +1,1 @@
-"""Rules: what this backend refuses or changes."""
+"""Rules: jobs that this backend rejects and values that it changes."""

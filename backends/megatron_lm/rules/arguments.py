@@ -1,4 +1,4 @@
-"""What Megatron-LM's validate_args refuses or changes: one argument needs, or excludes, another."""
+"""Checks and changes by Megatron-LM's validate_args: arguments that require or exclude others."""
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments, says
 from launcher.rules.table import declare

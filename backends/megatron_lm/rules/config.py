@@ -1,4 +1,4 @@
-"""What Megatron-core's TransformerConfig and ModelParallelConfig refuse: recomputation, experts, FP8, offloading."""
+"""Checks of Megatron-core's TransformerConfig and ModelParallelConfig: recomputation, experts, FP8, offloading."""
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, PLAIN, SINCE_12, arguments, config, says
 from launcher.rules.table import declare
@@ -284,7 +284,7 @@ declare(
     backends=PLAIN,
     until=ONLY_12["megatron_lm"][1],
 )
-# The dialect takes this check away for the time of validation (core/transformer/transformer_config.py:21 @26.1.0).
+# MindSpeed-LLM disables this check during validation (core/transformer/transformer_config.py:21 @26.1.0).
 declare(
     (
         says(

@@ -1,4 +1,4 @@
-"""What only the TransformerConfig of core 0.16 refuses: overlap of expert parallelism, offloading, layouts."""
+"""Checks that only core 0.16's TransformerConfig has: overlap of expert parallelism, offloading, layouts."""
 
 from backends.megatron_lm.rules.versions import ONLY_16, PLAIN, arguments, config, says
 from launcher.rules.table import declare

@@ -1,4 +1,4 @@
-"""What only plain Megatron-LM refuses: its dialects lift these checks, or stand on an older version."""
+"""Checks of plain Megatron-LM only: its dialects disable them or are based on an older version."""
 
 from collections.abc import Iterator
 
@@ -216,7 +216,7 @@ declare(
 
 @rule("MLM-ENCODER", source=arguments("303-317, 346-349"), backends=BACKENDS, versions=ONLY_12)
 def encoder_has_room(facts: RuleContext) -> Iterator[Violation]:
-    """An encoder of its own takes devices beside the decoder's, at most as many per stage as that has."""
+    """A separate encoder uses additional devices, at most as many per stage as the decoder."""
     tp, encoder_tp, encoder_pp = facts.number(_TP, 1), facts.number(_ENCODER_TP), facts.number(_ENCODER_PP)
     if encoder_tp > 0 and (facts.number("num-attention-heads") % encoder_tp or encoder_tp > tp):
         message = f"--{_ENCODER_TP} {encoder_tp} must divide the heads and be at most tp {tp}"
@@ -236,7 +236,7 @@ def encoder_has_room(facts: RuleContext) -> Iterator[Violation]:
 
 
 def _graphs(facts: RuleContext) -> tuple[str, set[str]]:
-    """Return how CUDA graphs are captured, and the parts that are; no parts mean whole layers."""
+    """Return the CUDA graph implementation and the captured parts; no parts mean whole layers."""
     implied = "local" if facts.flag("enable-cuda-graph") else "transformer_engine"
     old = facts.flag("enable-cuda-graph") or facts.flag("external-cuda-graph")
     return implied if old else str(facts.flag("cuda-graph-impl", "none")), set(_words("cuda-graph-scope", facts)) - {
@@ -256,7 +256,7 @@ def _all_experts(facts: RuleContext) -> bool:
 
 @rule("MLM-CUDA-GRAPH-RANDOM", source=config("", "1797-1825"), backends=PLAIN, since=ONLY_16[0])
 def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
-    """Inside a CUDA graph nothing that draws random numbers is recomputed: it would draw others."""
+    """Modules that use random numbers cannot be recomputed in a CUDA graph: the numbers would differ."""
     impl, scope = _graphs(facts)
     selective = facts.flag("recompute-activations") or facts.flag("recompute-granularity") == "selective"
     if impl == "none" or not selective:
@@ -280,7 +280,7 @@ def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CUDA-GRAPH-SCOPE", source=config("", "1736-1778"), backends=PLAIN, since=ONLY_16[0])
 def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
-    """CUDA graphs of parts of a layer need these parts, once, with sizes that are known beforehand."""
+    """Parts captured by CUDA graphs must exist in the layer, be listed once, and have static sizes."""
     impl, scope = _graphs(facts)
     if impl == "none" or not scope:
         return
@@ -304,7 +304,7 @@ def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CUDA-GRAPH-MOE", source=config("", "1786-1795"), backends=PLAIN, since=ONLY_16[0])
 def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]:
-    """Transformer Engine's graph of the router lies inside the experts that would be recomputed."""
+    """Transformer Engine's CUDA graph of the router is part of the MoE module that would be recomputed."""
     impl, scope = _graphs(facts)
     selective = facts.flag("recompute-granularity") == "selective" or facts.flag("recompute-activations")
     if (
@@ -321,7 +321,7 @@ def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]
 
 @rule("MLM-GDN-HEADS", source=config("", "965-980"), backends=PLAIN, since=ONLY_16[0])
 def linear_heads_divide(facts: RuleContext) -> Iterator[Violation]:
-    """Value heads of linear attention are a multiple of its key heads, and both of tp."""
+    """Value heads of linear attention are a multiple of its key heads, and both are multiples of tp."""
     if facts.flag("experimental-attention-variant") != "gated_delta_net":
         return
     names = ("linear-num-key-heads", "linear-num-value-heads")

@@ -1,4 +1,4 @@
-"""A batch that grows: what Megatron-core's calculator of micro-batches refuses when training starts."""
+"""Batch size ramp-up: checks of Megatron-core's num_microbatches_calculator when training starts."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ def _source(*lines: int) -> str:
 
 
 def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
-    """Return first size, step and length; None where there is no such batch, or it is not three numbers."""
+    """Return initial size, increment and samples; None without a ramp-up, or if it is not three numbers."""
     given = facts.flag("rampup-batch-size")
     words = given if isinstance(given, (list, tuple)) else str(given or "").strip("[] ").split()
     try:
@@ -25,7 +25,7 @@ def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
 
 @rule("MLM-RAMPUP-NUMBERS", source=_source(233, 401, 404, 407), backends=BACKENDS, versions=EVERY)
 def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
-    """The batch grows from a size, by a step, over a number of sequences."""
+    """The ramp-up is three numbers: initial batch size, increment and number of sequences."""
     if not facts.flag("rampup-batch-size"):
         return
     numbers = _numbers(facts)
@@ -40,7 +40,7 @@ def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-RAMPUP-STEPS", source=_source(425, 429, 436), backends=BACKENDS, versions=EVERY)
 def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
-    """Whole steps lead from the first size to the global batch; none at all divides by zero."""
+    """The global batch size is the initial size plus one or more increments; zero increments divide by zero."""
     numbers, batch = _numbers(facts), facts.number("global-batch-size")
     if numbers is None or not batch or numbers[1] < 1:
         return
@@ -55,14 +55,14 @@ def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-RAMPUP-RANKS", source=_source(475), backends=BACKENDS, versions=EVERY)
 def ramp_fits_the_ranks(facts: RuleContext) -> Iterator[Violation]:
-    """Every size on the way is a multiple of what all data-parallel ranks compute at once."""
+    """Every batch size of the ramp-up is a multiple of micro_batch_size × dp."""
     numbers, dp = _numbers(facts), facts.job.parallel.dp
     batch, at_once = facts.number("global-batch-size"), facts.number("micro-batch-size", 1) * (dp or 0)
     if numbers is None or not at_once or facts.flag("decrease-batch-size-if-needed"):
         return
     start, step, samples = numbers
     if step < 1 or batch <= start or (batch - start) % step:
-        return  # said by MLM-RAMPUP-STEPS
+        return  # reported by MLM-RAMPUP-STEPS
     uneven = next((size for size in _sizes(start, step, samples, batch) if size % at_once), None)
     if uneven is not None:
         yield Violation(
@@ -73,7 +73,7 @@ def ramp_fits_the_ranks(facts: RuleContext) -> Iterator[Violation]:
 
 
 def _sizes(start: int, step: int, samples: int, batch: int) -> Iterator[int]:
-    """Yield the sizes that training passes through, each once: a step may be left out where it is short."""
+    """Yield the batch sizes of the ramp-up, each once: a short increment may be skipped."""
     length, consumed = samples / ((batch - start) // step), 0
     while consumed <= samples:
         rank = int(consumed / length) if length else 0

@@ -1,4 +1,4 @@
-"""Arithmetic of Megatron-LM that no other backend shares: query groups, chunks, lists per layer, intervals."""
+"""Size checks specific to Megatron-LM: query groups, chunks, per-layer lists, intervals."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ def _items(value: Value) -> Sequence[Value]:
 
 @rule("MLM-SIZES", source=arguments("286, 304", "316, 574"), backends=BACKENDS, versions=SINCE_12)
 def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
-    """Every parallel size, the number of chunks and what training counts in are at least 1."""
+    """Parallel sizes, chunks, global batch size, train samples and dataset builder threads are at least 1."""
     parallel = ("tensor-model-parallel-size", _STAGES, "context-parallel-size")
     sizes = (*parallel, _CHUNK, _CHUNKS, "global-batch-size", "train-samples", "num-dataset-builder-threads")
     for flag in sizes:
@@ -42,9 +42,9 @@ def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-TP-GROUPS", source=config(575), backends=BACKENDS, versions=UNTIL_12)
 def query_groups_are_a_multiple_of_tp(facts: RuleContext) -> Iterator[Violation]:
-    """Up to core 0.12, each tensor-parallel rank holds whole query groups; fewer groups than ranks came later."""
+    """Up to core 0.12, query groups are a multiple of tp; fewer groups than ranks are supported later."""
     groups, tp = facts.number("num-query-groups", 1), facts.number("tensor-model-parallel-size", 1)
-    # Groups that are neither a multiple nor a divisor are refused on every backend (PAR-TP-KV-HEADS).
+    # Groups that are neither a multiple nor a divisor are rejected on every backend (PAR-TP-KV-HEADS).
     if facts.flag("group-query-attention") and groups and groups % tp and tp % groups == 0:
         yield Violation(
             message=f"num_key_value_heads {groups} is not a multiple of tp {tp}",
@@ -54,7 +54,7 @@ def query_groups_are_a_multiple_of_tp(facts: RuleContext) -> Iterator[Violation]
 
 @rule("MLM-HEAD-SIZE", source=arguments(680, 814), backends=BACKENDS, versions=EVERY)
 def heads_divide_width(facts: RuleContext) -> Iterator[Violation]:
-    """Without a head size of its own, the width is split evenly over the heads."""
+    """Without kv-channels, hidden_size is divisible by the number of attention heads."""
     hidden, heads = facts.number("hidden-size"), facts.number("num-attention-heads")
     if facts.flag("kv-channels") is None and heads and hidden % heads:
         yield Violation(
@@ -65,16 +65,16 @@ def heads_divide_width(facts: RuleContext) -> Iterator[Violation]:
 
 
 def uneven_stages(facts: RuleContext) -> list[int]:
-    """Return the layers of those end stages that are given."""
+    """Return the layers of the first and last stage, where they are set."""
     flags = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
     return [facts.number(flag) for flag in flags if facts.flag(flag) is not None]
 
 
 @rule("MLM-UNEVEN-NO-MIDDLE", source=config(824), backends=BACKENDS, versions=ONLY_12)
 def uneven_stages_have_a_middle(facts: RuleContext) -> Iterator[Violation]:
-    """Up to core 0.12, stages of unequal length need stages between them: without any it divides by zero."""
+    """Up to core 0.12, uneven first and last stages need a stage between them: without one it divides by zero."""
     ends, stages = uneven_stages(facts), facts.number(_STAGES, 1)
-    # One stage and one uneven end are refused on every backend that maps them (PAR-UNEVEN-PP).
+    # One stage and one uneven end are rejected on every backend that maps them (PAR-UNEVEN-PP).
     if ends and len(ends) == stages and (stages > 1 or facts.backend != "megatron_lm"):
         yield Violation(
             message=f"all {stages} stages have their own number of layers: one must be left open",
@@ -84,9 +84,9 @@ def uneven_stages_have_a_middle(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-VPP-ONE-STAGE", source=arguments(434), backends=BACKENDS, versions=UNTIL_12)
 def chunk_flag_needs_stages(facts: RuleContext) -> Iterator[Violation]:
-    """Up to core 0.12, chunks are refused with one pipeline stage, even where they would be one."""
+    """Up to core 0.12, the chunk arguments are rejected with one pipeline stage, even for a single chunk."""
     given = facts.flag(_CHUNK) or facts.flag(_CHUNKS)
-    # More than one chunk on one stage is refused on every backend (PAR-VPP-PP).
+    # More than one chunk on one stage is rejected on every backend (PAR-VPP-PP).
     if given and facts.number(_STAGES, 1) == 1 and (facts.job.parallel.vpp or 1) == 1:
         yield Violation(
             message=f"--{_CHUNK if facts.flag(_CHUNK) else _CHUNKS} {given} needs pp of at least 2",
@@ -114,7 +114,7 @@ def layout_needs_stages(facts: RuleContext) -> Iterator[Violation]:
 def chunks_without_overlap_need_three_stages(facts: RuleContext) -> Iterator[Violation]:
     """Without overlapped pipeline communication, the interleaved schedule needs more than two stages."""
     stages = facts.number("pipeline-model-parallel-size", 1)
-    # The dialect checks two stages itself, without this condition (training_basic.py:98).
+    # MindSpeed-LLM checks two stages itself, without this condition (training_basic.py:98).
     fewest = 2 if facts.backend == "megatron_lm" else 1
     chunked = facts.flag(_CHUNK) or facts.number(_CHUNKS) > 1
     if chunked and facts.flag("no-overlap-p2p-communication") and 1 < stages <= fewest:
@@ -126,7 +126,7 @@ def chunks_without_overlap_need_three_stages(facts: RuleContext) -> Iterator[Vio
 
 @rule("MLM-VPP-CHUNK", source=arguments(461, 547), backends=BACKENDS, versions=EVERY)
 def chunks_fill_stages(facts: RuleContext) -> Iterator[Violation]:
-    """The layers of a stage consist of whole chunks."""
+    """The layers per stage are divisible by the layers per chunk."""
     layers, size = facts.number("num-layers"), facts.number(_CHUNK)
     layers += sum(1 for part in ("embedding", "loss") if facts.flag(f"account-for-{part}-in-pipeline-split"))
     stage, rest = divmod(layers, max(1, facts.number("pipeline-model-parallel-size", 1)))
@@ -139,7 +139,7 @@ def chunks_fill_stages(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CP-SIZES", source=arguments(353, 405), backends=BACKENDS, versions=SINCE_12)
 def context_levels_make_context(facts: RuleContext) -> Iterator[Violation]:
-    """The levels of hierarchical context parallelism multiply to its size."""
+    """The product of the hierarchical context-parallel sizes is the context-parallel size."""
     sizes, cp = _items(facts.flag("hierarchical-context-parallel-sizes")), facts.number("context-parallel-size", 1)
     if sizes and all(str(size).isdigit() for size in sizes) and math.prod(int(size) for size in sizes) != cp:
         yield Violation(
@@ -150,7 +150,7 @@ def context_levels_make_context(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CP-COMM-LENGTH", source=config(1046, 1930), backends=BACKENDS, versions=SINCE_12)
 def communication_per_layer_names_all(facts: RuleContext) -> Iterator[Violation]:
-    """A list of context-parallel communication types names one for every layer."""
+    """A list of context-parallel communication types has one entry per layer."""
     kinds, layers = _items(facts.flag("cp-comm-type")), facts.number("num-layers")
     if facts.number("context-parallel-size", 1) > 1 and len(kinds) > 1 and len(kinds) != layers:
         yield Violation(
@@ -160,7 +160,7 @@ def communication_per_layer_names_all(facts: RuleContext) -> Iterator[Violation]
 
 @rule("MLM-RC-MODULES", source=config(730, 1208), backends=BACKENDS, versions=SINCE_12)
 def recomputed_modules_exist(facts: RuleContext) -> Iterator[Violation]:
-    """Selective recomputation knows its modules by name."""
+    """Selective recomputation accepts only known module names."""
     if facts.flag("recompute-granularity") != "selective" and not facts.flag("recompute-activations"):
         return
     newer = facts.backend == "megatron_lm" and facts.version != "0.12.1"
@@ -175,7 +175,7 @@ def recomputed_modules_exist(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-SEQ-DISPATCHER-ETP", source=config(950), backends=BACKENDS, versions=UNTIL_12)
 def older_dispatcher_keeps_tp(facts: RuleContext) -> Iterator[Violation]:
-    """The older all-to-all dispatcher splits experts by tensor parallelism as dense layers are."""
+    """The alltoall_seq dispatcher requires the same tensor-parallel size for experts and dense layers."""
     etp, tp = facts.flag("expert-tensor-parallel-size"), facts.number("tensor-model-parallel-size", 1)
     if facts.flag("moe-token-dispatcher-type") == "alltoall_seq" and etp is not None and etp != tp:
         yield Violation(
@@ -186,7 +186,7 @@ def older_dispatcher_keeps_tp(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CPU-OFFLOAD-LAYERS", source=config(670, 1140), backends=BACKENDS, versions=SINCE_12)
 def offloaded_layers_are_fewer(facts: RuleContext) -> Iterator[Violation]:
-    """At least one layer's activations stay on the device."""
+    """Activations of at least one layer are not offloaded."""
     count, layers = facts.number("cpu-offloading-num-layers"), facts.number("num-layers")
     if count > 0 and layers and count >= layers:
         yield Violation(
@@ -197,7 +197,7 @@ def offloaded_layers_are_fewer(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-BF16-ENDS", source=config("596-605", "1004-1013"), backends=BACKENDS, versions=SINCE_12)
 def layers_in_bf16_fit_stage(facts: RuleContext) -> Iterator[Violation]:
-    """The first and last layers that stay in bf16 lie within one stage."""
+    """The first and the last layers kept in bf16 each fit in one pipeline stage."""
     if not facts.flag("fp8-format") or not facts.flag("first-last-layers-bf16"):
         return
     stage = facts.number("num-layers") // max(1, facts.number("pipeline-model-parallel-size", 1))
@@ -226,7 +226,7 @@ def layout_fills_stages(facts: RuleContext) -> Iterator[Violation]:
 def layout_reads_as_stages(facts: RuleContext) -> Iterator[Violation]:
     """A layout is written with E, t, m, L and |: the embedding first, the loss last, MTP layers in one chunk."""
     layout, stages = facts.flag("pipeline-model-parallel-layout"), facts.number("pipeline-model-parallel-size", 1)
-    # Numbers of stages that do not fit are told by rules of their own.
+    # Mismatched numbers of stages are reported by other rules.
     if not isinstance(layout, str) or stages_of(layout) % max(1, stages) or (stages == 1 and stages_of(layout) > 1):
         return
     fault = layout_fault(layout, stages, facts.number("mtp-num-layers"))
@@ -236,7 +236,7 @@ def layout_reads_as_stages(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-DECODER-SEQ", source=arguments(700, 834), backends=BACKENDS, versions=EVERY)
 def decoder_fits_positions(facts: RuleContext) -> Iterator[Violation]:
-    """A decoder's sequence may not be longer than the positions that the model is made for."""
+    """The decoder sequence length may not exceed max_position_embeddings."""
     length, positions = facts.number("decoder-seq-length"), facts.number("max-position-embeddings")
     if positions and length > positions:
         yield Violation(
@@ -254,7 +254,7 @@ def experts_are_positive(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-MICRO-BATCH", source=arguments("419-420", "495-496"), backends=BACKENDS, versions=EVERY)
 def micro_batch_is_written(facts: RuleContext) -> Iterator[Violation]:
-    """A command line without a micro-batch size is refused; it has no default."""
+    """A command line without a micro-batch size is rejected; it has no default."""
     if facts.as_written and facts.number("micro-batch-size") < 1:
         yield Violation(
             message="--micro-batch-size is not set", fields=("batch.micro_batch_size",), flags=("micro-batch-size",)
@@ -263,7 +263,7 @@ def micro_batch_is_written(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CONNECTIONS", source=arguments(779, 951), backends=BACKENDS, versions=EVERY)
 def connections_are_one(facts: RuleContext) -> Iterator[Violation]:
-    """Tensor and context parallelism overlap communication only if kernels are queued on one connection."""
+    """Tensor and context parallelism overlap communication only with CUDA_DEVICE_MAX_CONNECTIONS=1."""
     wanted = facts.number("tensor-model-parallel-size", 1) > 1 or facts.number("context-parallel-size", 1) > 1
     if facts.version == "2.1.0":
         wanted = facts.number("tensor-model-parallel-size", 1) > 1 and bool(facts.flag("sequence-parallel"))
@@ -278,7 +278,7 @@ def connections_are_one(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CONNECTIONS-MISSING", source=arguments(779, 951), severity="warning", backends=BACKENDS, versions=EVERY)
 def connections_are_exported(facts: RuleContext) -> Iterator[Violation]:
-    """A command line for tensor or context parallelism needs one connection in its environment; plans set it."""
+    """A command line with tensor or context parallelism needs CUDA_DEVICE_MAX_CONNECTIONS=1; launch plans set it."""
     wanted = facts.number("tensor-model-parallel-size", 1) > 1 or facts.number("context-parallel-size", 1) > 1
     if facts.as_written and wanted and _CONNECTIONS not in facts.job.backend.env:
         yield Violation(
@@ -289,7 +289,7 @@ def connections_are_exported(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-CONNECTIONS-FSDP", source=arguments("527, 567", "622, 687"), backends=BACKENDS, versions=SINCE_12)
 def connections_are_many_for_fsdp(facts: RuleContext) -> Iterator[Violation]:
-    """FSDP overlaps communication only with several connections; plans set them."""
+    """FSDP overlaps communication only with CUDA_DEVICE_MAX_CONNECTIONS other than 1; launch plans set it."""
     flags = [name for name in ("use-torch-fsdp2", "use-custom-fsdp", "use-megatron-fsdp") if facts.flag(name)]
     given = facts.job.backend.env.get(_CONNECTIONS)
     if flags and str(given) == "1":
@@ -302,7 +302,7 @@ def connections_are_many_for_fsdp(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-SAVE-RETAIN", source=arguments("", 842), backends=PLAIN, since=ONLY_16[0])
 def retained_checkpoints_are_saved(facts: RuleContext) -> Iterator[Violation]:
-    """Checkpoints that are kept are among those that are written."""
+    """The retain interval of checkpoints is a multiple of the save interval."""
     keep, every = facts.number("save-retain-interval"), facts.number("save-interval")
     if facts.flag("save") and keep and every and keep % every:
         yield Violation(
@@ -313,7 +313,7 @@ def retained_checkpoints_are_saved(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-LOG-MEMORY", source=arguments("", 844), backends=PLAIN, since=ONLY_16[0])
 def memory_is_logged_with_the_rest(facts: RuleContext) -> Iterator[Violation]:
-    """Memory is logged in iterations that are logged."""
+    """The memory log interval is a multiple of the log interval."""
     memory, every = facts.number("log-memory-interval"), facts.number("log-interval", 1)
     if memory and every and memory % every:
         yield Violation(
@@ -324,7 +324,7 @@ def memory_is_logged_with_the_rest(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-BALANCE-COEFFS", source=config("", 1098), backends=PLAIN, since=ONLY_16[0])
 def balances_have_coefficients(facts: RuleContext) -> Iterator[Violation]:
-    """Several balancing losses have a coefficient each."""
+    """Several load-balancing losses have one coefficient each."""
     kinds, weights = _items(facts.flag("moe-router-load-balancing-type")), _items(facts.flag("moe-aux-loss-coeff"))
     if len(kinds) > 1 and len(kinds) != len(weights):
         yield Violation(
@@ -335,7 +335,7 @@ def balances_have_coefficients(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MLM-DETERMINISTIC-NCCL", source=arguments(881, 1078), severity="warning", backends=BACKENDS)
 def reductions_are_fixed(facts: RuleContext) -> Iterator[Violation]:
-    """Deterministic training needs one algorithm of reduction, which the environment names."""
+    """Deterministic training needs a fixed NCCL_ALGO in the environment."""
     known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
     if facts.flag("deterministic-mode") and facts.job.backend.env.get("NCCL_ALGO") not in known:
         yield Violation(

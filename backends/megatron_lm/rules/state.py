@@ -1,4 +1,4 @@
-"""What validate_args refuses or changes since core 0.12: FSDP, checkpoints, optimizer on the host, data."""
+"""Checks and changes by validate_args since core 0.12: FSDP, checkpoints, optimizer offloading, data."""
 
 from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, arguments, says
 from launcher.rules.table import declare

@@ -1,4 +1,4 @@
-"""For which versions a rule of Megatron-LM holds, on Megatron-LM itself and on the dialect that extends it."""
+"""Version ranges of the Megatron-LM rules, for Megatron-LM and for MindSpeed-LLM, which extends it."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from launcher.rules.table import FlagConstraint
 BACKENDS = ("megatron_lm", "mindspeed")
 PLAIN = ("megatron_lm",)
 
-# MindSpeed-LLM 2.1.0 stands on core_r0.8.0, 26.1.0 and master on core_v0.12.1.
+# MindSpeed-LLM 2.1.0 is based on core_r0.8.0, 26.1.0 and master on core_v0.12.1.
 EVERY: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": (None, None)}
 SINCE_12: Mapping[str, Range] = {"megatron_lm": (None, None), "mindspeed": ("26.1.0", None)}
 UNTIL_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": (None, None)}
@@ -17,7 +17,7 @@ ONLY_16: Range = ("0.16", None)
 
 
 def says(id: str, when: str, then: str, why: str, source: str, message: str = "", *about: str) -> FlagConstraint:
-    """Return a row of a table of errors."""
+    """Return a constraint between arguments whose violation is an error."""
     return FlagConstraint(id=id, when=when, then=then, why=why, source=source, message=message, about=about)
 
 

@@ -1,4 +1,4 @@
-"""How MindFormers stores weights: `launch convert` finds it through the backend's record."""
+"""MindFormers' checkpoint formats, which `launch convert` finds through the backend's record."""
 
 from backends.mindformers.checkpoint.disk import FORMAT
 

@@ -1,4 +1,4 @@
-"""Parts of MindFormers' parameters, as files hold them: whole ones, or one rank's."""
+"""Parts of MindFormers' parameters as stored in files: whole, or those of one rank."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Chunk:
 
     Attributes:
         name: the parameter.
-        whole: its shape.
-        at, shape: where the part begins in it, and its own shape.
+        whole: shape of the parameter.
+        at, shape: offset of the part in the parameter, and its shape.
         declared: shape in the file's header; the same bytes.
-        boxes, fill: what it holds.
-        rank: whose file it is in; None: any.
-        pieces: parts of the parameter along each dimension.
-        ranks: all ranks of its pipeline stage, over which the parts are spread (and repeated).
+        boxes, fill: slices in the part, and its padding elements.
+        rank: rank whose file holds the part; None: any.
+        pieces: number of parts of the parameter along each dimension.
+        ranks: all ranks of its pipeline stage, which hold the parts (and their replicas).
     """
 
     name: str
@@ -38,7 +38,7 @@ class Chunk:
 
     @property
     def label(self) -> str:
-        """Its name, told apart from the other parts of the parameter."""
+        """Unique name of the part: the parameter's, with the offset if it is not whole."""
         return self.name if self.shape == self.whole else f"{self.name}@{','.join(map(str, self.at))}"
 
 
@@ -66,7 +66,7 @@ def part(
     ranks: tuple[int, ...] = (0,),
     declared: tuple[int, ...] | None = None,
 ) -> Chunk:
-    """Return the part of a parameter that begins at `at`; `declared`: its shape in the file, where that is another."""
+    """Return the part of a parameter at offset `at`; `declared`: its shape in the file, if different."""
     boxes = tuple(inside for box in parameter.boxes if (inside := cut(box, at, shape)) is not None)
     return Chunk(
         name=parameter.name,
@@ -83,7 +83,7 @@ def part(
 
 
 def _padding(parameter: Parameter, at: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """Elements of a part of a padded vocabulary that are padding: its rows are the first dimension."""
+    """Return the number of padding elements in a part of a padded vocabulary (rows are the first dimension)."""
     if not parameter.fill:
         return 0
     rows = parameter.shape[0] - parameter.fill // parameter.shape[1]

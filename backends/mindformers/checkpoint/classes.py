@@ -1,4 +1,4 @@
-"""Which classes of MindFormers load a family, per version: those of its mcore graph, the older ones, or none."""
+"""MindFormers classes that load each model family, per version: mcore graph, legacy classes, or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from launcher.convert.logical import Logical
 Network = Literal["mcore", "older"]
 
 _LLAMA: Final = dict.fromkeys(("llama", "qwen2", "mixtral", "qwen2_moe"), "LlamaForCausalLM")
-# Classes that are built with use_legacy: True, and train. LlamaForCausalLM (models/llama) is in both packages;
+# Trainable classes of use_legacy: True. LlamaForCausalLM (models/llama) is in both packages;
 # research/deepseek3 (deepseek2_model.py, deepseek3.py) is only in 1.6's repository.
 OLDER: Final[Mapping[str, Mapping[str, str]]] = {
     "2.1.0": _LLAMA,
@@ -31,12 +31,12 @@ _WHY: Final[Mapping[Network, str]] = {
 
 
 def version_of(layout: Layout) -> str:
-    """Return the version that a layout is for, one of those whose classes are known."""
+    """Return the version of a layout, mapped to one whose classes are known."""
     return "1.6.0" if is_old(layout) else "2.1.0"
 
 
 def loaders(kind: str) -> dict[str, dict[Network, str]]:
-    """Return the class of each version that trains a family, by the graph that it belongs to."""
+    """Return the classes that train a family, by version and network (mcore graph or legacy classes)."""
     found: dict[str, dict[Network, str]] = {}
     for version in OLDER:
         tables: dict[Network, Mapping[str, str]] = {"mcore": TRAINABLE[version], "older": OLDER[version]}
@@ -45,10 +45,10 @@ def loaders(kind: str) -> dict[str, dict[Network, str]]:
 
 
 def network_of(logical: Logical, layout: Layout) -> Network:
-    """Return whose parameters are to be written: what the layout asks for, else the class that the version has.
+    """Return the network whose parameters are written: the layout's choice, else the one that the version has.
 
     Raises:
-        ConvertError: the version has no class there that trains the family; what has one is named.
+        ConvertError: the version has no such class for the family; the message names versions that have one.
     """
     kind, version = logical.model.model_type or "", version_of(layout)
     has = loaders(kind)

@@ -1,4 +1,4 @@
-"""MindFormers' checkpoints on disk: what is written for its loaders, and what its training writes, read back."""
+"""MindFormers' checkpoints on disk: writes files for its loaders, reads files written by its training."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.logical import Logical
 from launcher.convert.records import Slot
 
-# Folder of the checkpoint that keeps config.json and the tokenizer, so that the way back needs nothing else.
+# Folder of the checkpoint for config.json and the tokenizer, which suffices to convert back to Hugging Face.
 CONFIG: Final = "huggingface"
 ITERATION: Final = 1
 _FOLDER: Final = f"iteration_{ITERATION:08d}"
 _FILE: Final = 5 * 10**9
-# checkpoint/checkpoint.py, CommonInfo @1.8.0: the fields that every version with this file knows.
+# checkpoint/checkpoint.py, CommonInfo @1.8.0: the fields in every version with this file.
 _COMMON: Final = ("epoch_num", "step_num", "global_step", "loss_scale", "global_batch_size")
-# Iterations as 1.7 and later save them, ranks and strategies as 1.6 does, whole files as older classes load them.
+# Iterations as saved by 1.7 and later, ranks and strategies as saved by 1.6, whole files for legacy classes.
 _HOLDS: Final = (
     *("latest_checkpointed_iteration.txt", "param_name_map.json", "*.safetensors", "*.safetensors.index.json"),
     *below("iteration_*", ("*.safetensors", "metadata.json", "common.json")),
@@ -48,13 +48,13 @@ _HOLDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """What is written, and in which files.
+    """Parameters to write, and their files.
 
     Attributes:
         named: whole parameters.
         chunks, dtypes, files: parts of them, their number formats, and the file of each below the target.
-        old: in the files of 1.6, which the older classes load in every version.
-        record: what the files say of themselves.
+        old: file layout of 1.6, which the legacy classes load in every version.
+        record: metadata in the files' headers.
     """
 
     named: tuple[Parameter, ...]
@@ -98,7 +98,7 @@ def _draft(target: Target) -> Draft:
 
 
 def _files(chunks: tuple[Chunk, ...], dtypes: tuple[str, ...], *, old: bool) -> list[str]:
-    """The file of each chunk: its rank's, or 5 GB after the other."""
+    """Return the file of each chunk: one per rank, or files of up to 5 GB."""
     if any(chunk.rank is not None for chunk in chunks):
         numbers = [chunk.rank or 0 for chunk in chunks]
         if old:
@@ -135,7 +135,7 @@ def _create(directory: Path, target: Target, placed: _Placed) -> list[Slot]:
 
 
 def _write_beside(directory: Path, target: Target, placed: _Placed) -> None:
-    """Write what the loaders look for besides the tensors."""
+    """Write the files that loaders need besides the tensors."""
     chunks, files = placed.chunks, [Path(file).name for file in placed.files]
     of_ranks = any(chunk.rank is not None for chunk in chunks)
     if placed.old and of_ranks:
@@ -144,7 +144,7 @@ def _write_beside(directory: Path, target: Target, placed: _Placed) -> None:
         _write(directory / "param_name_map.json", {one.name: file for one, file in zip(chunks, files, strict=True)})
     else:
         folder = directory / _FOLDER
-        # Whole tensors need none (generate_default_metadata_from_checkpoint); 1.8.0 cannot take theirs back.
+        # Not needed for whole tensors (generate_default_metadata_from_checkpoint), and 1.8.0 cannot load it for them.
         if of_ranks:
             _write(folder / "metadata.json", metadata_json(chunks, placed.dtypes, files))
         _write(folder / "common.json", dict.fromkeys(_COMMON, 0) | {"loss_scale": None, "global_batch_size": None})
@@ -152,7 +152,7 @@ def _write_beside(directory: Path, target: Target, placed: _Placed) -> None:
 
 
 def _as_planned(slot: Slot, chunk: Chunk) -> Slot:
-    """The same bytes under the chunk's own shape."""
+    """Return the slot with the chunk's shape; the same bytes."""
     return Slot(name=chunk.label, shape=chunk.shape, dtype=slot.dtype, path=slot.path, offset=slot.offset)
 
 

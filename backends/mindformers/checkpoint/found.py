@@ -1,4 +1,4 @@
-"""Finds the files of a MindFormers checkpoint and the parameters in them; nothing is read but headers."""
+"""Finds the files of a MindFormers checkpoint and their parameters; reads only headers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OURS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A part of a parameter and where its bytes lie."""
+    """A part of a parameter and the location of its bytes."""
 
     part: Part
     slot: Slot
@@ -35,14 +35,14 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a folder holds.
+    """Contents of a checkpoint folder.
 
     Attributes:
         held: parts of parameters.
-        skipped: optimizer files, which are left alone.
-        record: what the files say of themselves.
-        notes: what was chosen among several.
-        hint: what else may be wrong if the parts do not fit the model.
+        skipped: optimizer files, which are ignored.
+        record: metadata in the files' headers.
+        notes: choices made between several candidates.
+        hint: another possible cause if the parts do not fit the model.
     """
 
     held: tuple[Held, ...]
@@ -53,7 +53,7 @@ class Found:
 
 
 def checkpoint_folder(path: Path) -> Path:
-    """Return the folder that holds the files: the one given, or the last iteration in it."""
+    """Return the folder with the files: the given one, or that of its last iteration."""
     tracker = path / TRACKER
     if not tracker.is_file():
         return path
@@ -62,7 +62,7 @@ def checkpoint_folder(path: Path) -> Path:
 
 
 def recognises(path: Path) -> bool:
-    """Tell whether a folder holds what MindFormers writes, by names alone (one header where names do not tell)."""
+    """Return whether a folder is a MindFormers checkpoint, by file names (or one header if names are ambiguous)."""
     if not path.is_dir():
         return False
     folder = checkpoint_folder(path)
@@ -85,8 +85,8 @@ def found_in(path: Path, layout: Layout) -> Found:
     """Return the parameters of a checkpoint.
 
     Raises:
-        Damaged: a file is missing or does not hold what metadata.json or the strategy says.
-        ConvertError: files of a kind that is not read.
+        Damaged: a file is missing or contradicts metadata.json or the strategy.
+        ConvertError: unsupported file format.
     """
     folder = checkpoint_folder(path)
     if not folder.is_dir():
@@ -133,7 +133,7 @@ def _whole(folder: Path) -> Found:
     _check_map(folder, files)
     contents = [safetensors.read(file) for file in files if not _OPTIMIZER.fullmatch(file.name)]
     held: list[Held] = []
-    # A tensor in two files is a repeat (the toolkit writes the embedding with an MTP layer again): all are compared.
+    # A tensor in two files is a duplicate (the toolkit writes the embedding with an MTP layer again): all are compared.
     for slot in (slot for found in contents for slot in found.slots):
         at = (0,) * len(slot.shape)
         part = Part(name=slot.name, whole=slot.shape, at=at, shape=slot.shape, file=slot.path.name)

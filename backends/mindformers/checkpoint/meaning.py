@@ -1,4 +1,4 @@
-"""What the parameters of a MindFormers checkpoint mean, whatever arrangement they are in."""
+"""Maps the parameters of a MindFormers checkpoint, in any arrangement, to logical tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from launcher.convert.records import Slot
 
 _EMBEDDING: Final = "embedding.word_embeddings.weight"
 _CONCATENATED: Final = ".self_attention.linear_kvb.weight"
-# The converter of 1.6 and later (toolkit/weight_convert/deepseekv3) adds it; no network has it.
+# The converter of 1.6 and later (toolkit/weight_convert/deepseekv3) writes it; no network has such a parameter.
 _EXTRA_HEAD: Final = "mtp.output_layer.weight"
 _OF_MTP: Final = ("mtp.layers.", "model.mtp_norms.")
 _OLDER: Final = re.compile(r"model\.layers\.\d+\.(attention|feed_forward|attention_norm|ffn_norm)\.")
@@ -41,10 +41,10 @@ _STATE: Final = (
 
 
 def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, Stored]:
-    """Return the contents of a checkpoint, and the model without layers that it does not hold.
+    """Return the contents of a checkpoint, and the model without the layers missing in it.
 
     Raises:
-        ConvertError: parameters that the model does not have, or of another shape, or that are missing.
+        ConvertError: unknown or missing parameters, or different shapes.
     """
     notes = list(found.notes)
     names = {held.part.name for held in found.held}
@@ -72,13 +72,13 @@ def meanings(logical: Logical, found: Found, layout: Layout) -> tuple[Logical, S
     problems += _missing(known, contents, names)
     if problems:
         raise ConvertError([*problems, found.hint] if found.hint else problems)
-    # The head itself before the one that repeats it.
+    # The head before its duplicate.
     contents.sort(key=lambda content: content.slot.name in known and known[content.slot.name].name != content.slot.name)
     return logical, Stored(contents=tuple(contents), dropped=dropped, notes=tuple(notes))
 
 
 def _arrangement(logical: Logical, found: Found, layout: Layout, notes: list[str]) -> Arrangement:
-    """Names and shapes tell the version and mla_qkv_concat; the order of rows only options or our own record do."""
+    """Return the arrangement: mla_qkv_concat and version from names and shapes, row order from options or record."""
     names = {held.part.name for held in found.held}
     wide = logical.model.is_moe and _is_wide(logical, found)
     asked = arrangement_of(layout)
@@ -113,7 +113,7 @@ def _known_older(logical: Logical, found: Found) -> dict[str, Parameter]:
     _check_rows(logical, EMBEDDING, rows, found)
     older = older_found(held.part.name for held in found.held)
     known = {one.name: one for one in older_parameters(logical, older, vocabulary=rows)}
-    # Converters write a tied head, too; it repeats the embedding.
+    # Converters also write a tied head, a duplicate of the embedding.
     return known if HEAD in known else {**known, HEAD: known[EMBEDDING]}
 
 

@@ -1,4 +1,4 @@
-"""metadata.json: where the parts of each parameter lie, as MindFormers writes it since 1.7 and reads it back."""
+"""metadata.json: locations of the parts of each parameter, written and read by MindFormers since 1.7."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from backends.mindformers.checkpoint.chunks import Chunk
 from launcher.convert.containers.errors import Damaged, Unsupported
 
 FILE = "metadata.json"
-# MindSpore's names of number formats, without its module (mindspore.common.dtype, str()).
+# MindSpore's dtype names without the module prefix (mindspore.common.dtype, str()).
 _NAMES = {"F32": "Float32", "BF16": "BFloat16", "F16": "Float16", "F64": "Float64", "I64": "Int64", "I32": "Int32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of a parameter, as metadata.json tells of it."""
+    """A part of a parameter in metadata.json."""
 
     name: str
     whole: tuple[int, ...]
@@ -58,7 +58,7 @@ def metadata_json(chunks: Sequence[Chunk], dtypes: Sequence[str], files: Sequenc
 
 
 def _number(chunk: Chunk) -> int:
-    """The `global_offset` of a part: no offset, but its number, the last dimension's pieces counted first.
+    """Return the `global_offset` of a part: not an offset but its index, the last dimension varying fastest.
 
     sharded_tensor.py, _rank_id_with_slice_id @1.8.0 and @2.1.0.
     """
@@ -69,7 +69,7 @@ def _number(chunk: Chunk) -> int:
 
 
 def _begin(number: int, shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...]:
-    """Where the part of that number begins."""
+    """Return the offset of the part with that index."""
     at = []
     for size, total in reversed(list(zip(shape, whole, strict=True))):
         pieces = total // size if size else 1
@@ -79,9 +79,9 @@ def _begin(number: int, shape: tuple[int, ...], whole: tuple[int, ...]) -> tuple
 
 
 def _layout(chunk: Chunk) -> dict[str, Any]:
-    """The parts over the ranks of a stage, in MindSpore's words (mindspore.parallel.Layout.to_dict).
+    """Return the distribution of parts over a stage's ranks as a dict of mindspore.parallel.Layout.to_dict.
 
-    Never null: 1.8.0's load_metadata takes the layout apart without asking.
+    Never null: 1.8.0's load_metadata reads the layout without checking for null.
     """
     pieces = math.prod(chunk.pieces)
     return {
@@ -94,10 +94,10 @@ def _layout(chunk: Chunk) -> dict[str, Any]:
 
 
 def parts_of(path: Path) -> Iterator[Part]:
-    """Return every part that a metadata.json tells of; of a part that several ranks wrote, the first one's.
+    """Return every part listed in a metadata.json; if several ranks wrote a part, that of the first rank.
 
     Raises:
-        Damaged: it is not JSON, or names a part without a file.
+        Damaged: it is not valid JSON, or a part has no file.
     """
     try:
         tree = json.loads(path.read_bytes())

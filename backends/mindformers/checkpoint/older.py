@@ -1,7 +1,7 @@
-"""Parameters of MindFormers' older classes (use_legacy: True), whole, as boxes of Hugging Face tensors.
+"""Whole parameters of MindFormers' legacy classes (use_legacy: True), as slices of Hugging Face tensors.
 
 Source: models/llama/llama_transformer.py, llama_layer.py, modules/transformer/moe.py, moev3.py and
-research/deepseek3/deepseek2_model.py @1.6.0; what the converters beside them (convert_weight.py) write.
+research/deepseek3/deepseek2_model.py @1.6.0; output of the converters in these folders (convert_weight.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QKV: Final = "self_attention.linear_qkv."
 _FC1: Final = "mlp.linear_fc1.weight"
 _FUSED: Final = "self_attention.linear_kv_down_proj.weight"
 
-# megatron-core's tensor (local layers) to the older parameters, one for each Hugging Face tensor that it is made of.
+# Megatron-core tensor (local layers) to the legacy parameters, one per Hugging Face tensor that it is made of.
 NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "embedding.word_embeddings.weight": (EMBEDDING,),
     "input_layernorm.weight": ("attention_norm.weight",),
@@ -52,7 +52,7 @@ NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "hnorm.weight": ("norm.weight",),
     "eh_proj.weight": ("dense.weight",),
 }
-# With qkv_concat: query groups together, rows of gate and up alternating.
+# With qkv_concat: sorted by query group, rows of gate and up interleaved.
 CONCATENATED: Final[Mapping[str, str]] = {
     f"{_QKV}weight": "attention.w_qkv.weight",
     f"{_QKV}bias": "attention.w_qkv.bias",
@@ -70,8 +70,8 @@ PARTS: Final[Mapping[str, tuple[tuple[str, str], tuple[str, str]]]] = {
         ("attention.lkv2kv_v.weight", "v_head_dim"),
     ),
 }
-# Router and experts, in a module of their own where there are shared experts, too: as one product for each expert
-# (MoEV2), and as one grouped product (MoEV3).
+# Router and experts, in a separate module if there are shared experts: one GEMM per expert (MoEV2), and one grouped
+# GEMM (MoEV3).
 ROUTED: Final = ("feed_forward.", "feed_forward.routed_experts.")
 ROUTER: Final[Mapping[str, tuple[str, str]]] = {
     "mlp.router.weight": ("router.dense.weight", "router_dense.weight"),
@@ -82,11 +82,11 @@ _UNSPLIT: Final = ("attention.q2l_proj.weight", "dense.weight")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Older:
-    """How the older classes are configured.
+    """Configuration of the legacy classes.
 
     Attributes:
         qkv_concat: one matrix for query, key and value, and one for gate and up.
-        grouped: experts in one grouped product (moe_config.use_gmm).
+        grouped: experts in one grouped GEMM (moe_config.use_gmm).
     """
 
     qkv_concat: bool = False
@@ -94,10 +94,10 @@ class Older:
 
 
 def older_of(logical: Logical, layout: Layout) -> Older:
-    """Return the configuration that options and job ask for.
+    """Return the configuration set by options and job.
 
     Raises:
-        ConvertError: the classes cannot be configured like that.
+        ConvertError: the classes do not support this configuration.
     """
     concat, grouped = layout.options.get("qkv_concat"), layout.options.get("use_gmm")
     found = Older(
@@ -115,7 +115,7 @@ def older_of(logical: Logical, layout: Layout) -> Older:
 
 
 def older_found(names: Iterable[str]) -> Older:
-    """Return the configuration that the names of a checkpoint tell."""
+    """Return the configuration inferred from the parameter names of a checkpoint."""
     ends = {name.partition(".feed_forward.")[2] or name.partition(".attention.")[2] for name in names}
     return Older(
         qkv_concat="w_qkv.weight" in ends,
@@ -151,7 +151,7 @@ def _plain(logical: Logical, tensor: CoreTensor, older: Older) -> Iterator[Param
 
 
 def _apart(logical: Logical, tensor: CoreTensor) -> Iterator[Parameter]:
-    """One parameter for each Hugging Face tensor."""
+    """Return one parameter for each Hugging Face tensor."""
     if tensor.place == "mtp" and tensor.name == "final_layernorm.weight":
         names: tuple[str, ...] = ("mtp_norms",)
     elif tensor.name in NAMES:
@@ -186,7 +186,7 @@ def _parts_of_heads(logical: Logical, tensor: CoreTensor) -> Iterator[Parameter]
 def _rotated(
     source: str, shape: tuple[int, ...], first: int, count: int, at: int, *, turn: bool
 ) -> Iterator[TensorSlice]:
-    """Rows of one head; `turn`: even rows, then odd ones (convert_weight.py, _mla_pt_to_ms)."""
+    """Return the rows of one head; `turn`: even rows, then odd ones (convert_weight.py, _mla_pt_to_ms)."""
     if not turn:
         yield rows(source, shape, first, count, stored_first=at)
         return
@@ -195,7 +195,7 @@ def _rotated(
 
 
 def _experts(logical: Logical, experts: list[CoreTensor], older: Older) -> Iterator[Parameter]:
-    """All experts in one tensor: [experts, out, in], or transposed with gate and up side by side."""
+    """Return all experts in one tensor: [experts, out, in], or transposed with gate and up concatenated."""
     prefix = ROUTED[bool(logical.model.shared_expert_intermediate_size)] + "ffn."
     up = [tensor for tensor in experts if tensor.name.endswith("linear_fc1.weight")]
     down = [tensor for tensor in experts if tensor.name.endswith("linear_fc2.weight")]

@@ -1,4 +1,4 @@
-"""The options of MindFormers' format (`--set NAME=VALUE`), and the version that a layout is for."""
+"""The options of MindFormers' format (`--set NAME=VALUE`), and the MindFormers version of a layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def truth(name: str, value: object) -> bool:
     """Return an option as a boolean.
 
     Raises:
-        WrongWord: it is neither true nor false.
+        WrongWord: the value is neither true nor false.
     """
     found = _TRUTH.get(str(value).lower())
     if found is None:
@@ -28,5 +28,5 @@ def is_old(layout: Layout) -> bool:
 
 
 def per_rank(layout: Layout) -> bool:
-    """Return whether every rank is to have a file of its own."""
+    """Return whether to write one file per rank."""
     return truth("per_rank", layout.options.get("per_rank", "false"))

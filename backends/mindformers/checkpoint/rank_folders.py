@@ -1,4 +1,4 @@
-"""Checkpoints of one folder for each rank (`rank_N/…`), as 1.6 and the older classes save and load them."""
+"""Checkpoints with one folder per rank (`rank_N/…`), as saved and loaded by 1.6 and the legacy classes."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical
 from launcher.convert.records import Slot
 
-# Where a training writes them below its output folder (trainer/utils.py, utils/load_checkpoint_utils.py @1.6.0).
+# Folders that training writes below its output folder (trainer/utils.py, utils/load_checkpoint_utils.py @1.6.0).
 CHECKPOINT: Final = "checkpoint"
 STRATEGY: Final = "strategy"
-# The job's own word for where the strategies of a checkpoint are.
+# Native argument for the folder of a checkpoint's strategies.
 ARGUMENT: Final = "src_strategy_path_or_dir"
 _RANK: Final = re.compile(r"rank_(\d+)")
 _STEP: Final = re.compile(r"(?P<prefix>.*)-(?P<epoch>\d+)_(?P<step>\d+)")
-# A training that finds files of its name appends a number (mindspore train/callback/_checkpoint.py @2.7.0,
+# Suffix that training appends if files of that name exist (mindspore train/callback/_checkpoint.py @2.7.0,
 # _chg_ckpt_file_name_if_same_exist).
 _AGAIN: Final = re.compile(r".*rank_\d+_(\d+)")
-# What stands for the step of a file whose name has none: before all others.
+# Epoch and step of a file without a step in its name: sorts before all others.
 _NO_STEP: Final = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """What the folders of all ranks hold.
+    """Contents of the folders of all ranks.
 
     Attributes:
-        held: parts and where their bytes lie.
-        notes: what was chosen among several.
-        whole: no strategy is there: everything was taken as whole.
+        held: parts and the location of their bytes.
+        notes: choices made between several candidates.
+        whole: no strategy was found; every tensor was taken as whole.
     """
 
     held: tuple[tuple[Part, Slot], ...]
@@ -51,7 +51,7 @@ class Ranks:
 
 
 def rank_folders(path: Path) -> dict[int, Path]:
-    """Return the folder of each rank below a folder, or below its `checkpoint`."""
+    """Return the folder of each rank in a folder, or in its `checkpoint` folder."""
     for root in (path, path / CHECKPOINT):
         named = {int(_rank.group(1)): file for file in root.glob("rank_*") if (_rank := _RANK.fullmatch(file.name))}
         found = {rank: folder for rank, folder in sorted(named.items()) if folder.is_dir()}
@@ -61,11 +61,11 @@ def rank_folders(path: Path) -> dict[int, Path]:
 
 
 def read_ranks(path: Path, folders: Mapping[int, Path], layout: Layout) -> Ranks:
-    """Return the parts of parameters that the ranks hold.
+    """Return the parts of parameters in the files of all ranks.
 
     Raises:
-        ConvertError: MindSpore's own files (*.ckpt), or nothing.
-        Damaged: a rank's folder lacks the step that others have, or a file does not fit its strategy.
+        ConvertError: only MindSpore's *.ckpt files, or no files.
+        Damaged: a rank's folder lacks a step of other ranks, or a file contradicts its strategy.
     """
     strategy = _strategy(path, layout)
     files, notes = _files(path, folders)
@@ -92,7 +92,7 @@ def _strategy(path: Path, layout: Layout) -> Strategy | None:
 
 
 def _files(path: Path, folders: Mapping[int, Path]) -> tuple[dict[int, Path], tuple[str, ...]]:
-    """The file of each rank: of the last step that is there, which must be the same for all."""
+    """Return the file of each rank for the last step, which must be the same for all ranks."""
     steps = {rank: _steps(folder) for rank, folder in folders.items()}
     empty = [rank for rank, found in steps.items() if not found]
     if len(empty) == len(folders):
@@ -125,7 +125,7 @@ def _steps(folder: Path) -> dict[tuple[int, int], list[Path]]:
 
 
 def _starts(folder: Path, files: Iterable[Path]) -> dict[int, Path]:
-    """The files of one step, by how often the training had been started before."""
+    """Return the files of one step by the number of earlier starts of the training."""
     found: dict[int, Path] = {}
     for file in files:
         name = _STEP.fullmatch(file.stem)
@@ -138,7 +138,7 @@ def _starts(folder: Path, files: Iterable[Path]) -> dict[int, Path]:
 
 
 def _again(folders: Mapping[int, Path], starts: Mapping[int, Mapping[int, Path]], step: tuple[int, int]) -> list[str]:
-    """What to say of ranks with several files of one step: a training that started again came there once more."""
+    """Return the notes on ranks with several files of one step, written by a restarted training."""
     rank = max(starts, key=lambda number: len(starts[number]))
     several, taken = len(starts[rank]), max(starts[rank])
     other = next((number for number, found in starts.items() if max(found) != taken), None)
@@ -180,16 +180,16 @@ def _complete(path: Path, files: Mapping[int, Path], strategy: Strategy) -> None
 
 
 def rank_parts(logical: Logical, parameters: Iterable[Parameter], layout: Layout) -> Iterator[Chunk]:
-    """Return what each rank's file holds: of every parameter of its stage its own part, repeats included.
+    """Return the contents of each rank's file: its part of every parameter of its stage, replicas included.
 
     Raises:
-        ConvertError: a size cannot be divided like that.
+        ConvertError: a size is not divisible.
     """
     stage, named = stages_of(logical, layout), list(parameters)
     both = any(one.of_experts and one.split is not None for one in named)
     width = layout.tp * layout.ep if both else math.lcm(layout.tp, layout.ep)
     model = logical.model
-    # The head, and MTP layers, use the embedding where they are.
+    # The tied head and MTP layers use a copy of the embedding on their own stage.
     again = layout.pp - 1 if model.tie_word_embeddings or model.num_nextn_predict_layers else 0
     for number in range(layout.pp * width):
         for parameter in named:
@@ -199,14 +199,14 @@ def rank_parts(logical: Logical, parameters: Iterable[Parameter], layout: Layout
 
 
 def cut_of(parameter: Parameter, layout: Layout, width: int) -> Cut:
-    """Return how a parameter is cut over the `width` ranks of a stage: experts by ep, its own axis by tp."""
+    """Return how a parameter is split over the `width` ranks of a stage: experts by ep, its split axis by tp."""
     axes: list[tuple[int, ...]] = [() for _ in parameter.declared]
     if parameter.of_experts:
         tp = 1 if parameter.split is None else layout.tp
         axes[0] = (1,) if layout.ep > 1 else ()
         devices: tuple[int, ...] = (width // (layout.ep * tp), layout.ep, tp)
     else:
-        # LlamaForCausalLM leaves a vocabulary whole that cannot be divided.
+        # LlamaForCausalLM does not split a vocabulary that is not divisible.
         outer = parameter.place in ("embedding", "final")
         uncut = parameter.split is None or (outer and parameter.shape[parameter.split.axis] % layout.tp != 0)
         tp = 1 if uncut else layout.tp
@@ -226,7 +226,7 @@ def _own(parameter: Parameter, cut: Cut, rank: int, width: int) -> Chunk:
 
 
 def seen(parameter: Parameter, at: tuple[int, ...], shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return a part in declared dimensions as one in those that boxes see: only the first one may be cut there."""
+    """Convert a part from declared dimensions to those of `boxes`; only the first dimension may be split."""
     if parameter.declared == parameter.shape:
         return at, shape
     rows, declared = parameter.shape[0], parameter.declared[0]

@@ -1,4 +1,4 @@
-"""Which rank's file holds which part, where a checkpoint is written rank by rank."""
+"""Assigns parts of parameters to the files of ranks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from launcher.convert.logical import Logical
 
 
 def rank_chunks(logical: Logical, parameters: Iterable[Parameter], layout: Layout) -> Iterator[Chunk]:
-    """Return each part once, in the file of the first rank that holds it, as `remove_redundancy` does.
+    """Return each part once, for the file of the first rank that holds it, as `remove_redundancy` does.
 
     Raises:
-        ConvertError: the layers, the experts or a size cannot be divided like that.
+        ConvertError: the layers, the experts or a size are not divisible.
     """
     width = max(layout.tp, layout.ep)
     stage = stages_of(logical, layout)

@@ -1,6 +1,6 @@
-"""MindSpore's strategy files: how each parameter is cut over the ranks of its pipeline stage, read and written.
+"""Reads and writes MindSpore's strategy files: how parameters are split over the ranks of a pipeline stage.
 
-Source: mindspore/train/node_strategy_pb2.py (the protobuf), parallel/_tensor.py (what it means) @2.7.0.
+Source: mindspore/train/node_strategy_pb2.py (the protobuf), parallel/_tensor.py (semantics) @2.7.0.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _ALL: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """How a parameter is cut.
+    """How a parameter is split.
 
     Attributes:
-        devices: ranks of the stage, as a matrix.
-        axes: for each dimension of a parameter the axes of `devices` that cut it, counted from the right; outer first.
-        step, optimizer: ranks that would repeat each other cut the first dimension further into `optimizer` parts, and
-            are `step` ranks apart (parallel optimizer); 0: they do not.
+        devices: shape of the device matrix of the stage.
+        axes: for each dimension of a parameter the axes of `devices` that split it, from the right; outer first.
+        step, optimizer: replicas further split the first dimension into `optimizer` parts, at a distance of `step`
+            ranks (parallel optimizer); 0: not split.
     """
 
     devices: tuple[int, ...]
@@ -37,12 +37,12 @@ class Cut:
 
     @property
     def ranks(self) -> int:
-        """Ranks of the stage."""
+        """Number of ranks of the stage."""
         return math.prod(self.devices)
 
     @property
     def pieces(self) -> tuple[int, ...]:
-        """Parts along each dimension."""
+        """Number of parts along each dimension."""
         counts = self._counts
         return (counts[0] * self._further, *counts[1:]) if counts else ()
 
@@ -57,7 +57,7 @@ class Cut:
         return [math.prod(self.devices[-1 - axis] for axis in axes) for axes in self.axes]
 
     def place(self, rank: int) -> tuple[int, ...]:
-        """Return the number of a rank's part along each dimension; `rank` counts inside the stage."""
+        """Return the index of a rank's part along each dimension; `rank` is relative to the stage."""
         where, rest = [], rank
         for size in reversed(self.devices):
             where.append(rest % size)
@@ -73,7 +73,7 @@ class Cut:
         return tuple(found)
 
     def _repeat(self, where: list[int], rank: int) -> int:
-        """Which of the ranks that would repeat each other this one is (_construct_tensor_layout_for_opt_shard)."""
+        """Return the index of this rank among its replicas (_construct_tensor_layout_for_opt_shard)."""
         cutting = {axis for axes in self.axes for axis in axes}
         free = [axis for axis in range(len(self.devices)) if axis not in cutting and self.devices[-1 - axis] > 1]
         if len(free) <= 1:
@@ -88,25 +88,25 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """Strategies of a checkpoint: (stage, parameter) to its cut."""
+    """Strategies of a checkpoint: (stage, parameter) to its split."""
 
     cuts: Mapping[tuple[int, str], Cut]
 
     @property
     def stage_ranks(self) -> int:
-        """Ranks of each stage."""
+        """Number of ranks of each stage."""
         return max((cut.ranks for cut in self.cuts.values()), default=1)
 
     def of(self, rank: int, parameter: str) -> Cut | None:
-        """Return the cut of a parameter in a rank's stage; None: its strategy does not tell of it."""
+        """Return the split of a parameter in a rank's stage; None if the strategy does not contain it."""
         return self.cuts.get((rank // self.stage_ranks, parameter))
 
 
 def read_strategy(files: list[Path]) -> Strategy:
-    """Read strategy files: one for each rank or stage, or a merged one; protobuf, or JSON by its ending.
+    """Read strategy files: one per rank or stage, or a merged one; protobuf, or JSON by file suffix.
 
     Raises:
-        Damaged: a file is neither.
+        Damaged: a file has neither format.
     """
     found: dict[tuple[int, str], Cut] = {}
     seen: set[bytes] = set()
@@ -125,7 +125,7 @@ def read_strategy(files: list[Path]) -> Strategy:
 
 
 def _named(stage: int, name: str, cut: Cut) -> tuple[int, str, Cut]:
-    """A merged file has the stage in the name (merge_pipeline_strategys)."""
+    """Take the stage from the name, where merged files have it (merge_pipeline_strategys)."""
     number, dash, rest = name.partition("-")
     return (int(number), rest, cut) if dash and number.isdigit() else (stage, name, cut)
 
@@ -168,7 +168,7 @@ def _protobuf(data: bytes) -> Iterator[tuple[int, str, Cut]]:
 def _cut(layout: Mapping[int, list[Any]]) -> Cut:
     maps = [_numbers(one) for one in layout.get(2, [])]
     several = len(maps) > 1
-    # One dimension cut by several axes has a map of its own; otherwise one map tells of all dimensions.
+    # With a dimension split by several axes, each dimension has a separate map; otherwise one map covers all.
     axes = [one for one in maps if one] if several else [[axis] for axis in (maps[0] if maps else [])]
     return Cut(
         devices=tuple(_numbers(layout[1][0])) if 1 in layout else (1,),
@@ -191,7 +191,7 @@ def _message(value: Any, number: int | None = None) -> dict[int, list[Any]]:
 
 
 def _numbers(data: Any) -> list[int]:
-    """The repeated integers (field 1) of a message, packed or one by one."""
+    """Return the repeated integers (field 1) of a message, packed or not."""
     found: list[int] = []
     for _, content in _fields(data):
         if isinstance(content, int):
@@ -205,7 +205,7 @@ def _numbers(data: Any) -> list[int]:
 
 
 def _fields(data: Any) -> Iterator[tuple[int, Any]]:
-    """The fields of a protobuf message: an int, or the bytes of a string or a message."""
+    """Yield the fields of a protobuf message: an int, or the bytes of a string or a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -232,8 +232,8 @@ def _varint(data: Any, at: int) -> tuple[int, int]:
 
 
 def strategy_bytes(stage: int, cuts: Mapping[str, tuple[Cut, tuple[int, ...]]]) -> bytes:
-    """Return the strategy file of one stage: parameter to its cut and to the shape of a part."""
-    # One operator's entry is what readers take the stage from.
+    """Return the strategy file of one stage; `cuts`: parameter to its split and the shape of a part."""
+    # Readers take the stage from the entry of one operator.
     found = _field(_STAGE, 1)
     found += _field(_NODES, _field(1, b"launch") + _field(2, _field(1, stage)))
     for name, (cut, shape) in cuts.items():

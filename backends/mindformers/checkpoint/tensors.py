@@ -1,4 +1,4 @@
-"""MindFormers' parameters, whole, as boxes of Hugging Face tensors, for each arrangement that its classes can have."""
+"""Whole MindFormers parameters as slices of Hugging Face tensors, for each arrangement of its classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, moved, rows, whole
 
 _MODEL = "model.model_config."
-# What only MindFormers names otherwise than megatron-core's local layers do.
+# Names that differ from those of Megatron-core's local layers.
 _NAMES = {"mlp.shared_experts.gate_weight": "mlp.shared_experts.shared_experts_gate.weight"}
 # With mla_qkv_concat: both down projections are one matrix, and the others have shorter names
 # (parallel_core/training_graph/transformer/multi_latent_attention.py, MLASelfAttentionConcatenated).
@@ -35,7 +35,7 @@ _FC1 = ("linear_fc1.weight", "linear_fc1.bias")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """How the classes of a version, as they are configured, lay out what the model's tables leave open.
+    """Weight layout choices that depend on version and configuration.
 
     Attributes:
         interleaved_mlp: rows of gate and up projection alternate (otherwise all of the gate's, then all of up's).
@@ -50,8 +50,8 @@ class Arrangement:
     wide_experts: bool = False
 
 
-# parallel_core/mf_model_config.py of the versions: 1.6 knows no interleaving, and its attention is contiguous.
-# mla_concat: MindFormers' own default is true; this backend's table writes false, as all of its examples do.
+# parallel_core/mf_model_config.py of the versions: 1.6 has no interleaving, and its attention is contiguous.
+# mla_concat: MindFormers' default is true; this backend's table writes false, as do all MindFormers examples.
 NEW = Arrangement()
 OLD = Arrangement(interleaved_mlp=False, contiguous_qkv=True, wide_experts=True)
 _FIELDS: Mapping[str, str] = {
@@ -64,10 +64,10 @@ OPTIONS = ("version", "per_rank", "use_legacy", "qkv_concat", "use_gmm", *_FIELD
 
 
 def arrangement_of(layout: Layout) -> Arrangement:
-    """Return the arrangement that `--set` options and the job's native arguments ask for.
+    """Return the arrangement set by `--set` options and the job's native arguments.
 
     Raises:
-        ConvertError: an option that this format does not know.
+        ConvertError: an unknown option.
     """
     unknown = [name for name in layout.options if name not in OPTIONS]
     if unknown:
@@ -85,14 +85,14 @@ class Parameter:
     """One of MindFormers' parameters.
 
     Attributes:
-        name: its full name.
-        shape: as boxes see it.
-        declared: as the file and the network declare it; the same bytes.
-        boxes: what it is made of.
-        fill: elements at its end that are padding.
-        split: how tensor parallelism cuts it; None: it does not.
-        of_experts: its rows are cut by expert parallelism, one or more experts to each rank.
-        place, layer: where it belongs (`CoreTensor`).
+        name: full name.
+        shape: shape in the coordinates of `boxes`.
+        declared: shape in the file and the network; the same bytes.
+        boxes: slices of Hugging Face tensors that it consists of.
+        fill: number of padding elements at its end.
+        split: how tensor parallelism splits it; None: not split.
+        of_experts: its rows are split by expert parallelism, one or more experts per rank.
+        place, layer: its position in the model (`CoreTensor`).
     """
 
     name: str
@@ -107,7 +107,7 @@ class Parameter:
 
 
 def parameters(logical: Logical, arrangement: Arrangement, *, vocabulary: int | None = None) -> Iterator[Parameter]:
-    """Return every parameter of a model's network that Hugging Face's checkpoint has, in the model's order."""
+    """Return every parameter of the network that is in the Hugging Face checkpoint, in the model's order."""
     tensors = core_tensors(logical, naming="local", vocabulary=vocabulary)
     for _, layer in groupby(tensors, key=lambda tensor: (tensor.place, tensor.layer)):
         yield from _layer(logical, list(layer), arrangement)
@@ -164,7 +164,7 @@ def _made(
 
 
 def interleaved(boxes: tuple[TensorSlice, ...]) -> tuple[TensorSlice, ...]:
-    """Gate's row, up's row, gate's row … (mlp.py, MLPInterleaved: reshape to [ffn, 2])."""
+    """Interleave the rows of gate and up projection (mlp.py, MLPInterleaved: reshape to [ffn, 2])."""
     found = []
     for part, box in enumerate(boxes):
         shape = tuple(count for _, count in box.logical_at)
@@ -181,7 +181,7 @@ def _contiguous(logical: Logical, boxes: Iterable[TensorSlice]) -> Iterator[Tens
 
 
 def _concatenated(down: list[CoreTensor]) -> Parameter:
-    """Rows of the query's down projection (or the whole query), then the key's and value's with the rotated part."""
+    """Concatenate the query's down projection (or whole query) and that of keys and values with the rotary part."""
     boxes: list[TensorSlice] = []
     at = 0
     for tensor in sorted(down, key=lambda tensor: _DOWN.index(tensor.name)):
@@ -191,7 +191,7 @@ def _concatenated(down: list[CoreTensor]) -> Parameter:
 
 
 def _experts(experts: list[CoreTensor], arrangement: Arrangement) -> Iterator[Parameter]:
-    """All experts in one matrix, each transposed (moe/ffn.py, FFNGroupedGEMM); not interleaved."""
+    """Return all experts in one matrix, each transposed (moe/ffn.py, FFNGroupedGEMM); not interleaved."""
     for layer, weight in (("linear_fc1", "weight1"), ("linear_fc2", "weight2")):
         held = [tensor for tensor in experts if tensor.name.endswith(f"{layer}.weight")]
         width, height = held[0].shape

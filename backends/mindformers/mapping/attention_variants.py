@@ -1,4 +1,4 @@
-"""Rows and gaps for sparse attention (DeepSeek-V3.2, GLM-5), for DeepSeek-V4 and for what only other stacks build."""
+"""Rows and gaps for sparse attention (DeepSeek-V3.2, GLM-5), DeepSeek-V4 and variants of other stacks."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -144,7 +144,7 @@ def _indexer_types() -> Row:
 
 
 def _counted(path: str, flag: str) -> Row:
-    """Return the row of a count for which a list of layers is taken, too; a list stays as it was written."""
+    """Return the row of a count that may also be a list of layers; a list is passed through."""
     plain = same(path, flag, since=_NEW)
 
     def read(view: NativeView) -> Mapping[str, Value]:

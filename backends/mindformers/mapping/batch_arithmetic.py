@@ -1,6 +1,6 @@
-"""Batch and world arithmetic of MindFormers: exact, and refused with the nearest values where it is not even.
+"""Batch and world size arithmetic of MindFormers; uneven values are rejected with the nearest valid ones.
 
-World size = data_parallel x model_parallel x pipeline_stage x context_parallel; experts are no factor of it.
+World size = data_parallel x model_parallel x pipeline_stage x context_parallel; expert parallelism is not a factor.
 Global batch = batch_size x data_parallel x micro_batch_num x micro_batch_interleave_num with pipeline stages, and
 batch_size x data_parallel x gradient_accumulation_steps x micro_batch_interleave_num without
 (trainer/base_trainer.py:201-275 @2.1.0). The factor that does not apply is silently reset to 1, so it is written as 1.
@@ -16,7 +16,7 @@ STOP_STEP = "callbacks.TrainCallBack.stop_step"
 
 
 def data_parallel(job: Job) -> int | None:
-    """Return the data-parallel size that fills the world, or None where the world does not divide."""
+    """Return the data-parallel size for the world size, or None if it is not divisible."""
     parallel = job.parallel
     ranks = parallel.tp * parallel.pp * parallel.cp
     world = job.cluster.world_size
@@ -27,7 +27,7 @@ def checked_data_parallel(job: Job) -> int:
     """Return the data-parallel size.
 
     Raises:
-        Unsupported: the world size does not divide, or `parallel.dp` says something else.
+        Unsupported: the world size is not divisible, or `parallel.dp` differs.
     """
     parallel, world = job.parallel, job.cluster.world_size
     ranks = parallel.tp * parallel.pp * parallel.cp
@@ -50,19 +50,19 @@ def _worlds_near(job: Job, ranks: int) -> tuple[str, ...]:
 
 
 def interleave(job: Job) -> int:
-    """Return the micro-batches that are computed in turns, each of the given size."""
+    """Return the number of interleaved micro-batches, each of the given size."""
     value = job.backend.args.get(INTERLEAVE, job.batch.interleave or 1)
     return value if isinstance(value, int) and value > 0 else 1
 
 
 def micro_batches(job: Job) -> int | None:
-    """Return the micro-batches of one step on one data-parallel rank.
+    """Return the number of micro-batches per step and data-parallel rank.
 
-    Without a global batch: one micro-batch, as Megatron does; None where the world does not divide.
+    Without a global batch: one micro-batch, as in Megatron; None if the world size is not divisible.
 
     Raises:
         Unsupported: the global batch is not a multiple, or there are fewer micro-batches than stages (MindSpore then
-            refuses while compiling: "MicroBatch size ... can't less than stage num").
+            fails while compiling: "MicroBatch size ... can't less than stage num").
     """
     dp = data_parallel(job)
     if dp is None:
@@ -92,7 +92,7 @@ def _times(job: Job) -> str:
 
 
 def global_batch(job: Job) -> int | None:
-    """Return the sequences of one step, given or derived; None while it cannot be known."""
+    """Return the sequences per step, given or derived; None if unknown."""
     if job.batch.global_batch_size is not None:
         return job.batch.global_batch_size
     dp = data_parallel(job)
@@ -100,7 +100,7 @@ def global_batch(job: Job) -> int | None:
 
 
 def batch_of(view: NativeView) -> int:
-    """Return the sequences of one step that a MindFormers file says."""
+    """Return the sequences per step of a MindFormers file."""
     pp = view.peek("parallel_config.pipeline_stage", 1)
     count = view.peek("parallel_config.micro_batch_num" if pp > 1 else "runner_config.gradient_accumulation_steps", 1)
     ranks = view.peek("parallel_config.data_parallel", 1)
@@ -109,7 +109,7 @@ def batch_of(view: NativeView) -> int:
 
 
 def steps_of(view: NativeView) -> int | None:
-    """Return the steps of training that a MindFormers file says; None where they depend on the data."""
+    """Return the training steps of a MindFormers file; None if they depend on the data."""
     stop = view.peek(STOP_STEP)
     if isinstance(stop, int):
         return stop
@@ -118,5 +118,5 @@ def steps_of(view: NativeView) -> int | None:
         return None
     try:
         return sizes[0] // batch_of(view)
-    except (TypeError, ArithmeticError):  # what is no number, or 0, is refused by its own rule
+    except (TypeError, ArithmeticError):  # a value that is 0 or not a number is rejected by a rule
         return None

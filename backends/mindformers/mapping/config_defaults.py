@@ -1,4 +1,4 @@
-"""What a file means by what it leaves out: MindFormers' own sections and its classes' own values, spelled out."""
+"""Defaults for settings that a file omits: MindFormers' default sections and class defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from backends.mindformers.mapping.support import drop, is_file, key, legacy_file
 from launcher.job import Value
 from launcher.mapping.rows import NativeView, Row
 
-# A section that is missing as a whole (tools/register/template.py:475-511 @2.1.0).
+# Defaults if the whole section is missing (tools/register/template.py:475-511 @2.1.0).
 _SECTIONS: Mapping[str, Mapping[str, Any]] = {
     "lr_schedule": {
         "type": "CosineWithWarmUpLR",
@@ -27,7 +27,7 @@ _SECTIONS: Mapping[str, Mapping[str, Any]] = {
         "scale_sense.scale_window": 1000,
     },
 }
-# A key that is missing in a section that is there: signatures of core/optim/adamw.py:158 and wrapper/wrapper.py:235.
+# Defaults of keys missing in a given section: signatures of core/optim/adamw.py:158 and wrapper/wrapper.py:235.
 _CLASSES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "optimizer": ("AdamW", {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}),
     "runner_wrapper": ("MFTrainOneStepCell", {"use_clip_grad": False, "scale_sense": 1.0}),
@@ -35,7 +35,7 @@ _CLASSES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def unsaid(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what MindFormers takes for settings that a file of a whole training does not have."""
+    """Return MindFormers' defaults for settings that a complete file omits."""
     found: dict[str, Any] = {}
     for section, settings in _SECTIONS.items():
         written = [name for name in values if name.startswith(f"{section}.")]
@@ -48,7 +48,7 @@ def unsaid(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def silent_row() -> Row:
-    """Return the row that writes nothing and, read back, spells out what a file leaves to MindFormers."""
+    """Return the row that writes nothing and, when reading, adds the defaults of settings that a file omits."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if is_file(view):
@@ -60,7 +60,7 @@ def silent_row() -> Row:
 
 
 def usual_row() -> Row:
-    """Return the last row, which understands what no field took and what the model's class takes anyway."""
+    """Return the last row, which consumes remaining arguments that equal the defaults of the model class."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         drop(view, _of_class(view))

@@ -1,4 +1,4 @@
-"""Rows of data and of the length of training, which MindFormers says through the number of samples."""
+"""Rows of data and of the length of training, which MindFormers sets by the number of samples."""
 
 from collections.abc import Iterable, Mapping
 
@@ -51,7 +51,7 @@ def _length() -> Row:
             steps = schedule.train_samples // size
         if steps is None and epochs is None:
             raise Unsupported(paths[0], "say how long to train", (f"{paths[2]}=1", f"{paths[0]}=1000"))
-        # As many passes as steps are always enough; the callback ends training at the step.
+        # With as many epochs as steps the data always suffices; the callback ends training at the step.
         yield EPOCHS, int(epochs or 1) if steps is None else steps
         if steps is not None:
             yield STOP_STEP, steps
@@ -81,7 +81,7 @@ def _read_length(view: NativeView) -> Mapping[str, Value]:
 
 
 def length_rows() -> tuple[Row, ...]:
-    """Return the row that says how long training lasts."""
+    """Return the row of the length of training."""
     return (_length(),)
 
 

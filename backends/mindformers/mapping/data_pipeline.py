@@ -1,4 +1,4 @@
-"""Rows of the pipeline behind the loader: order, workers, batches, ends of documents."""
+"""Rows of the data pipeline after the loader: sample order, workers, batches, end-of-document tokens."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ _SECTION = "train_dataset."
 
 
 def seed_row() -> Row:
-    """Return the row of the job's seed, which is 1 in a file that does not say it (template.py @2.1.0)."""
+    """Return the row of the job's seed, which defaults to 1 in a file (template.py @2.1.0)."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.has("seed"):
@@ -67,7 +67,7 @@ def seed_rows() -> tuple[Row, ...]:
 
 
 def document_rows() -> tuple[Row, ...]:
-    """Return the rows of the tokens that end documents and fill sequences."""
+    """Return the rows of end-of-document and padding tokens."""
     return (
         same("data.eod_token_id", f"{CONFIG}eod", when=is_megatron),
         mapped(

@@ -1,4 +1,4 @@
-"""Rows and gaps for the finer settings that MindFormers shares with Megatron: rotation, token files, faults."""
+"""Rows and gaps for advanced settings shared with Megatron: rotary embedding, token files, fault tolerance."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ def model_detail_rows() -> tuple[Row, ...]:
 
 
 def data_detail_rows() -> tuple[Row, ...]:
-    """Return the rows of how token files are read."""
+    """Return the rows of reading token files."""
     return (
         same("data.mmap", f"{CONFIG}mmap_bin_files", when=is_megatron),
         same("data.index_threads", f"{CONFIG}num_dataset_builder_threads", when=is_megatron),
@@ -25,7 +25,7 @@ def data_detail_rows() -> tuple[Row, ...]:
 
 
 def fault_rows() -> tuple[Row, ...]:
-    """Return the row of what ends training."""
+    """Return the row of the NaN check that ends training."""
     return (same("fault_tolerance.check_for_nan", "check_for_nan_in_loss_and_grad"),)
 
 

@@ -1,4 +1,4 @@
-"""Rows of evaluation, which files of the older models describe though no training evaluates (`do_eval: false`)."""
+"""Rows of evaluation, which files of legacy models configure although it is disabled (`do_eval: false`)."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -11,7 +11,7 @@ from launcher.mapping.rows import NativeView, Row, same
 _EVALUATES, _STEPS, _EPOCHS = "do_eval", "eval_step_interval", "eval_epoch_interval"
 _NEVER = -1
 _TRAINING = "train_dataset."
-# The section and its copy; a file says the second by a reference to the first.
+# The section and its copy; in a file the second is a YAML alias of the first.
 _SECTIONS = ("eval_dataset.", "eval_dataset_task.dataset_config.")
 _OWN = {
     "evaluation.shuffle": "data_loader.shuffle",
@@ -19,7 +19,7 @@ _OWN = {
     "evaluation.columns": "input_columns",
 }
 _PLACE = "data_loader.dataset_dir"
-# What both data sets have in common.
+# Settings that both data sets share.
 _SHARED = {
     "data.num_workers": "num_parallel_workers",
     "data.worker_processes": "python_multiprocessing",
@@ -68,7 +68,7 @@ def _intervals() -> Row:
 
 
 def _described(job: Job) -> bool:
-    """Tell whether the data of an evaluation that does not happen are described."""
+    """Return whether evaluation data is configured while evaluation is disabled."""
     return job.evaluation.iters == 0 and any(value_at(job, path) not in (None, ()) for path in _OWN)
 
 
@@ -79,7 +79,7 @@ def _evaluation(view: NativeView) -> bool:
 def _in_sections(
     path: str, name: str, value: Callable[[Job], Value], accept: Callable[[NativeView, Value], bool]
 ) -> Row:
-    """Return the row of one setting of both sections; read where they agree and the value is accepted."""
+    """Return the row of one setting in both sections; read if they agree and the value is accepted."""
     flags = tuple(f"{section}{name}" for section in _SECTIONS)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -106,7 +106,7 @@ def _own(path: str, name: str) -> Row:
 
 
 def _shared(path: str, name: str) -> Row:
-    """Return the row of a setting that the evaluation shares with training; another value is no field's."""
+    """Return the row of a setting that evaluation shares with training; a different value has no field."""
 
     def accept(view: NativeView, value: Value) -> bool:
         given = view.peek(f"{_TRAINING}{name}")
@@ -137,7 +137,7 @@ def _place() -> Row:
 
 
 def evaluation_rows() -> tuple[Row, ...]:
-    """Return the rows of whether, when and on what data a file of the older models evaluates."""
+    """Return the rows of evaluation in files of legacy models: switch, intervals and data."""
     return (
         older(_no_evaluation()),
         older(_intervals()),

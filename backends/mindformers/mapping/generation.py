@@ -1,4 +1,4 @@
-"""Rows of what a file holds beside training: generation, the tokenizer of prompts, rates by layer."""
+"""Rows for settings beside training: generation, the tokenizer of prompts, layer-wise learning rates."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, same
 
 _PROMPTS = "processor.tokenizer."
-# Of model.model_config of the older models, read by generate() only (generation/generation_config.py @1.6.0).
+# Keys of model.model_config of legacy models, read by generate() only (generation/generation_config.py @1.6.0).
 _GENERATION = {
     "do_sample": "do_sample",
     "temperature": "temperature",
@@ -44,7 +44,7 @@ def _token(name: str, native: str) -> Row:
 
 
 def beside_rows() -> tuple[Row, ...]:
-    """Return the rows of generation with the older models, and of learning rates that differ."""
+    """Return the rows of generation with legacy models, and of layer-wise and scaled learning rates."""
     return (
         same("schedule.layerwise", "layer_scale"),
         same("schedule.layer_decay", "layer_decay"),

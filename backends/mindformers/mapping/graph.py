@@ -1,4 +1,4 @@
-"""Rows of MindSpore's own settings: how the graph is compiled, what memory it takes, who spreads it over devices."""
+"""Rows of MindSpore settings: graph compilation, memory, and how the graph is partitioned over devices."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -69,7 +69,7 @@ def _level() -> Row:
 
 
 def options_path(job: Job) -> str:
-    """Return the place of the options file that the launcher writes itself."""
+    """Return the path of the options file that the launcher writes."""
     return f"{output_dir(job)}/parallel_speed_up.json"
 
 
@@ -109,7 +109,7 @@ def context_rows(version: str) -> tuple[Row, ...]:
 
 
 def sink_row() -> Row:
-    """Return the row that says how many steps run between two visits of the host."""
+    """Return the row of data sinking: the number of steps per sink."""
     path = "graph.sink_size"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -182,7 +182,7 @@ def _all_to_all() -> Row:
 
 
 def parallel_mode_rows() -> tuple[Row, ...]:
-    """Return the rows of the section parallel that say who spreads the graph, and how batches reach it."""
+    """Return the rows of the section parallel: parallel mode, batch distribution and strategy files."""
     return (
         _parallel_mode(),
         left_open("graph.gradients_mean", f"{_PARALLEL}gradients_mean", False, note="the loss is the mean already"),

@@ -1,4 +1,4 @@
-"""The row of Hugging Face data: what is loaded, how it is tokenized, how samples fill sequences."""
+"""The row of Hugging Face data: data set, tokenization and packing."""
 
 from collections.abc import Iterable, Mapping
 
@@ -96,19 +96,19 @@ def _read_handlers(view: NativeView) -> Mapping[str, Value]:
 
 
 def _facts(handlers: tuple[Mapping[str, Value], ...]) -> dict[str, Value]:
-    """Return what any list of handlers says of the samples; the list itself stays where it is not the usual one."""
+    """Return the fields set by a list of handlers; a list with other handlers is itself passed through."""
     lengths = [each["seq_length"] for each in handlers if isinstance(each.get("seq_length"), int)]
     tokenizers = [each["tokenizer"] for each in handlers if isinstance(each.get("tokenizer"), Mapping)]
     tokenizer = tokenizers[0] if tokenizers else {}
     return {
-        "batch.seq_length": lengths[-1] if lengths else None,  # the last one decides how long samples leave them
+        "batch.seq_length": lengths[-1] if lengths else None,  # the last handler determines the sample length
         "tokenizer.path": tokenizer.get("pretrained_model_dir"),
         "tokenizer.trust_remote_code": tokenizer.get("trust_remote_code"),
     }
 
 
 def _read_common(view: NativeView) -> Mapping[str, Value]:
-    """Return what the handlers of 1.6's CommonDataLoader say; the loader itself has no field."""
+    """Return the fields set by the handlers of 1.6's CommonDataLoader; the loader itself has no field."""
     handlers = frozen(view.peek(HANDLER))
     if view.peek(TYPE) == HUB or not isinstance(handlers, tuple):
         return {}

@@ -1,4 +1,4 @@
-"""Rows of the older models (use_legacy: True), whose classes name the same architecture in words of their own."""
+"""Rows of legacy models (use_legacy: True), whose classes have different names for the same architecture."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -86,7 +86,7 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Codec:
-    """How a value crosses; None from `write`: not written, a KeyError from `read`: not understood."""
+    """Conversion of a value; None from `write`: not written, KeyError from `read`: unknown value."""
 
     write: Callable[[Job, Any], Value]
     read: Callable[[Value], Value]
@@ -131,7 +131,7 @@ _CODECS: Mapping[str, _Codec] = {
 
 
 def class_of(job: Job) -> str | None:
-    """Return the class of the model section, of the job or passed through."""
+    """Return the class of the model section, from the job or passed through."""
     family = job.model.model_type
     return _OF_FAMILY.get(family) if family is not None else job.backend.args.get(_CLASS)
 
@@ -217,7 +217,7 @@ def _experts() -> tuple[Row, ...]:
 
         def emit(job: Job) -> Iterable[tuple[str, Value]]:
             value = value_at(job, path)
-            # Only DeepSeek's class reads all of them; Llama's has defaults of its own for the others.
+            # Only DeepSeek's class reads all of them; Llama's has its own defaults for the others.
             said = value != fields()[path].default or class_of(job) == "DeepseekV3Config"
             if value is not None and said:
                 yield flag, value
@@ -289,7 +289,7 @@ def modern(row: Row) -> Row:
 
 
 def older(row: Row) -> Row:
-    """Return the row for jobs and files of the older models only."""
+    """Return the row for jobs and files of legacy models only."""
     return _only(row, older=True)
 
 
@@ -306,7 +306,7 @@ def _only(row: Row, *, older: bool) -> Row:
 
 
 def _noted() -> Row:
-    """Return the row of what older classes are told though nothing differs: an empty name of weights."""
+    """Return the row of a key without effect in legacy classes: an empty checkpoint name."""
     flag = key("checkpoint_name_or_path")
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -318,6 +318,6 @@ def _noted() -> Row:
 
 
 def legacy_rows() -> tuple[Row, ...]:
-    """Return the rows of the sections model and moe_config of the older models."""
+    """Return the rows of the sections model and moe_config of legacy models."""
     paths = dict.fromkeys(path for names in KEYS.values() for path in names)
     return tuple(older(row) for row in (_class_row(), *(_row(path) for path in paths), _noted(), *_experts()))

@@ -1,4 +1,4 @@
-"""What every row of the data shares: the loader, its columns, and how the causal mask is made."""
+"""Settings shared by all data rows: the loader, its columns, and how the causal mask is built."""
 
 from collections.abc import Iterable, Mapping
 
@@ -22,7 +22,7 @@ _STRATEGY = "parallel.dataset_strategy"
 
 
 def data_format(job: Job) -> str:
-    """Return the format of the data: as said, else token files to pre-train on and hub data to fine-tune on."""
+    """Return the data format: as given, else token files for pre-training and hub data for fine-tuning."""
     if job.data.format is not None:
         return job.data.format
     if is_legacy(job):
@@ -31,25 +31,25 @@ def data_format(job: Job) -> str:
 
 
 def is_megatron(job: Job) -> bool:
-    """Tell whether the data are Megatron's token files; a rehearsal's own data are written as such."""
+    """Return whether the data is Megatron token files; sample data of a rehearsal is written as such."""
     return data_format(job) in ("megatron", "sample")
 
 
 def is_hub(job: Job) -> bool:
-    """Tell whether the data are Hugging Face's."""
+    """Return whether the data is from Hugging Face."""
     return data_format(job) == "hub"
 
 
 def mask_of(job: Job) -> str:
-    """Return how the causal mask is made: `compressed` in the kernel, `documents` in it too, `full` by the loader.
+    """Return how the causal mask is built: `compressed` and `documents` in the kernel, `full` by the loader.
 
-    `tokens` is what MindFormers does left to itself: it builds the mask from the tokens and hides every padding token,
-    which for Qwen is the end of a document (mask_generate.py:96 @2.1.0). The others leave it plain.
+    `tokens` is MindFormers' default: it builds the mask from the tokens and masks every padding token, which for Qwen
+    is the end of a document (mask_generate.py:96 @2.1.0). The others use a plain mask.
     """
     given = job.backend.args
     if job.data.reset_attention_mask or any(given.get(f"{place}{DOCUMENT_MASK}") for place in (LOADER, CONFIG)):
         return "documents"
-    # Samples packed into one sequence must not see each other.
+    # Samples packed into one sequence must not attend to each other.
     packed = is_hub(job) and (bool(job.batch.packing) or packs(given.get(HANDLER)))
     if packed or any(given.get(f"{place}{FULL_MASK}") for place in (LOADER, CONFIG)):
         return "full"
@@ -68,7 +68,7 @@ def plain_mask_of_file(view: NativeView) -> str:
 
 
 def mask_of_file(view: NativeView) -> str:
-    """Return how a file's mask is made; see `mask_of`."""
+    """Return how a file's mask is built; see `mask_of`."""
     if any(view.peek(f"{place}{DOCUMENT_MASK}") for place in (LOADER, CONFIG)):
         return "documents"
     if packs(view.peek(HANDLER)) or any(view.peek(f"{place}{FULL_MASK}") for place in (LOADER, CONFIG)):
@@ -77,7 +77,7 @@ def mask_of_file(view: NativeView) -> str:
 
 
 def packs(handlers: Value) -> bool:
-    """Tell whether samples are packed into one sequence."""
+    """Return whether samples are packed into one sequence."""
     return any(isinstance(each, Mapping) and each.get("type") == "PackingHandler" for each in handlers or ())
 
 
@@ -109,7 +109,7 @@ def strategy(columns: tuple[str, ...], dp: int) -> Value:
 
 
 def loader_row(version: str) -> Row:
-    """Return the row of the kind of loader."""
+    """Return the row of the type of loader."""
     kinds = f"{LOADER}datasets_type"
     path = "data.format"
 
@@ -171,7 +171,7 @@ def mask_rows() -> tuple[Row, ...]:
 
 
 def columns_row() -> Row:
-    """Return the row of the columns that the loader gives and the model takes."""
+    """Return the row of the columns that the loader returns and the model takes."""
     path = "data.columns"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:

@@ -12,8 +12,8 @@ _FULL = "recompute_config.recompute"
 _IN_PART = "recompute.selective_layers_per_chunk"
 _SWAP, _LAYER_SWAP = "swap_config.swap", "swap_config.layer_swap"
 
-# Cells by name, as regular expressions whose parts are divided by an escaped dot (LayerSetting.set_pattern_recompute,
-# parallel_core/training_graph/transformer/utils.py @2.1.0). The activation patterns are MindFormers' own defaults.
+# Cells by name, as regular expressions whose parts are separated by an escaped dot (LayerSetting.set_pattern_recompute,
+# parallel_core/training_graph/transformer/utils.py @2.1.0). The activation patterns are MindFormers' defaults.
 ACTIVATION = (
     r"mlp\.shared_experts\.mul",
     r"mlp\.shared_experts\.activation_func\.silu",
@@ -48,7 +48,7 @@ def _first_layers(matrix: Matrix, counts: int | Matrix) -> tuple[int, ...]:
 
 
 def _per_chunk(job: Job, path: str = "recompute.layers_per_chunk") -> Matrix | None:
-    """Return the recomputed layers by chunk and stage where the job says them for each."""
+    """Return the recomputed layers by chunk and stage, if the job sets them per chunk."""
     counts: tuple[int, ...] = getattr(job.recompute, path.split(".")[1])
     pp = job.parallel.pp
     chunks = pp * (job.parallel.vpp or 1)
@@ -59,9 +59,10 @@ def _per_chunk(job: Job, path: str = "recompute.layers_per_chunk") -> Matrix | N
 
 
 def _in_part(job: Job) -> Matrix | None:
-    """Return the layers recomputed in part by chunk and stage, those in full before them counted in.
+    """Return selectively recomputed layers by chunk and stage, plus the fully recomputed ones before them.
 
-    MindFormers counts both from the start of a chunk, and full recomputation wins (LayerSetting.set_recompute @2.1.0).
+    MindFormers counts both from the start of a chunk; full recomputation takes precedence
+    (LayerSetting.set_recompute @2.1.0).
     """
     own = _per_chunk(job, _IN_PART)
     if own is None:
@@ -167,9 +168,9 @@ def _wanted_modules(job: Job) -> tuple[str, ...]:
 
 
 def _own_keys(version: str, name: str) -> tuple[str, ...]:
-    """Return where a switch of recompute_config goes.
+    """Return the keys of a switch of recompute_config.
 
-    Version 1.6 hands only `recompute` on to the mcore graph (get_recompute, transformer_config_utils.py:64 @1.6.0),
+    Version 1.6 passes only `recompute` to the mcore graph (get_recompute, transformer_config_utils.py:64 @1.6.0),
     which reads the others from the model section.
     """
     section = f"recompute_config.{name}"
@@ -248,7 +249,7 @@ def _read_patterns(written: dict[str, Value], pp: int, selective: bool) -> dict[
 
 
 def _matrix(written: Value, pp: int, vpp: int) -> Matrix | None:
-    """Return counts as rows of chunks; None: they are none, or not one for each chunk."""
+    """Return counts as rows of chunks; None if they are invalid, or not one for each chunk."""
     rows = written if isinstance(written, tuple) and written and isinstance(written[0], tuple) else (written,)
     whole = all(
         isinstance(row, tuple) and len(row) == pp and all(type(count) is int and count >= 0 for count in row)
@@ -258,7 +259,7 @@ def _matrix(written: Value, pp: int, vpp: int) -> Matrix | None:
 
 
 def _read_in_part(view: NativeView, written: dict[str, Value]) -> dict[str, Value]:
-    """Return what counts for each chunk say, where all cells have the same ones."""
+    """Return the fields of counts per chunk, if all cells have the same counts."""
     pp, vpp = view.peek(PP, 1), effective_vpp(view)
     values = [frozen(value) for value in written.values()]
     counts, said = _matrix(values[0], pp, vpp) if values else None, frozen(view.peek(_FULL))
@@ -287,8 +288,8 @@ def _read_in_part(view: NativeView, written: dict[str, Value]) -> dict[str, Valu
 
 def _swapping(version: str) -> Row:
     paths = ("offload.attention", "offload.activation_layers")
-    # The mcore graph reads the model's own keys only: TransformerOpParallelConfig.to_dict leaves swap_config out
-    # (modules/transformer/transformer.py:645 @2.1.0). The section still switches the checks of recompute lists.
+    # The mcore graph reads the model's own keys only: TransformerOpParallelConfig.to_dict drops swap_config
+    # (modules/transformer/transformer.py:645 @2.1.0). The section still enables the checks of recompute lists.
     switches, layers_flags = (_SWAP, key("cpu_offloading")), (_LAYER_SWAP, key("cpu_offloading_num_layers"))
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -323,7 +324,7 @@ def _swapping(version: str) -> Row:
 
 
 def _is_prefix(layers: Value) -> bool:
-    """Tell whether a list of swapped layers is the first few ones, in one entry."""
+    """Return whether a list of swapped layers is one entry with the first layers."""
     if not isinstance(layers, tuple) or len(layers) != 1 or not isinstance(layers[0], Mapping):
         return False
     numbers = layers[0].get("layers")

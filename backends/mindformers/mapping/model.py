@@ -247,7 +247,7 @@ def _rope_scaling() -> Row:
         if not isinstance(written, Mapping):
             latent = key("kv_lora_rank") in view.values or class_given(view) == "deepseek_v3"
             if latent and not view.peek(WEIGHTS):
-                view.values.setdefault(_NO_STRETCH, 40.0)  # What the file's silence means: it stays as it was.
+                view.values.setdefault(_NO_STRETCH, 40.0)  # The default if a file omits it: kept as a native argument.
                 drop(view, {_NO_STRETCH: 1.0})
             return {}
         kind = written.get("type", written.get("rope_type"))
@@ -295,12 +295,12 @@ def _weights() -> Row:
 
 
 def weight_rows() -> tuple[Row, ...]:
-    """Return the rows that say where weights come from."""
+    """Return the rows of initial weights."""
     return (_weights(),)
 
 
 def model_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of a dense model, in the order of MindFormers' own examples."""
+    """Return the rows of a dense model, in the order of MindFormers' examples."""
     return (
         _model_class(version),
         _vocabulary(),
@@ -451,7 +451,7 @@ def prediction_rows(version: str) -> tuple[Row, ...]:
 
 
 def dropout_row() -> Row:
-    """Return the row of hidden dropout, which no config.json has and whose own default is 0.1."""
+    """Return the row of hidden dropout, which config.json does not have; MindFormers' default is 0.1."""
     path, flag = "model.hidden_dropout", key("hidden_dropout")
 
     def read(view: NativeView) -> Mapping[str, Value]:

@@ -23,12 +23,12 @@ _EXPERTS = tuple(key(name) for name in ("num_experts", "n_routed_experts", "num_
 
 def _experts() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        # The name under which the model's config class has its own default; both at once are refused.
+        # The name under which the config class has its default; both names at once are rejected.
         yield _EXPERTS[1 if like_deepseek(job) else 0], job.model.num_experts
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = first_given(view, _EXPERTS)
-        # Without a class the name that was chosen must stay: the config.json beside it has one of them too.
+        # Without a class the given name must be kept: config.json also has one of them.
         return {"model.num_experts": view.take(given)} if given and view.peek(KIND) is not None else {}
 
     return Row(fields=("model.num_experts",), flags=_EXPERTS, emit=emit, read=read, when=is_moe)

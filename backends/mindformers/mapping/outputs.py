@@ -86,7 +86,7 @@ def _save() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         if not view.has(steps):
             return {}
-        # Without a directory of its own MindFormers saves below output_dir (callback.py:1586 @1.8.0).
+        # Without a checkpoint directory MindFormers saves below output_dir (callback.py:1586 @1.8.0).
         save = view.take(directory) or view.peek("output_dir") or "./output"
         return {paths[0]: save, paths[1]: view.take(steps)}
 
@@ -95,7 +95,7 @@ def _save() -> Row:
 
 
 def _format(path: str, flag: str) -> Row:
-    """Return the row of a checkpoint's format, which mcore models do not choose."""
+    """Return the row of a checkpoint's format, which is fixed for mcore models."""
     fields = (path, "model.legacy")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -110,7 +110,7 @@ def _format(path: str, flag: str) -> Row:
         written = view.peek(flag, "ckpt")
         if not view.has(flag) or written not in ("safetensors", "ckpt"):
             return {}
-        # mcore saves safetensors whatever the file says, with a warning; what it cannot load stays for the rules.
+        # mcore always saves safetensors, with a warning; an unsupported load format is left to the rules.
         if not legacy_file(view) and written == "ckpt" and path == "checkpoint.load_format":
             return {}
         view.take(flag)
@@ -151,7 +151,7 @@ def _merge() -> Row:
 
 
 def native_output_dir(job: Job) -> str:
-    """Return the folder in which MindFormers writes."""
+    """Return MindFormers' output folder."""
     return f"{output_dir(job)}/mindformers" if job.logging.dir is None else job.logging.dir
 
 
@@ -174,7 +174,7 @@ def _output_dir() -> Row:
 
 
 def _optional_text(path: str, flag: str) -> Row:
-    """Return a row of a text that means nothing when it is empty."""
+    """Return a row of a text for which empty means unset."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: view.take(flag) or None} if view.has(flag) else {}
@@ -188,7 +188,7 @@ def _optional_text(path: str, flag: str) -> Row:
 
 
 def checkpoint_rows() -> tuple[Row, ...]:
-    """Return the rows at the top of the file that say what is loaded, and where files go."""
+    """Return the top-level rows of loaded checkpoints and output folders."""
     return (
         _output_dir(),
         _load(),
@@ -199,7 +199,7 @@ def checkpoint_rows() -> tuple[Row, ...]:
 
 
 def reshard_row() -> Row:
-    """Return the row of resharding what is loaded."""
+    """Return the row of resharding a loaded checkpoint."""
     return _reshard()
 
 

@@ -64,7 +64,7 @@ def _sequence_parallel() -> Row:
     flag = "parallel_config.use_seq_parallel"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        # With tp 1 there is nothing to split, and MindFormers refuses the switch (transformer_config.py:2281 @2.1.0).
+        # With tp 1 there is nothing to split, and MindFormers rejects the switch (transformer_config.py:2281 @2.1.0).
         yield flag, bool(job.parallel.sequence_parallel) and job.parallel.tp > 1
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -130,7 +130,7 @@ def _split(version: str) -> Row:
     paths = tuple(f"parallel.{name}" for name in (*fields, "account_for_loss"))
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        # An offset of the user's own replaces what the fields say of the split: the rules judge it as it is.
+        # An offset given by the user overrides the fields of the split and is checked by the rules.
         matrix = None if OFFSET in job.backend.args else layers_per_chunk(job)
         if matrix is None:
             return
@@ -167,7 +167,7 @@ def _mtp_layers(view: NativeView) -> int:
 
 
 def effective_vpp(view: NativeView) -> int:
-    """Return the chunks per stage that MindFormers builds: one unless pipeline_interleave is on (S4)."""
+    """Return the number of chunks per stage that MindFormers builds: one unless pipeline_interleave is on (S4)."""
     if not view.peek(INTERLEAVED):
         return 1
     return next((int(view.values[flag]) for flag in VPP if isinstance(view.values.get(flag), int)), 1)
@@ -209,7 +209,7 @@ def _virtual_pipeline() -> Row:
 _SCHEDULES = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 _ALGORITHM, _DEGREE = "parallel_config.context_parallel_algo", "parallel_config.ulysses_degree_in_cp"
 _RING = key("use_ring_attention")
-# Native algorithm by canonical name; `megatron` is a ring, which is a switch of attention on top of colossalai_cp.
+# Native algorithm by canonical name; `megatron` is ring attention, a switch in addition to colossalai_cp.
 _ALGORITHMS = {
     "allgather": "colossalai_cp",
     "megatron": "colossalai_cp",
@@ -247,7 +247,7 @@ def _context_parallel(version: str) -> Row:
             return
         yield _ALGORITHM, _ALGORITHMS[name]
         if name == "ulysses":
-            # The mcore graph reads only the degree: with ulysses_cp alone it would gather (attention.py:165 @2.1.0).
+            # The mcore graph reads only the degree: ulysses_cp alone would all-gather (attention.py:165 @2.1.0).
             yield _DEGREE, parallel.cp
         if name == "hybrid":
             yield _DEGREE, parallel.ulysses_degree
@@ -313,14 +313,14 @@ def _expert_tensor() -> Row:
         return ()
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        # Said, because other backends split experts over tp where nothing is said.
+        # Set explicitly, because other backends split experts over tp by default.
         return {"parallel.etp": 1} if view.peek("parallel_config.expert_parallel", 1) > 1 else {}
 
     return Row(fields=("parallel.etp",), flags=(), emit=emit, read=read, note="1 is what MindFormers does")
 
 
 def parallel_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of the sections parallel_config and parallel that say how the model is spread."""
+    """Return the rows of parallelism in the sections parallel_config and parallel."""
     return (
         _data_parallel(),
         same("parallel.tp", TP),
@@ -341,10 +341,10 @@ def parallel_rows(version: str) -> tuple[Row, ...]:
 
 
 def stage_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of the model section that say how its layers are split."""
+    """Return the rows of the pipeline split in the model section."""
     return (_split(version), _virtual_pipeline())
 
 
 def batch_rows() -> tuple[Row, ...]:
-    """Return the rows of the section runner_config that size a step."""
+    """Return the rows of the batch size in the section runner_config."""
     return (same("batch.micro_batch_size", "runner_config.batch_size"),)

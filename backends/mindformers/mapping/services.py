@@ -1,4 +1,4 @@
-"""Rows and gaps of what runs beside training: the profiler's level, files of indices, streamed data."""
+"""Rows and gaps for services that run beside training: profiler level, object storage cache, streamed data."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ from launcher.mapping.rows import Gap, NativeView, Row, same
 
 
 def service_rows() -> tuple[Row, ...]:
-    """Return the rows of the profiler and of data."""
+    """Return the rows of profiler level, sparse attention mode and data streaming."""
     return (
         _profiler_level(),
         modern(same("kernels.sparse_mode", key("sparse_mode"))),
@@ -38,7 +38,7 @@ def _profiler_level() -> Row:
 
 
 def window_row() -> Row:
-    """Return the row of the attention window: tokens to the left of each, and none to its right."""
+    """Return the row of sliding window attention, as (tokens to the left, 0 to the right)."""
     path, flag = "model.sliding_window", key("window_size")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:

@@ -1,4 +1,4 @@
-"""Gaps for communication, sharded weights, captured kernels and checkpoints as Megatron-LM's arguments have them."""
+"""Gaps for Megatron-LM's arguments of communication, FSDP, CUDA graphs and checkpoints."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Layers per pipeline stage and chunk, between the job's ways to say it and MindFormers' `offset`."""
+"""Converts layers per pipeline stage and chunk between job fields and MindFormers' `offset`."""
 
 import re
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ _REPEAT = re.compile(r"\(([^()]*)\)\*(\d+)|([EtmL])\*(\d+)")
 
 
 def extra_layers(job: Job, version: str) -> int:
-    """Return layers that count beside the model's own: version 1.6 and older models split MTP layers with the others.
+    """Return the number of MTP layers in the pipeline split: version 1.6 and legacy models split them with the others.
 
     Source: parallel_core/training_graph/transformer/transformer_block.py:154 @1.6.0 (num_layers + mtp_num_layers),
     :155 @2.1.0 (num_layers); research/deepseek3/deepseek2_model.py:1261 @1.6.0 (num_layers + mtp_depth).
@@ -22,10 +22,10 @@ def extra_layers(job: Job, version: str) -> int:
 
 
 def layers_per_chunk(job: Job) -> Matrix | None:
-    """Return the model's layers by chunk and stage, without MTP; None while the number of layers is unknown.
+    """Return the model's layers by chunk and stage, without MTP; None if the number of layers is unknown.
 
     Raises:
-        Unsupported: the layers do not divide evenly and the job does not say how to split them.
+        Unsupported: the layers do not divide evenly and the job sets no split.
     """
     layers = job.model.num_hidden_layers
     parallel = job.parallel
@@ -81,7 +81,7 @@ def _with_noops(layers: int, noops: Sequence[int], chunks: int) -> list[int]:
 
 
 def expand_layout(text: str) -> list[str]:
-    """Return the chunks of a Megatron pipeline layout, repetitions written out and commas gone.
+    """Return the chunks of a Megatron pipeline layout, with repetitions expanded and commas removed.
 
     Source: Megatron-core transformer/pipeline_parallel_layer_layout.py (parse_str_to_list).
     """
@@ -109,9 +109,9 @@ def _from_layout(text: str, chunks: int, layers: int, mtp: int) -> list[int]:
 
 
 def offset_of(matrix: Matrix, extra: int) -> int | tuple[int, ...] | Matrix:
-    """Return MindFormers' `offset` for a split: 0 where it is even, else one figure for each chunk.
+    """Return MindFormers' `offset` for a split: 0 if it is even, else one number per chunk and stage.
 
-    Never one row for several chunks: that is broadcast after the check of its sum, and builds a wrong number of layers
+    Never one row for several chunks: it is broadcast after its sum is checked, and builds a wrong number of layers
     (parallel_core/training_graph/transformer/utils.py:585 @2.1.0).
 
     Args:
@@ -129,7 +129,7 @@ def offset_of(matrix: Matrix, extra: int) -> int | tuple[int, ...] | Matrix:
 
 
 def matrix_of(offset: object, layers: int, pp: int, vpp: int) -> Matrix | None:
-    """Return the layers by chunk and stage that an `offset` list builds; None where it builds nothing sound."""
+    """Return the layers by chunk and stage that an `offset` list builds; None if the list is invalid."""
     rows = offset if isinstance(offset, (list, tuple)) and offset and isinstance(offset[0], (list, tuple)) else [offset]
     if not isinstance(rows, (list, tuple)) or len(rows) != vpp:
         return None
@@ -145,7 +145,7 @@ def matrix_of(offset: object, layers: int, pp: int, vpp: int) -> Matrix | None:
 
 
 def canonical_split(matrix: Matrix, mtp: int) -> dict[str, object]:
-    """Return the job fields that say a split: first and last stage where that is enough, else a layout."""
+    """Return the job fields of a split: first and last stage if sufficient, else a layout."""
     if len({count for row in matrix for count in row}) == 1:
         return {}
     if len(matrix) == 1 and len(matrix[0]) > 1:

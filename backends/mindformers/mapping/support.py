@@ -1,4 +1,4 @@
-"""What MindFormers' mcore static graph can train, per version, and small helpers that all its mapping rows share."""
+"""Models that MindFormers' mcore static graph can train, per version, and helpers for its mapping rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,8 +22,8 @@ TRAINABLE: Mapping[str, Mapping[str, str]] = {
 }
 
 
-# What the config class fills in where a file says nothing: signature and registered parameters of each class.
-# A file that names a directory of weights takes its config.json instead.
+# Defaults of each config class for keys that a file omits: its signature and registered parameters.
+# A file with a directory of weights uses that directory's config.json instead.
 _DEEPSEEK: Mapping[str, Value] = {
     "model.vocab_size": 129280,
     "model.hidden_size": 7168,
@@ -84,12 +84,12 @@ def key(name: str) -> str:
 
 
 def first_given(view: NativeView, flags: Iterable[str]) -> str | None:
-    """Return the first of several spellings that was given, or None."""
+    """Return the first of several key names that is set, or None."""
     return next((flag for flag in flags if view.has(flag)), None)
 
 
 def frozen(value: Value) -> Value:
-    """Return the value with every list as a tuple, so that values compare and hash."""
+    """Return the value with lists converted to tuples, so that values compare and hash."""
     if isinstance(value, (list, tuple)):
         return tuple(frozen(item) for item in value)
     if isinstance(value, Mapping):
@@ -100,14 +100,14 @@ def frozen(value: Value) -> Value:
 def aliased(path: str, name: str, *aliases: str, default: Value = None, **row: Any) -> Row:
     """Return a row of the model section that is written under one name and read under any of its aliases.
 
-    MindFormers accepts Hugging Face's, Megatron's and its own names for one setting, and refuses two of them at once
+    MindFormers accepts Hugging Face's, Megatron's and its own names for one setting, and rejects two of them at once
     (parallel_core/transformer_config_utils.py:475 @1.6.0, parallel_core/config_converter.py:266 @2.1.0). The name
-    written is the one that the model's own config class declares, because its default is there under that name.
+    written is the one that the model's config class declares, because its default is set under that name.
 
     Args:
         path: canonical field.
         name: key that is written.
-        aliases: other keys that are understood when read.
+        aliases: other keys that are accepted when reading.
         default: written where the field is None.
     """
     flags = tuple(key(each) for each in (name, *aliases))
@@ -126,13 +126,13 @@ def aliased(path: str, name: str, *aliases: str, default: Value = None, **row: A
 
 
 def left_open(path: str, flag: str, default: Value, *, silent: Value = None, **row: Any) -> Row:
-    """Return a row for a value that is always written: the job's, or what the launcher chooses where it has none.
+    """Return a row for a value that is always written: the job's, or the launcher's default if it is unset.
 
     Args:
         path: canonical field.
         flag: key that is written.
         default: written where the field is None.
-        silent: what a file of a whole training means that does not have the key; None: what is written.
+        silent: value of a complete file without the key; None: the same as `default`.
     """
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -148,7 +148,7 @@ def left_open(path: str, flag: str, default: Value, *, silent: Value = None, **r
 
 
 def renamed(path: str, flag: str, names: Mapping[Value, Value], **row: Any) -> Row:
-    """Return a row for an enumeration of which only some native values are known; others are passed through."""
+    """Return a row for an enumeration; unknown native values are passed through."""
     back = {native: canonical for canonical, native in names.items()}
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -168,9 +168,9 @@ def renamed(path: str, flag: str, names: Mapping[Value, Value], **row: Any) -> R
 
 
 def follows(flag: str, value: Value, *paths: str, **row: Any) -> Row:
-    """Return a row for a key that follows from fields: one value for every job that can be expressed here.
+    """Return a row for a key with one fixed value for every supported job.
 
-    Read back, that value is understood; another one is passed through.
+    When reading, that value is consumed; any other is passed through.
     """
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -181,7 +181,7 @@ def follows(flag: str, value: Value, *paths: str, **row: Any) -> Row:
 
 
 def drop(view: NativeView, expected: Mapping[str, Value]) -> None:
-    """Mark arguments as understood that have the value the launcher itself would write."""
+    """Consume arguments whose value is the one that the launcher would write."""
     for flag, value in expected.items():
         if view.has(flag) and frozen(view.peek(flag)) == frozen(value):
             view.take(flag)
@@ -194,66 +194,66 @@ def require(holds: bool, path: str, why: str, *works: str) -> None:
 
 
 def from_directory(job: Job) -> bool:
-    """Tell whether the architecture is left to the config.json of a directory of weights (a file that was read)."""
+    """Return whether the architecture is defined by config.json in a directory of weights (for an imported file)."""
     return job.model.path is not None and job.model.hidden_size is None
 
 
 def class_given(view: NativeView) -> str | None:
-    """Return the model class whose defaults hold in a file that is read; None where a config.json decides."""
+    """Return the model class whose defaults apply to an imported file; None if config.json applies."""
     return None if view.peek(WEIGHTS) else view.peek(KIND)
 
 
 def model_kind(job: Job) -> str | None:
-    """Return the model's class: the job's, or one that only MindFormers knows and that is passed through."""
+    """Return the model class: the job's, or a MindFormers-specific one that is passed through."""
     return job.model.model_type or job.backend.args.get(KIND)
 
 
 def like_deepseek(job: Job) -> bool:
-    """Tell whether the class is DeepSeek-V3's, or unknown here (another of the same make, or a directory decides)."""
+    """Return whether the class is DeepSeek-V3's, a similar one, or unknown (given by a directory)."""
     kind = model_kind(job)
     return kind is None or str(kind).startswith(("deepseek", "telechat"))
 
 
 def starts_from_weights(job: Job) -> bool:
-    """Tell whether training starts from a model's pre-trained weights."""
+    """Return whether training starts from a model's pre-trained weights."""
     model = job.model
     return model.pretrained if model.pretrained is not None else bool(model.path or model.hub_id)
 
 
 def is_legacy(job: Job) -> bool:
-    """Tell whether the older models are built (use_legacy: True)."""
+    """Return whether legacy models are built (use_legacy: True)."""
     return bool(job.model.legacy)
 
 
 def is_file(view: NativeView) -> bool:
-    """Tell whether the arguments are those of a whole training, so that what is not there says something, too."""
+    """Return whether the arguments are a complete file, so that a missing key means its default."""
     return any(name in view.values for name in ("run_mode", "trainer.type", "model.arch.type"))
 
 
 def legacy_file(view: NativeView) -> bool:
-    """Tell whether a file builds the older models, which it does unless it says otherwise (template.py @2.1.0)."""
+    """Return whether a file builds legacy models, which is the default (template.py @2.1.0)."""
     return is_file(view) and bool(view.peek("use_legacy", True))
 
 
 def is_moe(job: Job) -> bool:
-    """Tell whether the model has experts."""
+    """Return whether the model has experts."""
     return job.model.is_moe
 
 
 def is_mla(job: Job) -> bool:
-    """Tell whether the model has multi-head latent attention."""
+    """Return whether the model has multi-head latent attention."""
     return job.model.is_mla
 
 
 def uses_flash(job: Job) -> bool:
-    """Tell whether flash attention is on; MindFormers' own default is on (transformer_config.py:262 @2.1.0)."""
+    """Return whether flash attention is on, which is MindFormers' default (transformer_config.py:262 @2.1.0)."""
     return job.kernels.attention_backend not in ("unfused", "local")
 
 
 def architecture(row: Row) -> Row:
-    """Return the row so that a job whose architecture comes from a config.json writes only what it says differently.
+    """Return the row so that a job whose architecture is defined by config.json writes only non-default fields.
 
-    Canonical defaults are no opinion there: written out, they would override the directory's own values.
+    Canonical defaults would override the values in the directory's config.json.
     """
 
     def says_something(job: Job) -> bool:

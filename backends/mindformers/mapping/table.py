@@ -65,9 +65,9 @@ def _mcore_model(version: str) -> tuple[Row, ...]:
 
 @cache
 def table(version: str) -> Table:
-    """Return the mapping table of one version, its rows in the order of MindFormers' own examples.
+    """Return the mapping table of one version, its rows in the order of MindFormers' examples.
 
-    Native arguments are dotted paths of the YAML. A callback is a path by its type,
+    Native arguments are dotted paths of the YAML. A callback is addressed by its type,
     `callbacks.MFLossMonitor.per_print_times`; other lists are values, and so are mappings whose keys are data
     (rope_scaling, pet_config, select_recompute).
     """

@@ -37,7 +37,7 @@ _STYLES = {
 
 
 def general_rows() -> tuple[Row, ...]:
-    """Return the rows of the top of the file."""
+    """Return the top-level rows of the file."""
     return (
         _legacy(),
         choice("task.type", "run_mode", _MODES, why="MindFormers' trainer pre-trains and fine-tunes, nothing else"),
@@ -80,7 +80,7 @@ def trainer_rows() -> tuple[Row, ...]:
 
 
 def _decay_steps(job: Job) -> int | None:
-    """Return the steps until min_lr; None where only epochs are known, which MindFormers counts itself."""
+    """Return the steps until min_lr; None if only epochs are given, which MindFormers converts to steps."""
     schedule = job.schedule
     decay = in_steps(job, "lr_decay")
     if decay is not None:
@@ -178,9 +178,9 @@ def _read_schedule(view: NativeView) -> Mapping[str, Value]:
     view.take(_TYPE)
     view.take(_POWER)
     found: dict[str, Value] = {"schedule.lr_decay_style": _STYLES[kind]}
-    # Left out, the end is 0 for the cosine and 1e-7 for the others that fall (core/lr/lr_schedule.py).
+    # If omitted, the end is 0 for cosine and 1e-7 for the other decaying schedules (core/lr/lr_schedule.py).
     default = 1e-7 if kind in ("PolynomialWithWarmUpLR", "WarmUpStableDecayLR") else None
-    if kind != "LinearWithWarmUpLR":  # It falls to 0 and reads past lr_end.
+    if kind != "LinearWithWarmUpLR":  # It decays to 0 and ignores lr_end.
         found["optimizer.min_lr"] = view.take(_END, default)
     if view.has(_RATIO) and view.peek(_RATIO) is not None:
         ratio = view.take(_RATIO)
@@ -278,7 +278,7 @@ def _wrapper_rows() -> tuple[Row, ...]:
 
 _DYNAMIC = "runner_wrapper.scale_sense."
 _KIND = "DynamicLossScaleUpdateCell"
-_FIRST_SCALE = 65536.0  # MindFormers' own template (tools/register/template.py:478 @2.1.0)
+_FIRST_SCALE = 65536.0  # MindFormers' template (tools/register/template.py:478 @2.1.0)
 _GROWTH = {"scale_factor": 2, "scale_window": 1000}
 
 
@@ -289,7 +289,7 @@ def _loss_scale() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         precision = job.precision
-        # Scripts of other stacks may name scales that those read with fp16 only; here they count in every type.
+        # Other stacks read loss scales with fp16 only; MindFormers applies them with every dtype.
         if precision.dtype != "fp16" and job.imported.backend not in (None, "mindformers"):
             yield flag, 1.0
             return
@@ -378,7 +378,7 @@ def _weight_dtype() -> Row:
 
 
 def _own_dtype(path: str, *names: str) -> Row:
-    """Return a row of arithmetic that is in fp32 unless the job says otherwise."""
+    """Return a row of a computation dtype that is fp32 unless the job sets it to false."""
     flags = tuple(key(name) for name in names)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -394,7 +394,7 @@ def _own_dtype(path: str, *names: str) -> Row:
 
 
 def precision_rows() -> tuple[Row, ...]:
-    """Return the rows of the model section that choose number formats."""
+    """Return the rows of dtypes in the model section."""
     return (
         _weight_dtype(),
         _compute_dtype(),
@@ -423,7 +423,7 @@ def _rope_fusion(version: str) -> Row:
 
 
 def kernel_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of the model section that choose kernels; attention masks are with the data."""
+    """Return the rows of kernels in the model section; attention masks are in the data rows."""
     return (
         _rope_fusion(version),
         same("kernels.rmsnorm_fusion", key("fused_norm")),

@@ -1,4 +1,4 @@
-"""Canonical fields that MindFormers cannot express, and those that do not concern it, each with its reason."""
+"""Canonical fields that MindFormers cannot express, and those that do not apply to it, with reasons."""
 
 from collections.abc import Callable, Mapping
 

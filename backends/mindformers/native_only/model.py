@@ -12,7 +12,7 @@ _M = "model.model_config."
 
 
 def below_model(names: str) -> str:
-    """Return names below model.model_config."""
+    """Return the names, each prefixed with model.model_config."""
     return " ".join(_M + name for name in names.split())
 
 

@@ -1,4 +1,4 @@
-"""What single keys of MindFormers do, where other tables have one row for their kind, and why some are no field.
+"""Descriptions of MindFormers keys that share a table row, and reasons why some have no field.
 
 From mindformers/core/{optim,lr,callback}, dataset/ and parallel_core/transformer_config.py at 2.1.0, models/ at 1.6.0.
 """

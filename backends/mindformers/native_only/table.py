@@ -1,6 +1,6 @@
-"""What MindFormers' keys without a canonical field do, for whoever takes a configuration to another stack.
+"""Effects of MindFormers keys without a canonical field, for porting a configuration to another stack.
 
-Read in mindformers/{trainer,core,parallel_core,dataset,models}/ at 1.6.0 and 2.1.0, and MindSpore's set_context and
+Sources: mindformers/{trainer,core,parallel_core,dataset,models}/ at 1.6.0 and 2.1.0, and MindSpore's set_context and
 set_auto_parallel_context.
 """
 

@@ -1,4 +1,4 @@
-"""How MindFormers' own entry point is rehearsed on CPU: data for the planner, nothing heavy is imported here."""
+"""Planner data for rehearsing MindFormers' entry point on CPU; without heavy imports."""
 
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ NATIVE_CPU = NativeOnCpu(
     ),
     # Two pairs were tested, see TESTED: the rank warns about any other.
     tested_with=(),
-    # msrun gives it to every worker; its scheduler has 0 too.
+    # msrun sets it for every worker; for its scheduler it is also 0.
     rank_variable="RANK_ID",
     env=(("GLOG_v", "3"),),
     note="Data parallelism only, in float32: MindSpore partitions graphs (tensor, pipeline, context and expert "
@@ -33,11 +33,11 @@ NATIVE_CPU = NativeOnCpu(
 )
 
 TESTED = (("1.6.0", "2.7.0"), ("1.8.0", "2.7.2"))
-"""Versions of mindformers and mindspore, together, that the stand-ins were tested with."""
+"""Pairs of mindformers and mindspore versions that the stand-ins were tested with."""
 
 
 def adapt_plan(plan: "LaunchPlan", job: "Job") -> "LaunchPlan":
-    """Return the plan of a job as it is rehearsed on CPU; see :func:`backends.mindformers.rehearse.plan.adapt_plan`."""
+    """Return the plan for rehearsing a job on CPU; see :func:`backends.mindformers.rehearse.plan.adapt_plan`."""
     from backends.mindformers.rehearse.plan import adapt_plan as adapt
 
     return adapt(plan, job)

@@ -1,4 +1,4 @@
-"""Puts what MindFormers lacks on MindSpore's CPU target under its unmodified entry, in each rank before it runs."""
+"""Installs what MindSpore's CPU target lacks in each rank before MindFormers' unmodified entry point runs."""
 
 import functools
 import json
@@ -15,7 +15,7 @@ _BROADCAST_LEVEL = "dataset_broadcast_opt_level"
 
 
 def install(script: str) -> None:
-    """Make ``script`` (run_mindformer.py) train on MindSpore's CPU target; nothing of upstream is imported here."""
+    """Make ``script`` (run_mindformer.py) train on MindSpore's CPU target; no upstream module is imported here."""
     from launcher.rehearse.cpu import dataset_helpers
     from launcher.rehearse.cpu.after_import import after_import
 
@@ -40,7 +40,7 @@ def _warn_of_other_versions() -> None:
 
 
 def _operators_for_the_cpu_target(_module: ModuleType) -> None:
-    """Offer composed operators where MindSpore has an Ascend kernel only; MindSpore itself has bound its own by now."""
+    """Replace operators that have only an Ascend kernel by composed ones; MindSpore has bound its own by now."""
     import mindspore.mint.nn.functional
     from mindspore.communication import comm_func
     from mindspore.ops import auto_generate, operations
@@ -55,14 +55,14 @@ def _operators_for_the_cpu_target(_module: ModuleType) -> None:
 
 
 def _no_device_affinity(module: ModuleType) -> None:
-    """Leave threads where they are: binding divides the cores by the number of Ascend devices, which is 0 here."""
+    """Disable thread binding, which divides the cores by the number of Ascend devices, 0 on CPU."""
     module.runtime.set_cpu_affinity = lambda *_args, **_kwargs: None
 
 
 def _broadcast_level_from_the_json(module: ModuleType) -> None:
-    """Answer dataset_broadcast_opt_level as Ascend would: MindSpore reads parallel_speed_up.json only for that target.
+    """Return dataset_broadcast_opt_level as on Ascend: MindSpore reads parallel_speed_up.json only for that target.
 
-    MindFormers refuses Megatron data sets below level 3 (trainer/base_trainer.py:_process_megatron_dataset, 1.6.0).
+    MindFormers rejects Megatron data sets below level 3 (trainer/base_trainer.py:_process_megatron_dataset, 1.6.0).
     """
     set_context, get_context = module.set_context, module.get_context
     levels: dict[str, int] = {}
@@ -83,10 +83,10 @@ def _broadcast_level_from_the_json(module: ModuleType) -> None:
 
 
 def _all_ranks_are_data_parallel(module: ModuleType) -> None:
-    """Tell mcore models the true data parallel size.
+    """Pass the true data parallel size to mcore models.
 
     In data parallel mode MindFormers resets it to 1 (trainer/base_trainer.py:285, 1.8.0) and, since 1.7, then
-    finds that the sizes do not make the world (parallel_core/inference/parallel_state.py:258).
+    finds that the sizes do not match the world size (parallel_core/inference/parallel_state.py:258).
     """
     initialize = getattr(module, "initialize_model_parallel", None)
     if initialize is None:
@@ -100,16 +100,16 @@ def _all_ranks_are_data_parallel(module: ModuleType) -> None:
 
 
 def _no_sink_after_the_checks(module: ModuleType) -> None:
-    """Turn data sinking off once MindFormers has checked the YAML's own setting: the CPU target cannot sink.
+    """Turn data sinking off after MindFormers has checked the YAML's setting: the CPU target does not support it.
 
-    Left on, MindFormers makes each step an epoch and MindSpore, not sinking, walks the whole data set in each of them.
+    With it, MindFormers makes each step an epoch, and MindSpore on CPU iterates over the whole data set in each.
     """
     trainer = module.BaseTrainer
     postprocess = trainer._train_dataset_postprocess
 
     @functools.wraps(postprocess)
     def postprocess_and_unsink(self: Any, dataset: Any, config: Any) -> Any:
-        result = postprocess(self, dataset, config)  # 1.6 returns the configuration too, 1.8 does not
+        result = postprocess(self, dataset, config)  # 1.6 also returns the configuration, 1.8 does not
         config.runner_config.sink_mode = False
         return result
 
@@ -117,9 +117,9 @@ def _no_sink_after_the_checks(module: ModuleType) -> None:
 
 
 def _overflow_from_the_gradients(module: ModuleType) -> None:
-    """Detect overflow by looking at the gradients.
+    """Detect overflow from the gradients.
 
-    MindSpore's cell takes Ascend's overflow operators on every target but the GPU (nn/wrap/loss_scale.py:565-573,
+    MindSpore's cell uses Ascend's overflow operators on every target but the GPU (nn/wrap/loss_scale.py:565-573,
     2.7.0), and neither NPUGetFloatStatusV2 nor FloatStatus has a CPU kernel.
     """
     from mindspore import ops

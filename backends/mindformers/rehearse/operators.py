@@ -1,4 +1,4 @@
-"""MindSpore operators that have an Ascend kernel only, as cells of operators that the CPU target has too."""
+"""MindSpore operators that have only an Ascend kernel, composed of operators that the CPU target supports."""
 
 # MindSpore compiles this file: its graph language has no starred tuples.
 # ruff: noqa: RUF005
@@ -11,7 +11,7 @@ from mindspore.ops import operations as P
 
 
 class _Composed(nn.Cell):
-    """Stands for a primitive: sharding and attributes, which mean nothing on one CPU, are accepted and ignored."""
+    """Replaces a primitive: sharding and attributes, without meaning on one CPU, are accepted and ignored."""
 
     def shard(self, *_args: Any, **_kwargs: Any) -> "_Composed":
         return self
@@ -90,7 +90,7 @@ class RotaryPositionEmbedding(_Composed):
 
 
 class FlashAttentionScore(_Composed):
-    """Attention with float32 scores; layouts BNSD, BSH and SBH, sparse modes 0 to 3; 1 in a mask leaves a pair out."""
+    """Attention with float32 scores; layouts BNSD, BSH and SBH, sparse modes 0 to 3; 1 in a mask excludes a pair."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class FlashAttentionScore(_Composed):
 
 
 def embedding(input: Any, weight: Any, *_args: Any, **_kwargs: Any) -> Any:
-    """Return rows ``input`` of ``weight``, as mint.nn.functional.embedding does (no padding index, no maximal norm)."""
+    """Return rows ``input`` of ``weight``, as mint.nn.functional.embedding does (no padding_idx, no max_norm)."""
     return ops.gather(weight, input, 0)
 
 
@@ -186,4 +186,4 @@ FOR_AUTO_GENERATE = {
 """Names in mindspore.ops.auto_generate that MindFormers' mcore models import."""
 
 FOR_OPERATIONS = {"RmsNorm": RmsNorm, "FlashAttentionScore": FlashAttentionScore}
-"""Names in mindspore.ops.operations that they import."""
+"""Names in mindspore.ops.operations that MindFormers' mcore models import."""

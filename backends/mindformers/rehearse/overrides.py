@@ -1,4 +1,4 @@
-"""What a MindFormers YAML must have otherwise on CPU, as a table: applied to the file, and told to the user."""
+"""Table of MindFormers YAML settings that differ on CPU: applied to the file and reported to the user."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from launcher.job.finding import Finding, Fix
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuChange:
-    """One argument that takes another value on MindSpore's CPU target.
+    """One argument whose value differs on MindSpore's CPU target.
 
     Attributes:
         flag: dotted path in the YAML; with a trailing ``.`` every argument below it.
-        value: what it becomes; None removes it.
+        value: new value; None removes it.
         why: the reason, for the user.
         of: the values that need the change; empty for all.
-        always: set it also where the YAML leaves it out.
+        always: set it also if the YAML omits it.
     """
 
     flag: str
@@ -26,7 +26,7 @@ class CpuChange:
     always: bool = False
 
     def concerns(self, flag: str, value: Value) -> bool:
-        """Tell whether an argument of the YAML has to change."""
+        """Return whether an argument of the YAML must be changed."""
         same = flag.startswith(self.flag) if self.flag.endswith(".") else flag == self.flag
         return same and value != self.value and (not self.of or value in self.of)
 
@@ -64,7 +64,7 @@ CHANGES: tuple[CpuChange, ...] = (
         )
     ),
 )
-"""Tested with MindFormers 1.6.0 (mindspore 2.7.0) and 1.8.0 (2.7.2). Nothing else in the file is touched."""
+"""Tested with MindFormers 1.6.0 (mindspore 2.7.0) and 1.8.0 (2.7.2). Nothing else in the file is changed."""
 
 _BATCH, _ACCUMULATION = "runner_config.batch_size", "runner_config.gradient_accumulation_steps"
 
@@ -74,11 +74,11 @@ _REFUSED: Mapping[str, tuple[str, str]] = {
     "parallel_config.context_parallel": ("parallel.cp", "parallel.cp=1"),
     "parallel_config.expert_parallel": ("parallel.ep", "parallel.ep=1"),
 }
-"""Sizes above 1 that only a partitioned graph can have: flag to the canonical field and what would work."""
+"""Sizes that must be 1 without graph partitioning: flag to the canonical field and a valid setting."""
 
 
 def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
-    """Return the arguments as they are on CPU, in the same order, and one line for the user on each that changed."""
+    """Return the arguments for CPU, in the same order, and one line for the user per changed argument."""
     changed, lines = dict(flat), []
     for change in CHANGES:
         hits = [flag for flag, value in flat.items() if change.concerns(flag, value)]
@@ -96,7 +96,7 @@ def for_cpu(flat: Mapping[str, Value]) -> tuple[dict[str, Value], list[str]]:
 
 
 def _without_accumulation(changed: dict[str, Value]) -> list[str]:
-    """Fold gradient accumulation into the batch, in place: in data parallel mode MindFormers steps after each part."""
+    """Fold gradient accumulation into the batch, in place: data parallel mode updates after each micro-batch."""
     parts, size = changed.get(_ACCUMULATION, 1), changed.get(_BATCH, 1)
     if not isinstance(parts, int) or not isinstance(size, int) or parts <= 1:
         return []
@@ -109,7 +109,7 @@ def _without_accumulation(changed: dict[str, Value]) -> list[str]:
 
 
 def refusals(flat: Mapping[str, Value]) -> list[Finding]:
-    """Return why a file cannot be trained on CPU at all; empty where it can."""
+    """Return the reasons why a file cannot be trained on CPU; empty if it can."""
     found = [
         _refusal(
             f"{flag}={flat[flag]} needs MindSpore's graph partition, which is for Ascend only", (field,), (flag,), fix

@@ -1,4 +1,4 @@
-"""Turns a MindFormers job's plan into that of its rehearsal: the same but for what CPU cannot do."""
+"""Converts a MindFormers job's plan to its CPU rehearsal, changing only what CPU does not support."""
 
 import dataclasses
 import os
@@ -13,15 +13,15 @@ from launcher.plan.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.rehearse.refusal import RehearsalRefused
 
 OWN_ENTRY = Path(__file__).parent / "entry" / "run_mindformer.py"
-"""What run_mindformer.py does, for the wheel from PyPI, which does not have it."""
+"""Replacement of run_mindformer.py for the PyPI wheel, which does not contain it."""
 _MEETING, _MEETING_SECONDS = "--cluster_time_out", "300"
 
 
 def adapt_plan(plan: LaunchPlan, job: Job) -> LaunchPlan:
-    """Return the plan with each YAML file changed for CPU, a note on every change, and an entry point that is here.
+    """Return the plan with YAML files changed for CPU, a note on every change, and an existing entry point.
 
     Raises:
-        RehearsalRefused: the file asks for what MindSpore's CPU target cannot do at all.
+        RehearsalRefused: the file requires features that MindSpore's CPU target does not support.
     """
     files, notes = [], []
     for file in plan.files:
@@ -54,7 +54,7 @@ def _yaml_for_cpu(file: PlanFile, job: Job) -> tuple[PlanFile, list[str]]:
 
 
 def _meeting_soon(node: NodePlan) -> NodePlan:
-    """Return the node with a short wait for its processes to meet: with a taken port, workers would wait it out."""
+    """Return the node with a short cluster timeout: if the port is taken, workers would wait until it expires."""
     words = list(node.argv)
     if _MEETING in words:
         words[words.index(_MEETING) + 1] = _MEETING_SECONDS

@@ -1,4 +1,4 @@
-"""What MindFormers refuses in the general part of a file: context, devices, batch, pipeline."""
+"""General settings that MindFormers rejects: context, devices, batch, pipeline."""
 
 from typing import Any
 
@@ -29,16 +29,16 @@ from backends.mindformers.rules.view import (
 from launcher.rules.diagnostics import tell
 from launcher.rules.registry import lift
 
-# MindSpore's schedule of chunks takes any number of micro-batches from pp on (InterleavedScheduler, offset_).
+# MindSpore's interleaved schedule accepts any number of micro-batches of at least pp (InterleavedScheduler, offset_).
 lift("BATCH-VPP", NAME, lambda facts: True)
-# An offset of the user's own says how many layers each chunk holds; MF-OFFSET-SUM judges it.
+# An offset given by the user sets the layers of each chunk; MF-OFFSET-SUM checks it.
 lift("PAR-PP-LAYERS", NAME, lambda facts: f"{MODEL}offset" in facts.job.backend.args)
-# Its step multiplies the loss whatever the type (wrapper/wrapper.py:186 @2.1.0); a port writes no scale in bf16.
+# Its step scales the loss with every dtype (wrapper/wrapper.py:186 @2.1.0); a ported job sets no scale with bf16.
 lift("SENSE-LOSS-SCALE", NAME, lambda facts: facts.flag("runner_wrapper.scale_sense") != 1.0)
-# The older routers add the bias to any scores; only TransformerConfig refuses it (transformer_config.py:2475).
+# Legacy routers add the bias to any scores; only TransformerConfig rejects it (transformer_config.py:2475).
 lift("MOE-BIAS-SIGMOID", NAME, lambda facts: facts.version is not None and view_of(facts).dialect == "legacy")
 
-# Data that it does not read have no columns to split; the mapping says what it reads.
+# Unsupported data formats have no columns to split; the mapping reports them.
 lift("MF-STRATEGY", NAME, lambda facts: data_format(facts.job) in ("text", "messages", "mock"))
 
 _VALIDATORS = "mindformers 1.6.0 core/context/validators.py:36-59"

@@ -1,4 +1,4 @@
-"""Layers, recompute counts and swapping of stages: what MindFormers refuses, and what it builds wrongly in silence."""
+"""Layers, recompute counts and swapping per stage: settings that MindFormers rejects or silently builds wrongly."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def _stages(v: View) -> int:
 
 
 def _is_ignored(v: View) -> bool:
-    """Tell whether offset means nothing: with one stage and one chunk, since 2.0 without a check."""
+    """Return whether offset is ignored: with one stage and one chunk, without a check since 2.0."""
     return _stages(v) <= 1 and v.version != OLD
 
 
@@ -59,7 +59,7 @@ def _sum(v: View) -> Any:
 
 
 def _built(v: View) -> list[int] | None:
-    """Return the layers of every chunk as they are built, a single row of an offset repeated for all chunks."""
+    """Return the number of layers built per chunk; a single row of an offset is repeated for all chunks."""
     if v.layers is None or v.offset is None or _stages(v) <= 1 or _shape(v) or _sum(v):
         return None
     rows = v.offset * v.chunks if len(v.offset) == 1 else v.offset

@@ -1,4 +1,4 @@
-"""What MindFormers' mcore graph refuses: tensor, sequence and context parallelism, experts, the model section."""
+"""Settings that MindFormers' mcore graph rejects: tensor, sequence and context parallelism, experts, model section."""
 
 from collections.abc import Callable
 from typing import Any
@@ -394,7 +394,7 @@ EXPERTS = (
 
 def _twice(v: View) -> Any:
     for names in _SYNONYMS:
-        # The launcher's own spelling gives way to one that is passed through.
+        # A passed-through name replaces the one that the launcher would write.
         given = [name for name in names if v.passed(MODEL + name)]
         if len(given) > 1:
             return f"{' and '.join(given)} name one setting of model_config: keep one"

@@ -1,4 +1,4 @@
-"""What the pynative trainer of MindFormers 2.x refuses; the launcher writes the static graph, files may hold either."""
+"""Settings that MindFormers 2.x's pynative trainer rejects; the launcher writes static graph files, but reads both."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def _ranks(v: View) -> int:
 
 
 def _shards(v: View) -> int:
-    """Return the shards of data parallelism; -1 in the file means what is left of the world."""
+    """Return the data-parallel shard size; -1 in the file derives it from the world size."""
     value = v[_P + "data_parallel_shard"]
     if whole(value) and value > 0:
         return int(value)
@@ -60,7 +60,7 @@ def _split(v: View) -> Any:
 
 
 def _gaps(v: View) -> Any:
-    """Layers named twice or not at all are accepted."""
+    """Check for layers that are listed twice or missing, which the trainer accepts."""
     split = v[_P + "pipeline_parallel_layers_per_stage"]
     if not isinstance(split, (list, tuple)) or v.layers is None:
         return None

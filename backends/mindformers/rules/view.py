@@ -1,4 +1,4 @@
-"""What rules of MindFormers look at: the value that each key of the file will have, and one row for each rule."""
+"""Input of MindFormers' rules: the value of each key in the written file, and one row per rule."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ def _fields(version: str) -> Mapping[str, tuple[str, ...]]:
 
 
 class View:
-    """The keys of one job's file: `view[key]` is the value written, else MindFormers' own default."""
+    """The keys of one job's file: `view[key]` is the value written, else MindFormers' default."""
 
     def __init__(self, facts: RuleContext) -> None:
         assert facts.version is not None
@@ -48,7 +48,7 @@ class View:
         self.version: str = facts.version
         self.written: Mapping[str, NativeArg] = facts.written
         self._defaults = _defaults(facts.version)
-        # No data-parallel size fits the devices, which is told by itself: nothing can be counted with it.
+        # No data-parallel size fits the devices; another rule reports it, and checks that need the size are skipped.
         self.unsized = not facts.as_written and facts.job.parallel.dp is None and DP not in facts.written
         # No row of the mapping table writes this section.
         self._pynative = any(key.startswith("parallelism") for key in facts.job.backend.args)
@@ -58,26 +58,26 @@ class View:
         return self._defaults.get(key) if arg is None else arg.value
 
     def given(self, key: str) -> bool:
-        """Tell whether the key is written, with a value."""
+        """Return whether the key is written with a value."""
         return key in self.written and self.written[key].value is not None
 
     def passed(self, key: str) -> bool:
-        """Tell whether the user wrote the key itself, in `backend.args`."""
+        """Return whether the user wrote the key itself, in `backend.args`."""
         return key in self.job.backend.args
 
     def size(self, key: str) -> int:
-        """Return a size; 1 where it is not set or not a number."""
+        """Return a size; 1 if it is not set or not a number."""
         value = self[key]
         return value if isinstance(value, int) and value > 0 else 1
 
     def model(self, *names: str) -> Any:
-        """Return a key of the model section, under the first of several spellings that is written."""
+        """Return the value of the first written key of several names in the model section."""
         keys = [MODEL + name for name in names]
         return next((self[key] for key in keys if key in self.written), self._defaults.get(keys[0]))
 
     @property
     def layers(self) -> int | None:
-        """Return the layers that are split over stages: 1.6 counts MTP layers with the others."""
+        """Return the number of layers split over stages: 1.6 includes MTP layers."""
         value = next((self.written[MODEL + n].value for n in LAYERS if MODEL + n in self.written), None)
         value = self.job.model.num_hidden_layers if value is None else value
         if not isinstance(value, int):
@@ -87,18 +87,18 @@ class View:
 
     @property
     def declared_chunks(self) -> int:
-        """Return the chunks of a stage as they are declared."""
+        """Return the number of chunks per stage as configured."""
         value = self.model(*CHUNKS)
         return value if isinstance(value, int) and value > 0 else 1
 
     @property
     def chunks(self) -> int:
-        """Return the chunks of a stage that MindFormers builds: 1 without pipeline_interleave (S4)."""
+        """Return the number of chunks per stage that MindFormers builds: 1 without pipeline_interleave (S4)."""
         return self.declared_chunks if self[INTERLEAVE] else 1
 
     @property
     def offset(self) -> tuple[tuple[int, ...], ...] | None:
-        """Return the offset as rows of chunks; None where it is a plain number or not a list of numbers."""
+        """Return the offset as rows of chunks; None if it is a plain number or not a list of numbers."""
         value = self.model("offset")
         if not isinstance(value, Sequence) or isinstance(value, str) or not value:
             return None
@@ -107,22 +107,22 @@ class View:
 
     @property
     def automatic(self) -> bool:
-        """Tell whether MindSpore splits the graph, as parallel_mode asks for."""
+        """Return whether MindSpore partitions the graph, according to parallel_mode."""
         return self[MODE] in _AUTOMATIC
 
     @property
     def counted(self) -> bool:
-        """Tell whether MindSpore splits the graph, and data-parallel ranks can be counted."""
+        """Return whether MindSpore partitions the graph and the data-parallel size is known."""
         return self.automatic and not self.unsized
 
     @property
     def flash(self) -> bool:
-        """Tell whether flash attention is on."""
+        """Return whether flash attention is on."""
         return self.model("use_flash_attention") is not False
 
     @property
     def dialect(self) -> str:
-        """Return the kind of file: `mcore` (what the launcher writes), `legacy` (older models) or `pynative` (2.x)."""
+        """Return the kind of file: `mcore` (written by the launcher), `legacy` (use_legacy) or `pynative` (2.x)."""
         if self._pynative:
             return "pynative"
         return "mcore" if self["use_legacy"] is False else "legacy"
@@ -146,11 +146,11 @@ class MindRule:
 
     Attributes:
         id, doc, source, severity, since, until: as in `launcher.rules.registry.Rule`.
-        keys: keys concerned; their canonical fields follow from the mapping table.
-        when: returns what is wrong: a message, or True where `say` is the message; false where nothing is.
+        keys: keys concerned; their canonical fields are looked up in the mapping table.
+        when: returns the violation: a message, or True if `say` is the message; false if there is none.
         say: message.
-        fields: canonical fields, where they do not follow from the keys.
-        dialects: kinds of file that it holds for.
+        fields: canonical fields, if not those of the keys.
+        dialects: kinds of file that it applies to.
     """
 
     id: str
@@ -167,7 +167,7 @@ class MindRule:
 
 
 def declare(*rules: MindRule, dialects: tuple[str, ...] | None = None) -> None:
-    """Declare rows as rules, for other kinds of file than the rows say if `dialects` are given."""
+    """Register rows as rules; `dialects`, if given, replaces the kinds of file of each row."""
     for row in (replace(row, dialects=dialects) for row in rules) if dialects else rules:
         rule(
             row.id,
@@ -188,7 +188,7 @@ def _check(row: MindRule) -> Check:
             return
         try:
             broken = row.when(view)
-        except (TypeError, AttributeError, IndexError):  # a value of the wrong type; the catalogue's check says so
+        except (TypeError, AttributeError, IndexError):  # wrong type, reported by the catalogue's check
             return
         if broken:
             message = broken if isinstance(broken, str) else row.say
@@ -205,5 +205,5 @@ def fields_of(row: MindRule, version: str) -> tuple[str, ...]:
 
 
 def whole(value: Any) -> bool:
-    """Tell whether a value is a whole number and no truth value."""
+    """Return whether a value is an integer and not a boolean."""
     return isinstance(value, int) and not isinstance(value, bool)

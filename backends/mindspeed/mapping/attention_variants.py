@@ -1,4 +1,4 @@
-"""Rows of MindSpeed-LLM's own for Qwen3-Next, DeepSeek-V3.2, GLM-5, DeepSeek-V4 and Mamba."""
+"""MindSpeed-LLM mapping rows for Qwen3-Next, DeepSeek-V3.2, GLM-5, DeepSeek-V4 and Mamba."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -59,7 +59,7 @@ def _state_space() -> dict[str, tuple[Row, ...]]:
 
 
 def _beside_linear(row: Row, says_nothing: Mapping[str, Value]) -> Row:
-    """Return a row that linear attention has its own of, or no use for; what says nothing there is dropped."""
+    """Return the row for jobs without linear attention; with it, values in `says_nothing` are dropped when read."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if native_variant(view) != "gated_delta_net":
@@ -73,7 +73,7 @@ def _beside_linear(row: Row, says_nothing: Mapping[str, Value]) -> Row:
 
 
 def of_2_1() -> dict[str, tuple[Row, ...]]:
-    """Return the rows of 2.1.0, which has Mamba by other names."""
+    """Return the rows of 2.1.0, where Mamba's arguments have other names."""
     return {
         **_state_space(),
         "model.mamba_state_dim": (size("mamba_state_dim", "mamba-d-state", spec=MAMBA_SPEC),),
@@ -85,7 +85,7 @@ def of_2_1() -> dict[str, tuple[Row, ...]]:
 
 
 def native_variant(view: NativeView) -> str | None:
-    """Return the kind of attention that arguments ask for."""
+    """Return the attention variant that the arguments select."""
     if view.peek("enable-dsa-indexer"):
         return "dsv4_hybrid" if view.peek("kv-compress") else "dsa"
     return "gated_delta_net" if view.peek("full-attention-interval") else None
@@ -146,7 +146,7 @@ def _predicting_layers() -> Row:
 
 
 def _as_typed(view: NativeView, flag: str, usual: Value) -> Mapping[str, Value]:
-    """Take the value that a job would write; where none was typed, note that none is to be written."""
+    """Consume the value that a job would write; if the argument is absent, record that none is to be written."""
     if view.peek(flag) is None:
         view.values.setdefault(flag, None)
     elif many(view.peek(flag)) == usual:
@@ -221,7 +221,7 @@ def _indexer_types() -> Row:
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = view.peek(flag)
-        if not given or not set(str(given)) <= set(names):  # C says the same as F: as it was typed
+        if not given or not set(str(given)) <= set(names):  # C is a synonym of F: passed through
             return {}
         return {path: tuple(names[letter] for letter in str(view.take(flag)))}
 
@@ -283,7 +283,7 @@ def _positions() -> Row:
 
 
 def zero_centered_norms() -> Row:
-    """Return the row of norms around zero: RMSNorm and LayerNorm have switches of their own."""
+    """Return the row of zero-centered norms; RMSNorm and LayerNorm have separate switches."""
     path, rms, layer = "model.norm_zero_centered", "add-rmsnorm-offset", "apply-layernorm-1p"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -312,7 +312,7 @@ def _swiglu_limit() -> Row:
 
 
 def recompute_experts() -> Row:
-    """Return the row of the one module that 2.1.0 can recompute by name: experts."""
+    """Return the row of the only module that 2.1.0 can recompute by name: experts."""
     path, flag = "recompute.modules", "moe-layer-recompute"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:

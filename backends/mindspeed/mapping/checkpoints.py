@@ -1,4 +1,4 @@
-"""Rows of MindSpeed-LLM's own for the start of training (weights, checkpoints) and its logs."""
+"""MindSpeed-LLM mapping rows for initial weights, checkpoints, profiler and Weights & Biases."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
 
 def weights() -> tuple[Row, ...]:
-    """Return the rows of the start: converted Hugging Face weights, or a checkpoint."""
+    """Return the rows of initial weights: converted Hugging Face weights, or a checkpoint."""
     return (
         computed(
             ("model.pretrained", "model.path", "model.hub_id", "checkpoint.load"),
@@ -34,7 +34,7 @@ def weights() -> tuple[Row, ...]:
 
 
 def converts(job: Job) -> bool:
-    """Tell whether the job starts from Hugging Face weights that are converted at start."""
+    """Return whether the job starts from Hugging Face weights that are converted at start."""
     return starts_from_weights(job) and job.checkpoint.load is None
 
 
@@ -87,12 +87,12 @@ def _read_format(view: NativeView) -> Mapping[str, Value]:
     if view.has("ckpt-format"):
         return {"checkpoint.format": view.take("ckpt-format")}
     mixed = view.peek("num-experts") and (view.peek("first-k-dense-replace") or 0) > 0
-    # Here the default differs from what a job without an opinion gets.
+    # The native default differs from what is written for an unset field.
     return {"checkpoint.format": "torch_dist"} if mixed or view.peek("enable-hf2mg-convert") else {}
 
 
 def _load_weights_only(path: str, flag: str) -> Row:
-    """Return a row for a switch that starting from converted weights needs, as they hold nothing else."""
+    """Return a row for a switch that converted weights require, as they hold no optimizer or RNG state."""
     field = path.rsplit(".", maxsplit=1)[-1]
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -109,7 +109,7 @@ def _load_weights_only(path: str, flag: str) -> Row:
 
 
 def logging() -> tuple[Row, ...]:
-    """Return the rows of profiler and Weights & Biases."""
+    """Return the rows of the profiler."""
     return (
         switch("profiler.enabled", "profile"),
         when_given("profiler.path", "profile-save-path"),
@@ -117,7 +117,7 @@ def logging() -> tuple[Row, ...]:
 
 
 def wandb() -> Row:
-    """Return the row of the run's name, which MindSpeed-LLM takes only beside --use-wandb."""
+    """Return the row of the run name, which MindSpeed-LLM accepts only with --use-wandb."""
     return computed(
         ("logging.wandb_name",),
         ("use-wandb", "wandb-exp-name"),

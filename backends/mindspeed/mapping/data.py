@@ -1,4 +1,4 @@
-"""Rows of MindSpeed-LLM's own for tokenizer, data and chat templates."""
+"""MindSpeed-LLM mapping rows for tokenizer, data and chat templates."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ from launcher.nearest import nearest
 
 
 def tokenizer() -> Row:
-    """Return the row of the tokenizer: Hugging Face's is called PretrainedFromHF here and has its own path."""
+    """Return the row of the tokenizer; Hugging Face's is PretrainedFromHF, with a separate path argument."""
     known = ("Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer")
     hugging_face = ("PretrainedFromHF", "HuggingFaceTokenizer")
 
@@ -74,7 +74,7 @@ _HANDLERS = {("pretrain", "text"): "GeneralPretrainHandler", ("sft", "messages")
 
 
 def data_paths(old: bool) -> Row:
-    """Return the row of the data's files; `old`: only files made by preprocess_data.py."""
+    """Return the row of data files; `old`: only files written by preprocess_data.py."""
     return computed(
         ("data.paths", "data.format", "data.validation_paths", "task.type"),
         ("data-path", "train-data-path", "valid-data-path", "mock-data", *(() if old else ("handler-name",))),
@@ -124,7 +124,7 @@ def _read_paths(view: NativeView) -> Mapping[str, Value]:
     return found
 
 
-# Chat template by family, where the user names none. Source: upstream examples' --prompt-type, facts per family.
+# Chat template by family, if the user sets none. Source: upstream examples' --prompt-type, facts per family.
 _TEMPLATES = {
     "qwen2": "qwen",
     "qwen2_moe": "qwen",
@@ -226,7 +226,7 @@ def _unpadded(flag: str, old: bool) -> Row:
 
 
 def attention_mask() -> Row:
-    """Return the row of attention within documents only, without which samples are not packed."""
+    """Return the row of attention within documents only, which packing requires."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         packed = job.batch.packing and job.task.type != "pretrain"

@@ -1,4 +1,4 @@
-"""Rows of MindSpeed-LLM's own for the architecture: layer specification, experts, positions."""
+"""MindSpeed-LLM mapping rows for the architecture: layer specification, experts, positions."""
 
 from collections.abc import Iterable, Mapping
 
@@ -25,7 +25,7 @@ CONVERTER_NAMES = {
 
 
 def converter_name(job: Job) -> str | None:
-    """Return the name by which the weight converter knows this architecture; None: the family is not known."""
+    """Return the weight converter's name for this architecture; None if it does not support the family."""
     if job.model.model_type == "deepseek_v2" and job.model.q_lora_rank is None:
         return "deepseek2-lite"
     return CONVERTER_NAMES.get(job.model.model_type or "")
@@ -35,7 +35,7 @@ def layer_spec(known: tuple[str, ...] = ("deepseek_spec", "qwen2_moe_spec", "qwe
     """Return the row of the layer specification, without which MindSpeed-LLM builds plain GPT layers.
 
     Args:
-        known: specifications of this version, of those that the launcher's families need.
+        known: specifications in this version, among those that supported families need.
     """
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -53,9 +53,9 @@ def layer_spec(known: tuple[str, ...] = ("deepseek_spec", "qwen2_moe_spec", "qwe
 
 
 def spec_of(job: Job) -> str | None:
-    """Return the module of the layer specification that this architecture needs; None: Megatron's own layers do."""
+    """Return the module of the layer specification that this architecture needs; None if Megatron's layers suffice."""
     other = job.model.mamba or variant_of(job) in ("gated_delta_net", "dsv4_hybrid")
-    if other:  # their rows write specifications of their own
+    if other:  # their rows write their own specifications
         return None
     if job.model.is_mla:
         return "deepseek_spec"
@@ -81,12 +81,12 @@ def _read_spec(view: NativeView, known: tuple[str, ...]) -> Mapping[str, Value]:
         return {"model.model_type": families[module]}
     family = family_of_converter(view)
     if given is None and _needed(view, family) in known:
-        view.values["spec"] = None  # plain layers, though the architecture needs a specification: as it was typed
+        view.values["spec"] = None  # plain layers, though the architecture needs a specification: kept as given
     return {"model.model_type": family}
 
 
 def _needed(view: NativeView, family: str | None) -> str | None:
-    """Return the module that `spec_of` names for what was read."""
+    """Return the module that `spec_of` selects, from native arguments."""
     if view.peek("full-attention-interval") or (view.peek("enable-dsa-indexer") and view.peek("kv-compress")):
         return None
     if view.peek("multi-latent-attention"):
@@ -97,13 +97,13 @@ def _needed(view: NativeView, family: str | None) -> str | None:
 
 
 def family_of_converter(view: NativeView) -> str | None:
-    """Return the family that --model-type-hf names, without taking the argument; None where it names none."""
+    """Return the family of --model-type-hf, without consuming the argument; None if it is unknown."""
     name = "deepseek2" if view.peek("model-type-hf") == "deepseek2-lite" else view.peek("model-type-hf")
     return {native: family for family, native in CONVERTER_NAMES.items()}.get(str(name))
 
 
 def layer_count() -> Row:
-    """Return the row of layers: those of the model and the empty ones that fill the stages."""
+    """Return the row of the number of layers: those of the model plus no-op layers."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.model.num_hidden_layers is not None:
@@ -124,7 +124,7 @@ def layer_count() -> Row:
 
 
 def noop_layers() -> Row:
-    """Return the row of the empty layers' places."""
+    """Return the row of the indices of no-op layers."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.parallel.noop_layers:
@@ -141,13 +141,13 @@ def noop_layers() -> Row:
 
 
 def noop_layers_of(view: NativeView) -> tuple[int, ...]:
-    """Return the empty layers that --noop-layers names; none for a text that is not a list of numbers."""
+    """Return the layer indices in --noop-layers; empty if it is not a list of numbers."""
     parts = [part.strip() for part in str(view.peek("noop-layers") or "").split(",")]
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()
 
 
 def expert_places() -> Row:
-    """Return the row of dense and MoE layers, which MindSpeed-LLM counts by Hugging Face's two numbers."""
+    """Return the row of dense and MoE layers, set by Hugging Face's first_k_dense_replace and moe_layer_freq."""
     fields = ("model.first_k_dense_replace", "model.moe_layer_freq")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -177,7 +177,7 @@ def expert_places() -> Row:
 
 
 def routing_scores() -> Row:
-    """Return the row of the chosen experts' weights."""
+    """Return the row of router scores and top-k normalization."""
     return computed(
         ("model.norm_topk_prob", "model.scoring_func", "model.num_experts_per_tok"),
         ("moe-router-score-function", "moe-router-pre-softmax", "norm-topk-prob"),
@@ -220,7 +220,7 @@ def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
 
 
 def _sums_to_one(job: Job) -> bool:
-    """Tell whether the weights of a token's experts add up to one: they are neither scaled, nor dropped."""
+    """Return whether the weights of a token's experts sum to one: no scaling factor, no dropped tokens."""
     return job.model.routed_scaling_factor in (None, 1.0) and job.moe.capacity_factor is None
 
 
@@ -245,12 +245,12 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
     return {"model.scoring_func": function, "model.norm_topk_prob": normalised}
 
 
-# Balancing types with routing of their own; read back, they stay native arguments.
+# Balancing types with their own routing; they stay native arguments when read.
 _OWN_BALANCING = ("group_limited_greedy", "softmax_topk", "pai_megatron_aux_loss", "sparsemixer_topk")
 
 
 def balancing() -> Row:
-    """Return the row of load balancing, by Megatron's own types."""
+    """Return the row of load balancing, with Megatron's types."""
     path, flag = "moe.load_balancing_type", "moe-router-load-balancing-type"
     known = ("aux_loss", "seq_aux_loss", "sinkhorn", "none")
 
@@ -306,7 +306,7 @@ def shared_experts() -> tuple[Row, ...]:
 
 
 def rope_scaling() -> Row:
-    """Return the row of RoPE scaling, which MindSpeed-LLM has for every kind of attention."""
+    """Return the row of RoPE scaling, which MindSpeed-LLM supports for every kind of attention."""
     return computed(
         tuple(path for path in field_paths() if path.startswith("model.rope_scaling.")),
         (
@@ -329,7 +329,7 @@ def rope_scaling() -> Row:
     )
 
 
-# (canonical name, argument, value where config.json has none). Source: transformers modeling_rope_utils.py.
+# (canonical name, argument, default if config.json has none). Source: transformers modeling_rope_utils.py.
 _LLAMA3 = (
     ("factor", "rope-scaling-factor", 8.0),
     ("original_max_position_embeddings", "original-max-position-embeddings", 8192.0),
@@ -367,7 +367,7 @@ def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
 
 
 def _check_stretch(job: Job) -> None:
-    """Refuse a factor that MindSpeed-LLM would replace: of ordinary attention it is max_position / original length."""
+    """Reject a factor that MindSpeed-LLM would override: outside MLA it uses max_position / original length."""
     scaling, longest = job.model.rope_scaling, job.model.max_position_embeddings
     original = scaling.original_max_position_embeddings or 4096
     if scaling.factor is not None and longest != original * scaling.factor:
@@ -395,7 +395,7 @@ def _read_scaling(view: NativeView) -> Mapping[str, Value]:
 
 
 def _stretched_otherwise(view: NativeView) -> bool:
-    """Tell whether a factor is given that MindSpeed-LLM does not use (see `_check_stretch`)."""
+    """Return whether a factor is given that MindSpeed-LLM does not use (see `_check_stretch`)."""
     original = view.peek("rope-scaling-original-max-position-embeddings", 4096)
     longest, factor = view.peek("max-position-embeddings"), view.peek("rope-scaling-factor")
     known = all(isinstance(value, (int, float)) for value in (original, longest, factor))

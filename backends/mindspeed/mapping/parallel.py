@@ -1,4 +1,4 @@
-"""Rows of MindSpeed's own for parallelism, recomputation, swapping, overlap and fused kernels."""
+"""MindSpeed mapping rows for parallelism, recomputation, swapping, overlap and fused kernels."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,7 +10,7 @@ from launcher.rules.sanity_checks import layout_chunks
 
 
 def layers_of(job: Job) -> int | None:
-    """Return the layers that are spread over stages, empty ones included."""
+    """Return the number of layers distributed over stages, including no-op layers."""
     layers = job.model.num_hidden_layers
     return None if layers is None else layers + len(job.parallel.noop_layers)
 
@@ -80,7 +80,7 @@ def uneven_stages() -> Row:
 
 
 def stage_list(is_old: bool) -> Row:
-    """Return the row of other unequal stages as a list of layers per stage: the only form of versions without layouts.
+    """Return the row of --num-layer-list for other uneven stages, the only form in versions without layouts.
 
     Later versions take either form; a list that was read comes back as one, passed through beside the layout.
     """
@@ -109,7 +109,7 @@ def stage_list(is_old: bool) -> Row:
 
 
 def _whole_stages(job: Job) -> list[int] | None:
-    """Return the layers of each stage of a layout; None where it says more than that."""
+    """Return the number of layers per stage of a layout; None if such a list cannot express it."""
     chunks = layout_chunks(job.parallel.layout or "")
     if len(chunks) != job.parallel.pp or len(chunks) < 2 or (job.parallel.vpp or 1) > 1 or job.parallel.noop_layers:
         return None
@@ -169,7 +169,7 @@ def two_dimensional() -> Row:
 
 
 def recompute() -> tuple[Row, ...]:
-    """Return the rows of MindSpeed's finer recomputation."""
+    """Return the rows of recomputing activation functions and norms, and of recompute counts per stage."""
     return (
         switch("recompute.activation", "recompute-activation-function"),
         when_given("recompute.activation_num_layers", "recompute-activation-function-num-layers"),
@@ -186,7 +186,7 @@ def in_bubble() -> Row:
 
 
 def swap() -> tuple[Row, ...]:
-    """Return the rows of swapping to the host."""
+    """Return the rows of swapping to host memory."""
     return (
         switch("offload.attention", "swap-attention"),
         computed(
@@ -206,7 +206,7 @@ def swap() -> tuple[Row, ...]:
 
 
 def overlap() -> tuple[Row, ...]:
-    """Return the rows of dispatch behind computation."""
+    """Return the rows of overlapping expert dispatch with computation."""
     return (
         switch("moe.dispatch_overlap", "moe-permutation-async-comm", when=is_moe),
         switch("moe.batch_overlap", "moe-fb-overlap", when=is_moe),
@@ -230,7 +230,7 @@ def permutation(old: bool) -> Row:
 
 
 def flash_attention() -> Row:
-    """Return the row of flash attention, which every upstream example asks for."""
+    """Return the row of flash attention, which nearly all upstream scripts enable."""
     path = "kernels.attention_backend"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -253,7 +253,7 @@ def flash_attention() -> Row:
 
 
 def layer_library(old: bool) -> Row:
-    """Return the row of the layer library, always written out; 2.1.0 takes its own layers without it."""
+    """Return the row of --transformer-impl, always written; 2.1.0 defaults to local layers."""
     path = "kernels.transformer_impl"
     return computed(
         (path,),
@@ -268,7 +268,7 @@ def layer_library(old: bool) -> Row:
 
 
 def fusions() -> Mapping[str, tuple[Row, ...]]:
-    """Return the rows of fused kernels by the field that they express."""
+    """Return the rows of fused kernels by canonical field."""
     return {
         "kernels.masked_softmax_fusion": (softmax_fusion(),),
         "kernels.bias_activation_fusion": (
@@ -310,7 +310,7 @@ def softmax_fusion() -> Row:
 
 
 def accumulation_fusion() -> Row:
-    """Return the row of weight gradients added inside the GEMM: one switch for linear layers, one for experts."""
+    """Return the row of gradient accumulation fused into the GEMM: one switch for linear layers, one for experts."""
     path = "kernels.gradient_accumulation_fusion"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:

@@ -1,4 +1,4 @@
-"""Rows of what MindSpeed-LLM's programs read beside training: the profiler's level, generation, thinking in chats."""
+"""Rows for services that run beside training: profiler level, generation, thinking mode in chats."""
 
 from collections.abc import Iterable, Mapping
 
@@ -9,25 +9,25 @@ from launcher.mapping.rows import Gap, NativeView, Row, switch
 
 
 def profiler() -> Row:
-    """Return the row of what CANN's profiler collects."""
+    """Return the row of the level of CANN's profiler."""
     levels = {-1: "level_none", 0: "level0", 1: "level1", 2: "level2"}
     return chosen("profiler.level", "profile-level", levels)
 
 
 def sparse_mode() -> Row:
-    """Return the row of what CANN's fused attention computes."""
+    """Return the row of the sparse mode of CANN's fused attention."""
     return when_given("kernels.sparse_mode", "sparse-mode")
 
 
 def generation(is_old: bool) -> tuple[Row, ...]:
-    """Return the rows of generated text, which inference.py reads (and the PPO trainer of 2.1.0)."""
+    """Return the rows of text generation, read by inference.py (and the PPO trainer of 2.1.0)."""
     names = ("max_length", "max_new_tokens", "temperature", "top_k", "top_p")
     rows = (when_given(f"generation.{name}", name.replace("_", "-")) for name in names)
     return (*rows, *((switch("generation.do_sample", "do-sample"),) if is_old else ()))
 
 
 def thinking() -> Row:
-    """Return the row of thinking in chats; the parser takes the words true and false."""
+    """Return the row of thinking mode in chats; the parser accepts the strings true and false."""
     path, flag = "data.enable_thinking", "enable-thinking"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -45,8 +45,8 @@ def thinking() -> Row:
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="features_manager/dataset/dataset.py:19")
 
 
-# Rows of Megatron's that are not MindSpeed-LLM's: its own loop (training/training.py:587 @26.1.0) and its own
-# pretrain_gpt.py (:252) take the place of what reads their arguments.
+# Megatron rows without effect in MindSpeed-LLM: its training loop (training/training.py:587 @26.1.0) and its
+# pretrain_gpt.py (:252) replace the code that reads their arguments.
 _LOOP = "its own training loop reads no such argument; training is unaffected"
 _FILES = "its pretrain_gpt.py reads the paths of the command line only"
 UNREAD: Mapping[str, Gap] = {

@@ -1,4 +1,4 @@
-"""The mapping table of MindSpeed-LLM: Megatron-LM's rows, where it has none of its own for a field."""
+"""Mapping table of MindSpeed-LLM: its own rows, and Megatron-LM's for all other fields."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -40,12 +40,12 @@ def table(version: str) -> Table:
 
 
 def _without_versions(gap: Gap) -> Gap:
-    """Return a gap of Megatron-LM without the hint at a version of it: MindSpeed-LLM counts otherwise."""
+    """Return a Megatron-LM gap without version hints, as MindSpeed-LLM numbers its versions differently."""
     return replace(gap, works=tuple(each for each in gap.works if not each.startswith("backend.version=")))
 
 
 def _merged(own: Mapping[str, tuple[Row, ...]], version: str) -> Iterable[Row]:
-    """Yield Megatron's rows of the version's base, own rows in the places of those that they replace."""
+    """Yield the rows of the underlying Megatron-LM version, replaced by MindSpeed-LLM's rows where it has any."""
     done: set[str] = set()
     for row in megatron.rows():
         if not in_range(BASE[version], row.since, row.until):
@@ -60,14 +60,14 @@ def _merged(own: Mapping[str, tuple[Row, ...]], version: str) -> Iterable[Row]:
 
 
 def _first(is_old: bool) -> tuple[Row, ...]:
-    """Return the rows that stand at the head of a command: layer specification, task, LoRA."""
+    """Return the rows at the head of a command line: layer specification and renamed arguments."""
     if is_old:
         return (old_names.use_mcore(), old_names.aliases(), model.layer_spec(("deepseek_spec", "qwen3_spec")))
     return (training.aliases(), model.layer_spec())
 
 
 def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
-    """Return own rows by the canonical field whose Megatron rows they replace."""
+    """Return MindSpeed-LLM's rows by the canonical field whose Megatron rows they replace."""
     rows: dict[str, tuple[Row, ...]] = {
         "task.type": (training.task(is_old), *training.preference(is_old), *training.lora()),
         "model.num_hidden_layers": (model.layer_count(), model.noop_layers()),
@@ -131,7 +131,7 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
 
 
 def megatron_layout() -> Row:
-    """Return the row of an explicit layout, which MindSpeed brings before Megatron does."""
+    """Return the row of an explicit pipeline layout, which MindSpeed supports before Megatron does."""
     found = next(row for row in megatron.rows() if row.fields == ("parallel.layout",))
     return replace(found, since=None, until=None)
 

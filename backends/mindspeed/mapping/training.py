@@ -1,4 +1,4 @@
-"""Rows of MindSpeed-LLM's own for task, LoRA, preference losses, optimizer, and for deprecated names."""
+"""MindSpeed-LLM mapping rows for task, LoRA, preference losses, optimizer and deprecated names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -14,7 +14,7 @@ _PAIRWISE_STAGES = ("dpo", "simpo")
 
 
 def task(old: bool) -> Row:
-    """Return the row of the kind of training; posttrain_gpt.py takes it as a stage."""
+    """Return the row of the training task; posttrain_gpt.py takes it as --stage."""
     known = ("pretrain", "sft", "dpo", *(("simpo", "reward_model") if old else ()))
     names = {"reward_model": "orm"}
 
@@ -61,7 +61,7 @@ def _is_dpo(view: NativeView) -> bool:
 
 
 def is_known_stage(view: NativeView, old: bool) -> bool:
-    """Tell whether --stage names a post-training that a job can name."""
+    """Return whether --stage is a post-training task that a job can express."""
     return view.peek("stage") in (("sft", "dpo", "simpo", "orm") if old else ("sft", "dpo"))
 
 
@@ -103,12 +103,12 @@ _ALL_LINEAR = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
 
 
 def has_lora(job: Job) -> bool:
-    """Tell whether the job trains adapters."""
+    """Return whether the job trains adapters."""
     return job.lora.rank is not None
 
 
 def lora() -> tuple[Row, ...]:
-    """Return the rows of LoRA; the target modules switch it on."""
+    """Return the rows of LoRA, which the target modules enable."""
     return (
         computed(
             ("lora.rank",),
@@ -178,5 +178,5 @@ _DEPRECATED = {
 
 
 def aliases() -> Row:
-    """Return the row that reads deprecated names as those that replaced them."""
+    """Return the row that reads deprecated names as their replacements."""
     return reworded(_DEPRECATED, {}, note="Copied to the new name with a warning (deprecated_args.py @26.1.0).")

@@ -1,4 +1,4 @@
-"""What MindSpeed-LLM 2.1.0 (Megatron core 0.8) calls otherwise or does not have."""
+"""Renamed and missing arguments of MindSpeed-LLM 2.1.0 (Megatron core 0.8)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,12 +15,12 @@ _NEWER = ("backend.version=26.1.0",)
 
 
 def use_mcore() -> Row:
-    """Return the row of the switch that every job needs in 2.1.0 and none since."""
+    """Return the row of the switch that every job needs in 2.1.0 only."""
     return fixed("use-mcore-models", True, note="Without it 2.1.0 builds its legacy models.")
 
 
 def aliases() -> Row:
-    """Return the row that reads 2.1.0's name of latent attention as the one that all rows look for."""
+    """Return the row that reads 2.1.0's name of multi-latent attention as the current one."""
     return reworded({"multi-head-latent-attention": "multi-latent-attention"}, {})
 
 
@@ -55,7 +55,7 @@ def own() -> dict[str, tuple[Row, ...]]:
     }
 
 
-# Arguments of 2.1.0 for those that 26.1.0 renamed. Source: deprecated_args.py @26.1.0.
+# Names in 2.1.0 of arguments that 26.1.0 renamed. Source: deprecated_args.py @26.1.0.
 _OLD_NAMES = {
     "multi-latent-attention": "multi-head-latent-attention",
     "beta-fast": "rope-scaling-beta-fast",
@@ -64,7 +64,7 @@ _OLD_NAMES = {
 
 
 def _renamed(row: Row, *flags: str) -> Row:
-    """Return a row that writes 2.1.0's names of `flags`; read back, both are known by the new name."""
+    """Return a row that writes `flags` under their 2.1.0 names and reads both names."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         for flag, value in row.emit(job):
@@ -90,7 +90,7 @@ def _given_with_latent(path: str, flag: str) -> Row:
 
 
 def shared_experts() -> Row:
-    """Return the row of the shared expert, in units of a routed one."""
+    """Return the row of the shared expert's width, in units of a routed expert's."""
     path = "model.shared_expert_intermediate_size"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -174,7 +174,7 @@ def balancing() -> Row:
 
 
 def dispatcher() -> Row:
-    """Return the row of the dispatcher."""
+    """Return the row of the token dispatcher."""
     path, flag, known = "moe.token_dispatcher_type", "moe-token-dispatcher-type", ("alltoall", "allgather")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -189,7 +189,7 @@ def dispatcher() -> Row:
 
 
 def reduction() -> Row:
-    """Return the row of the gradients' precision: with bf16 always fp32 in core 0.8."""
+    """Return the row of the gradient reduction precision: with bf16 always fp32 in core 0.8."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         path = "precision.grad_reduce_in_fp32"
@@ -208,7 +208,7 @@ def reduction() -> Row:
 
 
 def checkpoint_format() -> Row:
-    """Return the row of the format of checkpoints: a switch of core 0.8, which writes plain torch files without it."""
+    """Return the row of the checkpoint format: a switch in core 0.8, which writes plain torch files without it."""
     path, flags = "checkpoint.format", ("use-dist-ckpt", "dist-ckpt-format")
     sharded = ("torch_dist", "zarr")
 
@@ -227,7 +227,7 @@ def checkpoint_format() -> Row:
     return computed((path,), flags, emit, read)
 
 
-# Megatron arguments that core 0.8 does not have yet; their rows fall away and the fields become gaps.
+# Megatron arguments that core 0.8 does not have yet; their rows are dropped and the fields become gaps.
 ABSENT = frozenset(
     {
         "expert-tensor-parallel-size",

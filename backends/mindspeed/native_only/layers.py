@@ -1,4 +1,4 @@
-"""MindSpeed-LLM's own arguments of routing, experts, attention and memory; see `own`."""
+"""MindSpeed-LLM's native-only arguments of routing, experts, attention and memory; see `own`."""
 
 from launcher.mapping.native_only import MEMORY, MODEL, SPEED, TRAINING, NativeOnlyArg, own
 

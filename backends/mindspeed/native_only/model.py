@@ -1,4 +1,4 @@
-"""MindSpeed-LLM's arguments that shape models which other stacks build from the model's own config.json."""
+"""MindSpeed-LLM's arguments for model families that other stacks build from config.json."""
 
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, NativeOnlyArg, own
 

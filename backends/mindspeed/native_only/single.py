@@ -1,4 +1,4 @@
-"""What single arguments of MindSpeed-LLM do, where other tables have one row for their kind, and why some are no field.
+"""Descriptions of MindSpeed-LLM arguments that share a table row, and reasons why some have no field.
 
 From mindspeed/features_manager/**, mindspeed_llm/features_manager/** and training/arguments.py at 26.1.0 and 2.1.0.
 """

@@ -1,6 +1,6 @@
-"""What MindSpeed-LLM's own arguments without a canonical field do, for whoever takes a script to another stack.
+"""Effects of MindSpeed-LLM arguments without a canonical field, for porting a script to another stack.
 
-Read in mindspeed_llm/features_manager and mindspeed/features_manager at 26.1.0, and in the parser of 2.1.0.
+Sources: mindspeed_llm/features_manager and mindspeed/features_manager at 26.1.0, and in the parser of 2.1.0.
 """
 
 from backends.megatron_lm.native_only.layers import passed
@@ -273,7 +273,7 @@ _CHECKPOINT = (
         "checkpoint.strictness=log_all",
         without="missing weights stop the start",
     ),
-    own(  # passed through beside a --model-type-hf that no family of the launcher has: else it is a field
+    own(  # passed through if --model-type-hf is not a supported family; otherwise it maps to a field
         "load",
         "starts from the Hugging Face weights in this directory",
         MODEL,

@@ -1,11 +1,11 @@
-"""How MindSpeed-LLM's own entry points are rehearsed on CPU: data for the planner, nothing heavy is imported here."""
+"""Planner data for rehearsing MindSpeed-LLM's entry points on CPU; without heavy imports."""
 
 from launcher.rehearse.native import Checkout, NativeOnCpu, Requirement
 
 NATIVE_CPU = NativeOnCpu(
     address="backends.mindspeed.rehearse:NATIVE_CPU",
     install="backends.mindspeed.rehearse.cpu:install",
-    # pretrain_gpt.py, posttrain_gpt.py, and preprocess_data.py, which a rank starts where the data is raw text.
+    # pretrain_gpt.py, posttrain_gpt.py, and preprocess_data.py, which a rank starts for raw text data.
     script="*/p[ro]*_*.py",
     title="MindSpeed-LLM's own training script (torch {torch}, transformers {transformers})",
     stand_ins=("torch_npu and CANN's packages", "their fused operators", "CUDA device names", "HCCL (gloo instead)"),

@@ -1,4 +1,4 @@
-"""Puts the stand-ins for an Ascend machine under MindSpeed-LLM's unmodified scripts, in each rank before it runs."""
+"""Installs CPU stand-ins for Ascend in each rank before MindSpeed-LLM's unmodified script runs."""
 
 import atexit
 import functools
@@ -16,8 +16,8 @@ from typing import Any
 def install(script: str) -> None:
     """Make ``script`` (pretrain_gpt.py or posttrain_gpt.py of a MindSpeed-LLM checkout) run on CPU and gloo, unchanged.
 
-    Nothing of upstream is imported here: the repairs wait for the modules they repair, so that upstream's patches are
-    applied in upstream's order. Raises ImportError where torch is missing.
+    No upstream module is imported here: each patch is applied after its module is imported, so that upstream's own
+    patches keep their order. Raises ImportError where torch is missing.
     """
     import torch
     import torch._dynamo  # transformers imports it anyway, and it must see torch's own functions, not the stand-ins
@@ -26,7 +26,7 @@ def install(script: str) -> None:
     from launcher.rehearse.cpu.after_import import after_import
 
     _see_checkouts()
-    # MindSpeed deletes this folder at import when it finds a lock in it; the user's own must not be the one.
+    # MindSpeed deletes this folder at import if it contains a lock; a temporary one protects the user's.
     extensions = os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.mkdtemp(prefix="launch-torch-extensions-")
     atexit.register(shutil.rmtree, extensions, ignore_errors=True)
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -39,9 +39,9 @@ def install(script: str) -> None:
 
 
 def _see_checkouts() -> None:
-    """Put MindSpeed and Megatron-LM behind the script's own folder, which Python itself puts first.
+    """Put MindSpeed and Megatron-LM on sys.path, after the script's folder, which Python puts first.
 
-    A ``megatron`` folder copied into the MindSpeed-LLM checkout, as its guide says, therefore wins.
+    A ``megatron`` folder copied into the MindSpeed-LLM checkout, as its guide says, therefore takes precedence.
     """
     named = [os.environ.get(variable) for variable in ("MINDSPEED_PATH", "MEGATRON_LM_PATH")]
     sys.path[:0] = [os.path.abspath(folder) for folder in named if folder and os.path.abspath(folder) not in sys.path]
@@ -123,4 +123,4 @@ REPAIRS: dict[str, Callable[[ModuleType], None]] = {
     "mindspeed.ops.gmm": _grouped_matmul_on_cpu,
     "mindspeed_llm.core.datasets.blended_megatron_dataset_builder": _dataset_builder_wants_an_index,
 }
-"""Upstream module to what is repaired in it once it is loaded."""
+"""Upstream module to the patch applied after it is imported."""

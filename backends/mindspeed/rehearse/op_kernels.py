@@ -1,4 +1,4 @@
-"""What MindSpeed's operator builders would compile from C++ for CANN and ATB, in plain torch."""
+"""Plain torch versions of the operators that MindSpeed's builders compile from C++ for CANN and ATB."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ Grouped = tuple[list[Tensor], list[Tensor], list[Tensor]]
 def npu_gmm(
     x: Sequence[Tensor], weight: Sequence[Tensor], bias: Any, group_list: Any, group_type: int, group_list_type: int
 ) -> list[Tensor]:
-    """Return the grouped product (mindspeed/ops/gmm.py:GMMFunction.forward)."""
+    """Return the grouped matrix product (mindspeed/ops/gmm.py:GMMFunction.forward)."""
     return grouped.npu_grouped_matmul(
         x, weight, bias=bias, group_list=group_list, group_type=group_type, group_list_type=group_list_type
     )
@@ -36,13 +36,13 @@ def npu_gmm_backward(
 def npu_gmm_backward_fusion(
     grad: Sequence[Tensor], weight: Sequence[Tensor], group_list: Any, group_list_type: int
 ) -> Grouped:
-    """Return the gradient of x only: the caller adds the weight's to its main gradient itself."""
+    """Return the gradient of x only: the caller adds the weight's to its main gradient."""
     grads = torch.split(grad[0], grouped.group_sizes(group_list, group_list_type))
     return [torch.cat([part @ matrix.T for part, matrix in zip(grads, weight[0], strict=True)])], [], []
 
 
 def npu_ring_attention_update(*args: Any) -> Any:
-    """Return the merged attention output and statistics, by MindSpeed's own unfused code."""
+    """Return the merged attention output and statistics, computed by MindSpeed's unfused code."""
     from mindspeed.core.context_parallel.utils import forward_update_without_fused
 
     return forward_update_without_fused(*args)
@@ -64,7 +64,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
 
 
 class Extension:
-    """Stands for the module that ``MindSpeedOpBuilder.load()`` returns; one object serves every builder."""
+    """Replaces the module that ``MindSpeedOpBuilder.load()`` returns; one object serves every builder."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name in KERNELS:

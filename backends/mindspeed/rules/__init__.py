@@ -1,1 +1,1 @@
-"""Rules: what this backend refuses or changes."""
+"""Rules: settings that this backend rejects or changes."""

@@ -1,4 +1,4 @@
-"""What MindSpeed-LLM alters or ignores without an error, and traps that only show in the first step."""
+"""Settings that MindSpeed-LLM changes or ignores without an error, or that fail only in the first step."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, SINCE, cha
 from launcher.rules.registry import RuleContext, Violation, lift, rule
 from launcher.rules.table import FlagConstraint, declare
 
-# Older names that other rules speak of, or that mean something else than the newer one.
+# Deprecated names that other rules cover, or whose meaning differs from that of the new name.
 _OTHERWISE = frozenset({"use-mcore-models", "n-shared-experts", "use-rotary-position-embeddings"})
 _BASIC = f"{LLM}/megatron_basic/training_basic.py"
 
@@ -216,7 +216,7 @@ def old_names_are_copied(facts: RuleContext) -> Iterator[Violation]:
     since=SINCE,
 )
 def older_expert_width_wins(facts: RuleContext) -> Iterator[Violation]:
-    """Of two widths of an expert the deprecated one wins."""
+    """If both arguments for the expert width are given, the deprecated one takes effect."""
     names = ("moe-ffn-hidden-size", "moe-intermediate-size")
     if facts.native is None or not all(facts.native.has(name) for name in names):
         return

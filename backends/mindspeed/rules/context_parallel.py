@@ -1,4 +1,4 @@
-"""Context parallelism on Ascend: what each algorithm divides, and which window, mask and attention it takes."""
+"""Context parallelism on Ascend: divisibility and the windows, masks and attention that each algorithm supports."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def _algorithm(facts: RuleContext) -> str | None:
 
 
 def _ring(facts: RuleContext) -> int | None:
-    """Return the size of the rings; None where there are none or the sizes do not fit."""
+    """Return the size of the rings; None if there are none or the sizes do not fit."""
     algorithm, size = _algorithm(facts), facts.number(_SIZE, 1)
     if algorithm == "megatron_cp_algo":
         return size
@@ -99,19 +99,19 @@ def window_is_smaller_than_ring(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-CP-RING-WINDOW-DIVIDES", source=f"{_FEATURE}:50; {_OLD}:302", backends=_MINDSPEED)
 def window_divides_ring(facts: RuleContext) -> Iterator[Violation]:
-    """The ring consists of whole windows."""
+    """The ring size is a multiple of the window."""
     yield from _window_rest(facts, "megatron_cp_algo")
 
 
 @rule("MS-CP-HYBRID-WINDOW", source=f"{_FEATURE}:76; {_OLD}:315", backends=_MINDSPEED)
 def hybrid_window_is_smaller_than_ring(facts: RuleContext) -> Iterator[Violation]:
-    """Under the hybrid algorithm the ring has cp / ulysses_degree members, and the window is smaller than that."""
+    """Under the hybrid algorithm the ring has cp / ulysses_degree ranks, and the window is smaller than that."""
     yield from _window_fault(facts, "hybrid_cp_algo")
 
 
 @rule("MS-CP-HYBRID-WINDOW-DIVIDES", source=f"{_FEATURE}:79; {_OLD}:317", backends=_MINDSPEED)
 def hybrid_window_divides_ring(facts: RuleContext) -> Iterator[Violation]:
-    """Under the hybrid algorithm the ring of cp / ulysses_degree members consists of whole windows."""
+    """Under the hybrid algorithm the ring size cp / ulysses_degree is a multiple of the window."""
     yield from _window_rest(facts, "hybrid_cp_algo")
 
 
@@ -135,7 +135,7 @@ def _window_rest(facts: RuleContext, algorithm: str) -> Iterator[Violation]:
 
 @rule("MS-CP-HYBRID-DEGREE", source=f"{_FEATURE}:60; {_OLD}:310, 328", backends=_MINDSPEED)
 def hybrid_has_degree(facts: RuleContext) -> Iterator[Violation]:
-    """The hybrid algorithms must be told how many devices the all-to-all part has."""
+    """The hybrid algorithms need the number of devices of the all-to-all part."""
     algorithm = _algorithm(facts)
     if algorithm in _HYBRIDS and facts.flag(_DEGREE) is None:
         yield Violation(message=f"{algorithm} needs parallel.ulysses_degree (--{_DEGREE})", flags=(_DEGREE, _ALGORITHM))
@@ -189,7 +189,7 @@ def general_mask_takes_one_sequence(facts: RuleContext) -> Iterator[Violation]:
     since="26.1.0",
 )
 def adaptive_algorithms_are_gone(facts: RuleContext) -> Iterator[Violation]:
-    """The adaptive algorithms were removed after 2.1.0; the parser refuses their names."""
+    """The adaptive algorithms were removed after 2.1.0; the parser rejects their names."""
     wanted = str(facts.job.parallel.cp_algorithm or "")
     native = str(facts.flag(_ALGORITHM))
     if wanted in ("adaptive", "hybrid_adaptive") or "adaptive" in native:
@@ -222,7 +222,7 @@ def window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violatio
 
 @rule("MS-CP-SLIDING", source=f"{_LLM}:54", backends=_MINDSPEED, since="26.1.0")
 def short_window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
-    """An attention window shorter than the sequence is refused under context parallelism."""
+    """An attention window shorter than the sequence is rejected under context parallelism."""
     window, length = facts.number("sliding-window"), facts.number("seq-length")
     if _algorithm(facts) is not None and window and length > window:
         yield Violation(
@@ -399,7 +399,7 @@ def cache_interval_is_below_layers(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-CP-DEEPSEEK4", source=f"{_LLM}:56", backends=_MINDSPEED, since="26.1.0")
 def deepseek4_gathers_keys(facts: RuleContext) -> Iterator[Violation]:
-    """DeepSeek-V4 layers know one algorithm of context parallelism."""
+    """DeepSeek-V4 layers support one algorithm of context parallelism."""
     algorithm, spec = _algorithm(facts), facts.flag("spec")
     text = " ".join(spec) if isinstance(spec, (list, tuple)) else str(spec)
     if algorithm not in (None, "kvallgather_cp_algo") and "deepseek4_spec" in text:

@@ -1,4 +1,4 @@
-"""Memory, attention, checkpoints, optimizer, FP8 and the rest of MindSpeed-LLM's features: what excludes what."""
+"""Constraints between MindSpeed-LLM's features: memory, attention, checkpoints, optimizer, FP8 and others."""
 
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD_ARGUMENTS, SINCE, excludes, says
 from launcher.rules.table import declare

@@ -1,4 +1,4 @@
-"""Pipelines, 2-D tensor parallelism and fused communication on Ascend: what excludes what."""
+"""Constraints on Ascend between pipelines, 2-D tensor parallelism and fused communication."""
 
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD, OLD_ARGUMENTS, SINCE, excludes, says
 from launcher.rules.table import declare

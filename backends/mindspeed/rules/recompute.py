@@ -1,4 +1,4 @@
-"""Recomputation and swapping on Ascend: the seed's section 26, the bubble schedules, and what is swapped."""
+"""Recomputation and swapping on Ascend (seed section 26), including recomputation in pipeline bubbles."""
 
 from collections.abc import Iterator
 
@@ -96,7 +96,7 @@ _WAS = (
 )
 declare(_WAS, backends=_MINDSPEED, until="2.1.0")
 
-# A script that has it trains as without it (core/transformer/mlp.py:49 and transformer_block.py:586 @26.1.0).
+# The switch has no effect in an existing script (core/transformer/mlp.py:49 and transformer_block.py:586 @26.1.0).
 lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2.0", when=is_existing)
 
 
@@ -109,7 +109,7 @@ lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2
     reason=_NOTHING,
 )
 def layers_per_rank_need_chunks(facts: RuleContext) -> Iterator[Violation]:
-    """Counting recomputed layers per stage says something only with chunks (vpp) and with something to recompute."""
+    """Counting recomputed layers per stage requires chunks (vpp) and layers to recompute or swap."""
     if not facts.flag("enable-recompute-layers-per-pp-rank"):
         return
     block = facts.flag("recompute-granularity") is not None and facts.flag("recompute-method") == "block"
@@ -144,19 +144,19 @@ def _range_fault(facts: RuleContext, flag: str) -> Iterator[Violation]:
     since="26.1.0",
 )
 def activation_layers_exist(facts: RuleContext) -> Iterator[Violation]:
-    """The layers whose activation function is recomputed lie between 0 and all layers."""
+    """The number of layers whose activation function is recomputed is between 0 and all layers."""
     yield from _range_fault(facts, "recompute-activation-function-num-layers")
 
 
 @rule("MS-RC-NORM-LAYERS", source=f"{_FEATURES}/recompute/norm_function.py:21-24", backends=_MINDSPEED, since="26.1.0")
 def norm_layers_exist(facts: RuleContext) -> Iterator[Violation]:
-    """The layers whose norms are recomputed lie between 0 and all layers."""
+    """The number of layers whose norms are recomputed is between 0 and all layers."""
     yield from _range_fault(facts, "recompute-norm-num-layers")
 
 
 @rule("MS-RC-BUBBLE-LAYERS", source=f"{_RIPIPE}:62", backends=_MINDSPEED, since="26.1.0")
 def bubble_chooses_layers(facts: RuleContext) -> Iterator[Violation]:
-    """Recomputing in bubbles chooses its layers itself: a number of layers may only be the one it would choose."""
+    """Recomputation in bubbles selects the number of layers; a given number must equal the selected one."""
     given = facts.number("recompute-num-layers")
     if not facts.flag("recompute-in-bubble") or not given:
         return
@@ -172,7 +172,7 @@ def bubble_chooses_layers(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-RC-BUBBLE-CHANGE", source=f"{_RIPIPE}:66-75", severity="change", backends=_MINDSPEED, since="26.1.0")
 def bubble_recomputes_all(facts: RuleContext) -> Iterator[Violation]:
-    """Recomputing in bubbles sets full recomputation by blocks of a chunk."""
+    """Recomputation in bubbles sets full recomputation with method block and the layers of a chunk."""
     if facts.flag("recompute-in-bubble") and facts.flag("recompute-granularity") != "full":
         yield Violation(
             message=f"recompute.granularity {facts.flag('recompute-granularity')} → full, method → block, num_layers → "
@@ -284,7 +284,7 @@ declare(_BOTH, backends=_MINDSPEED)
     until="2.1.0",
 )
 def swapped_modules_have_a_default(facts: RuleContext) -> Iterator[Violation]:
-    """Without modules, swapping takes those of a Megatron-core layer, or of a legacy layer."""
+    """If no modules are given, swapping uses those of a Megatron-core layer, or of a legacy layer."""
     if facts.flag("swap-attention") and facts.flag("swap-modules") is None:
         core = facts.flag("use-mcore-models")
         names = (

@@ -51,7 +51,7 @@ def uneven_stages_have_whole_chunks(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-LAYOUT-LAYERS", source="Megatron-LM core_v0.12.1 training/arguments.py:490", backends=MINDSPEED, since=SINCE)
 def layers_with_a_layout_divide(facts: RuleContext) -> Iterator[Violation]:
-    """A layout needs layers that divide by the stages all the same: Megatron's check of even stages still runs."""
+    """Even with a layout, layers must be divisible by stages: Megatron's check of even stages still runs."""
     layers, stages = facts.number("num-layers"), _stages(facts)
     if facts.flag("pipeline-model-parallel-layout") and layers % stages:
         yield Violation(
@@ -61,7 +61,7 @@ def layers_with_a_layout_divide(facts: RuleContext) -> Iterator[Violation]:
 
 
 def _hidden_from_megatron(facts: RuleContext) -> bool:
-    """Tell whether the chunks are taken out before Megatron's checks, as with two stages (training_basic.py:72)."""
+    """Return whether chunks are removed before Megatron's checks, as with two stages (training_basic.py:72)."""
     return facts.number(_STAGES, 1) == 2
 
 
@@ -88,7 +88,7 @@ def _micro_batches(facts: RuleContext) -> int | None:
 
 @rule("MS-VPP-WHOLE", source=f"{FEATURES}/megatron_basic/megatron_basic.py:28", backends=MINDSPEED, since=SINCE)
 def chunks_are_several(facts: RuleContext) -> Iterator[Violation]:
-    """A chunk of a whole stage is no interleaving and is refused: leave the argument out."""
+    """A chunk of a whole stage is not interleaving and is rejected: omit the argument."""
     size, layers = facts.number(_CHUNK), facts.number("num-layers")
     if size and _stages(facts) > 1 and size * _stages(facts) == layers:
         yield Violation(
@@ -135,7 +135,7 @@ def list_holds_every_layer(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-NOOP-NUMBER", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:43", backends=MINDSPEED)
 def empty_layers_are_numbers(facts: RuleContext) -> Iterator[Violation]:
-    """Empty layers are named by number, without blanks."""
+    """Empty layers are given by number, without spaces."""
     text = facts.flag(_NOOP)
     wrong = [part for part in str(text).split(",") if not part.isdigit()] if text else []
     if wrong:
@@ -146,7 +146,7 @@ def empty_layers_are_numbers(facts: RuleContext) -> Iterator[Violation]:
     "MS-NOOP-RANGE", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:46; {OLD_ARGUMENTS}:1347", backends=MINDSPEED
 )
 def empty_layers_exist(facts: RuleContext) -> Iterator[Violation]:
-    """Empty layers are among the layers, which are counted from 0 and include them."""
+    """Empty layers have indices from 0 to num_layers - 1; num_layers includes them."""
     empty, layers = _numbers(facts.flag(_NOOP)) or (), facts.number("num-layers")
     if layers and any(layer >= layers for layer in empty):
         yield Violation(message=f"empty layer {max(empty)} is outside 0 … {layers - 1}", flags=(_NOOP, "num-layers"))
@@ -191,7 +191,7 @@ def unaligned_stages_are_all(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-DENSE-ALL", source=f"{LLM}/transformer/transformer_block.py:15; {OLD_ARGUMENTS}:1133", backends=MINDSPEED)
 def some_layers_have_experts(facts: RuleContext) -> Iterator[Violation]:
-    """There are fewer dense layers than layers."""
+    """The number of dense layers is smaller than the number of layers."""
     dense, layers = facts.number("first-k-dense-replace"), facts.number("num-layers")
     if dense > 0 and layers and dense >= layers:
         yield Violation(
@@ -214,7 +214,7 @@ def first_stage_has_experts(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-DUALPIPE-LAYERS", source=f"{_DUAL}:44", backends=MINDSPEED)
 def dual_schedule_has_layers(facts: RuleContext) -> Iterator[Violation]:
-    """The dual schedule gives every stage two parts of the model."""
+    """The dual schedule gives every stage two chunks of the model."""
     layers = facts.number("num-layers")
     if facts.flag("schedules-method") == "dualpipev" and layers < 2 * _stages(facts):
         yield Violation(
@@ -225,7 +225,7 @@ def dual_schedule_has_layers(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-DUALPIPE-BATCHES", source=f"{_DUAL}:48", backends=MINDSPEED)
 def dual_schedule_has_batches(facts: RuleContext) -> Iterator[Violation]:
-    """The dual schedule keeps 2 x pp - 1 micro-batches under way."""
+    """The dual schedule needs at least 2 x pp - 1 micro-batches."""
     count, fewest = _micro_batches(facts), 2 * _stages(facts) - 1
     if facts.flag("schedules-method") == "dualpipev" and _stages(facts) > 1 and count is not None and count < fewest:
         yield Violation(
@@ -237,7 +237,7 @@ def dual_schedule_has_batches(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-TP2D-SIZES", source=f"{FEATURES}/tensor_parallel/tp_2d.py:40; {OLD_ARGUMENTS}:1371", backends=MINDSPEED)
 def two_dimensions_make_tp(facts: RuleContext) -> Iterator[Violation]:
-    """The two dimensions of tensor parallelism multiply to its size."""
+    """The product of the two tensor-parallel dimensions is the tensor-parallel size."""
     x, y, tp = (facts.number(name, 1) for name in ("tp-x", "tp-y", "tensor-model-parallel-size"))
     if facts.flag("tp-2d") and x > 0 and tp // x != y:
         yield Violation(
@@ -259,7 +259,7 @@ def experts_divide_by_extended_ranks(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-MOE-GREEDY-GROUPS", source=f"{LLM}/moe/moe_router.py:75", backends=MINDSPEED, since=SINCE)
 def greedy_groups_are_ranks(facts: RuleContext) -> Iterator[Violation]:
-    """Group-limited greedy routing takes expert-parallel ranks as groups, and visits fewer than all."""
+    """Group-limited greedy routing uses expert-parallel ranks as groups, and selects fewer than all."""
     count, ep = facts.number("moe-router-group-topk"), facts.number("expert-model-parallel-size", 1)
     greedy = facts.flag("moe-router-load-balancing-type") == "group_limited_greedy"
     if greedy and count and facts.flag("moe-router-topk-scaling-factor") is not None and count >= ep:
@@ -275,7 +275,7 @@ def greedy_groups_are_ranks(facts: RuleContext) -> Iterator[Violation]:
     backends=MINDSPEED,
 )
 def zero_memory_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
-    """The layers whose experts' activations are dropped lie within one stage."""
+    """The number of layers whose expert activations are dropped is at most the layers of one stage."""
     count, stage = facts.number("moe-zero-memory-num-layers"), facts.number("num-layers") // _stages(facts)
     if facts.flag("moe-zero-memory-num-layers") is not None and not 0 <= count <= stage:
         yield Violation(
@@ -299,10 +299,10 @@ def overlapped_experts_have_batches(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-FB-NOOP", source=f"{_FB}:135", backends=MINDSPEED, since=SINCE)
 def overlapped_experts_end_empty(facts: RuleContext) -> Iterator[Violation]:
-    """Overlapped experts in the interleaved schedule want empty layers in the last chunk only."""
+    """Overlapped experts in the interleaved schedule allow empty layers in the last chunk only."""
     empty, layers, size = _numbers(facts.flag(_NOOP)), facts.number("num-layers"), facts.number(_CHUNK)
     dual = facts.flag("schedules-method") == "dualpipev"
-    # The backend looks at the first member of a Python set of them, not at the smallest.
+    # The backend checks the first element of a Python set of them, not the smallest.
     first = next(iter(dict.fromkeys(set(empty)))) if empty else 0
     if facts.flag("moe-fb-overlap") and empty and not dual and (not size or first < layers - size):
         yield Violation(

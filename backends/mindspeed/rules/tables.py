@@ -1,4 +1,4 @@
-"""How the rule tables of MindSpeed-LLM are written, and where their sources lie."""
+"""Row factories and source prefixes of MindSpeed-LLM's rule tables."""
 
 from launcher.rules.table import FlagConstraint
 
@@ -16,7 +16,7 @@ def says(id: str, when: str, then: str, why: str, source: str, *about: str) -> F
 
 
 def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source: str) -> tuple[FlagConstraint, ...]:
-    """Return rows that say of one argument which others it excludes."""
+    """Return rows for one argument that excludes each of the others."""
     return tuple(
         says(f"{prefix}-{other.upper()}", f"{flag} & {other}", "", f"{what} excludes the other.", source)
         for other in others

@@ -1,4 +1,4 @@
-"""What only MindSpeed-LLM 2.1.0 refuses, whose validators were replaced in 2.2.0."""
+"""Settings that only MindSpeed-LLM 2.1.0 rejects; its validators were replaced in 2.2.0."""
 
 from collections.abc import Iterator
 
@@ -175,7 +175,7 @@ for _id in ("MLM-DATA-ONE-SOURCE", "MLM-DATA-ONE-SOURCE-MOCK"):
 
 @rule("MS-SLICES-VOCABULARY-OLD", source=f"{OLD_ARGUMENTS}:1176-1178", backends=MINDSPEED, until=OLD)
 def slices_divide_vocabulary(facts: RuleContext) -> Iterator[Violation]:
-    """The slices of the output layer divide the vocabulary."""
+    """The vocabulary size is divisible by the number of output layer slices."""
     slices, size = facts.number("output-layer-slice-num", 1), facts.number("padded-vocab-size")
     size = size or facts.number("vocab-size")
     if slices > 1 and size and size % slices:
@@ -187,7 +187,7 @@ def slices_divide_vocabulary(facts: RuleContext) -> Iterator[Violation]:
 
 @rule("MS-YARN-FACTOR-OLD", source=f"{OLD_ARGUMENTS}:1121", backends=MINDSPEED, until=OLD)
 def yarn_factor_is_the_ratio(facts: RuleContext) -> Iterator[Violation]:
-    """YaRN's factor is the longest length over the length before stretching."""
+    """YaRN's factor is max_position_embeddings / original_max_position_embeddings."""
     original, longest = (
         facts.number("rope-scaling-original-max-position-embeddings"),
         facts.number("max-position-embeddings"),

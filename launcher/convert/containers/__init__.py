@@ -1,1 +1,1 @@
-"""Bytes on disk: where the tensors of a checkpoint lie, whatever they mean. No model is known here, no torch needed."""
+"""Checkpoint file formats: where each tensor is stored. Independent of models; torch is not required."""

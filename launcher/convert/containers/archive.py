@@ -1,4 +1,4 @@
-"""The zip that torch.save writes: stored entries, data aligned to 64 bytes; read strictly, laid out with holes.
+"""The zip archive of torch.save: uncompressed entries, 64-byte alignment; strict reader, layout with sparse holes.
 
 Format: PKWARE APPNOTE 6.3.9; torch/csrc: caffe2/serialize/inline_container.cc (alignment by an "FB" extra field).
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-try:  # five times as fast as zlib's with the processor's own instruction; the checksum is the same
+try:  # hardware CRC-32, five times as fast as zlib's, same checksum
     from isal.isal_zlib import crc32
 except ImportError:
     from zlib import crc32
@@ -29,10 +29,10 @@ _LONG, _SHORT = 0xFFFFFFFF, 0xFFFF
 _CRC_IN_LOCAL, _CRC_IN_CENTRAL = 14, 16
 _READ = 1 << 20
 _TAIL = 4096
-# More than any checkpoint needs: what is read at once is bounded, whatever a file (or a hole in it) claims.
+# Upper bounds, above any real checkpoint, on what is read at once, whatever sizes a file (or a hole) declares.
 _MOST_DIRECTORY = 2**28
 _MOST_ENTRY = 2**30
-_DATE = 33  # 1 January 1980, the first that a zip can hold; torch writes none either
+_DATE = 33  # 1 January 1980, the earliest zip date; torch writes no date either
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +40,10 @@ class Entry:
     """One stored entry.
 
     Attributes:
-        name: without the archive's folder.
-        at, size: where its data lies in the file.
-        crc: CRC-32 of the data, as the directory has it.
-        header_at, record_at: where its header and its record in the directory begin, in the file.
+        name: path without the archive's folder.
+        at, size: position of its data in the file.
+        crc: CRC-32 of the data, as recorded in the directory.
+        header_at, record_at: file offsets of its header and of its directory record.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """An entry to lay out: its data, or only its size where a hole is left for it."""
+    """An entry to lay out: its data, or only its size if a hole is left for it."""
 
     name: str
     size: int
@@ -65,7 +65,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A laid out archive: the bytes around the holes, the place of every entry's data, the size of it all."""
+    """An archive's layout: the bytes around the holes, the offset of every entry's data, the total size."""
 
     pieces: list[tuple[int, bytes]]
     places: dict[str, int]
@@ -73,7 +73,7 @@ class Layout:
 
 
 class Archive:
-    """An archive inside a file (`start`, `length`): its directory is read, its entries on request."""
+    """An archive inside a file (`start`, `length`); reads the directory at once, entries on request."""
 
     def __init__(self, descriptor: int, path: Path, start: int, length: int, what: str | None = None) -> None:
         self.descriptor = descriptor
@@ -117,7 +117,7 @@ class Archive:
         return entries
 
     def _directory(self) -> tuple[int, int, int]:
-        """Find the directory through the record at the end: entries, offset and size."""
+        """Locate the directory through the end record; return its entry count, offset and size."""
         tail_at = max(0, self.length - _TAIL)
         tail = read_exactly(
             self.descriptor, self.path, self.start + tail_at, self.length - tail_at, "the archive's end"
@@ -176,7 +176,7 @@ class Archive:
         return name, entry, end
 
     def _wide(self, extra: bytes, size: int, packed: int, at: int) -> tuple[int, int, int]:
-        """Replace what does not fit into 32 bits by the zip64 extra field's values, in its fixed order."""
+        """Replace values above 32 bits by those of the zip64 extra field, in its fixed order."""
         if _LONG not in (size, packed, at):
             return size, packed, at
         place = 0
@@ -211,7 +211,7 @@ class Archive:
 def lay_out(folder: str, pieces: Sequence[Piece], *, start: int = 0) -> Layout:
     """Lay out an archive that begins at byte `start` of a file, a multiple of 64.
 
-    Sizes and offsets of 4 GiB and more use zip64. The CRC-32 of a hole is written as 0 until `seal` knows its data.
+    Sizes and offsets of 4 GiB and more use zip64. The CRC-32 of a hole is written as 0 until `seal` computes it.
     """
     assert start % ALIGNMENT == 0
     written: list[tuple[int, bytes]] = []
@@ -267,9 +267,9 @@ def _end(count: int, size: int, at: int) -> bytes:
 
 
 def seal(path: Path) -> None:
-    """Write the CRC-32 of every entry that was laid out as a hole, now that its data is there; once more does no harm.
+    """Write the CRC-32 of every entry laid out as a hole, once its data is written; idempotent.
 
-    torch.load does not look at it (its miniz is built without the check); Python's zipfile and `unzip -t` do.
+    torch.load does not check it (its miniz is built without the check); Python's zipfile and `unzip -t` do.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -1,11 +1,11 @@
-"""Element types: safetensors' names, their sizes, and what torch calls them in a pickle."""
+"""Element types: safetensors' names, their sizes, and torch's names in a pickle."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import Protocol
 
-# safetensors' names (huggingface/safetensors, safetensors/src/tensor.rs `Dtype`) without those of less than a byte.
+# safetensors' names (huggingface/safetensors, safetensors/src/tensor.rs `Dtype`) without sub-byte types.
 SIZES = {
     "BOOL": 1,
     "U8": 1,
@@ -27,7 +27,7 @@ SIZES = {
     "F64": 8,
     "C64": 8,
 }
-# torch/storage.py: the classes that typed storages are pickled as. The newer dtypes have none and travel untyped.
+# torch/storage.py: the classes of pickled typed storages. Newer dtypes have none and are pickled as untyped storages.
 STORAGES = {
     "BOOL": "BoolStorage",
     "U8": "ByteStorage",
@@ -67,7 +67,7 @@ TORCH_DTYPES = {torch: dtype for dtype, torch in TORCH_NAMES.items()}
 
 
 class Sized(Protocol):
-    """Anything with a shape and a dtype: a slot, a tensor to make room for."""
+    """Anything with a shape and a dtype: a slot or a tensor specification."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -77,10 +77,10 @@ class Sized(Protocol):
 
 
 def itemsize(dtype: str) -> int:
-    """Return the bytes of one element; KeyError for a name that safetensors does not have."""
+    """Return the bytes of one element; KeyError for an unknown safetensors dtype."""
     return SIZES[dtype]
 
 
 def nbytes(tensor: Sized) -> int:
-    """Return the bytes of a tensor."""
+    """Return the size of a tensor in bytes."""
     return prod(tensor.shape) * SIZES[tensor.dtype]

@@ -1,4 +1,4 @@
-"""What can be wrong with a file: one error type whose text is for the user, and its kinds."""
+"""Errors of checkpoint files, with messages for the user."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _LONGEST = 200
 
 
 def shown(value: object) -> str:
-    """Return text for a message from what a file holds: of a bearable length and without control characters."""
+    """Return file content as text for a message: shortened, without control characters."""
     text = str(value)
     text = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     return text if text.isprintable() else ascii(text)
 
 
 class ContainerError(ConvertError):
-    """A checkpoint file that cannot be read or written: which file, which tensor, what was expected and what found."""
+    """A checkpoint file that cannot be read or written; names the file, the tensor, and expected and found values."""
 
     def __init__(
         self,
@@ -40,16 +40,16 @@ class ContainerError(ConvertError):
 
 
 class Damaged(ContainerError):
-    """Truncated, corrupt or contradicting itself: the bytes are not what the format says."""
+    """A truncated, corrupt or inconsistent file: its bytes violate the format."""
 
 
 class Unsafe(ContainerError):
-    """A pickle that names something outside the list of known classes; nothing of it was executed."""
+    """A pickle that names something outside the list of allowed classes; nothing of it was executed."""
 
 
 class Unsupported(ContainerError):
-    """A legal file that this program does not read."""
+    """A valid file that this program does not support."""
 
 
 class Unwritable(ContainerError):
-    """A target that cannot be written: not empty, in use, or without the space."""
+    """A target that cannot be written: not empty, in use, or on a disk without enough space."""

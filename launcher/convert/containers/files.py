@@ -1,4 +1,4 @@
-"""Reading exactly, and making files of a given size without writing them."""
+"""Exact reads, full writes, and creation of sparse files of a given size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from launcher.convert.containers.errors import Damaged, Unwritable
 
 
 def read_exactly(descriptor: int, path: Path, at: int, count: int, what: str) -> bytes:
-    """Read `count` bytes from `at`; Damaged where the file ends before."""
+    """Read `count` bytes from `at`; Damaged if the file ends before."""
     pieces, left = [], count
     while left:
         piece = os.pread(descriptor, left, at + count - left)
@@ -23,7 +23,7 @@ def read_exactly(descriptor: int, path: Path, at: int, count: int, what: str) ->
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:
-    """Write all of `data` at `at`, however many calls the system needs."""
+    """Write all of `data` at `at`, in as many system calls as needed."""
     view = memoryview(data).cast("B")
     done = 0
     while done < len(view):
@@ -31,7 +31,7 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, at: int) ->
 
 
 def open_to_read(path: Path) -> int:
-    """Open a regular file; Damaged where there is none."""
+    """Open a regular file for reading; Damaged if there is none."""
     try:
         if not path.is_file():
             raise Damaged(path, "not a file" if path.exists() else "no such file")
@@ -43,7 +43,7 @@ def open_to_read(path: Path) -> int:
 def create_sized(path: Path, pieces: list[tuple[int, bytes]], size: int) -> None:
     """Create a file of `size` bytes that holds `pieces` (offset, bytes) and holes everywhere else.
 
-    Unwritable where it exists or the file system refuses it.
+    Unwritable if it exists or the file system refuses it.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

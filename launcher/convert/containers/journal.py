@@ -1,7 +1,7 @@
-"""A journal of what a conversion has finished: lines appended to a file that is also its lock.
+"""Journal of finished tensors of a conversion: lines appended to a file that also serves as its lock.
 
-A line counts as done where the machine has not been restarted since it was written, or where a `synced` line follows:
-a killed process loses nothing that it wrote, a machine without power loses what no fsync preceded.
+A line counts as done if the machine has not been restarted since it was written, or if a `synced` line follows:
+a killed process loses nothing that it wrote, a power failure loses what was not fsynced.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from launcher.convert.containers.errors import Unwritable
 from launcher.convert.containers.files import write_all
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-# What every journal begins with.
+# First bytes of every journal.
 _HEAD = b'{"digest": "'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aside:
-    """The folder that the target replaces, moved to a name beside it.
+    """The replaced folder, renamed to a sibling of the target.
 
     Attributes:
-        name: that name.
-        keep: it is not to be removed.
-        entries: what is being removed of it; None: nothing yet.
+        name: its new name.
+        keep: the folder must not be removed.
+        entries: entries that are being removed from it; None before the removal starts.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Aside:
 
 @dataclass(slots=True)
 class Progress:
-    """What a journal tells: the plan's digest, the layout, the names that are finished, notes on them, completeness."""
+    """State recorded in a journal: the plan's digest, the layout, finished names and their notes, completeness."""
 
     digest: str | None = None
     layout: Any = None
@@ -70,42 +70,42 @@ class Journal:
         return os.pread(self._descriptor, size, 0)
 
     def restart(self, digest: str) -> None:
-        """Forget everything and begin with another plan: in one line, so that no kill leaves a journal of nobody."""
+        """Discard the state and start another plan; one line, so that a kill never leaves a journal without digest."""
         self.progress = Progress(digest=digest)
         self._append({"digest": digest, "boot": _boot()})
 
     def resume(self) -> None:
-        """Note that another process goes on, perhaps after a restart of the machine."""
+        """Record that another process continues, possibly after a reboot."""
         self._append({"boot": _boot(), "kept": sorted(self.progress.finished)})
 
     def laid_out(self, layout: Any) -> None:
-        """Note that all files exist; fsync."""
+        """Record that all files exist; fsync."""
         self.progress.layout = layout
         self._append({"layout": layout})
         os.fsync(self._descriptor)
 
     def finish(self, names: Iterable[str], note: Any = None) -> None:
-        """Note finished names, and what there is to tell of them (JSON); no fsync."""
+        """Record finished names and a note on them (JSON); no fsync."""
         finished = list(names)
         self._append({"done": finished} if note is None else {"done": finished, "note": note})
 
     def position(self) -> int:
-        """Return where the journal ends now: what stands before it was finished before this moment."""
+        """Return the current end of the journal: entries before it are finished."""
         with self._writing:
             return self._end
 
     def synced(self, position: int) -> None:
-        """Note that everything that stands before `position` is on the disk; fsync."""
+        """Record that the data of all entries before `position` is on disk; fsync."""
         self._append({"synced": position})
         os.fsync(self._descriptor)
 
     def complete(self, aside: Aside | None) -> None:
-        """Note that only the renaming is left, and under which name the old folder will be; fsync."""
+        """Record that only the rename is left, and the new name of the replaced folder; fsync."""
         self._append({"complete": True, "aside": None if aside is None else {"name": aside.name, "keep": aside.keep}})
         os.fsync(self._descriptor)
 
     def removing(self, entries: Iterable[str]) -> None:
-        """Note what is about to be removed of the old folder; fsync."""
+        """Record which entries of the replaced folder are about to be removed; fsync."""
         self._append({"removing": list(entries)})
         os.fsync(self._descriptor)
 
@@ -119,14 +119,14 @@ class Journal:
             self._end += len(line)
 
     def close(self, *, remove: bool = False) -> None:
-        """Give the lock back, and remove the journal where nothing is left to continue."""
+        """Release the lock; with `remove`, also delete the journal."""
         if remove:
             self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 
 def _lock(path: Path) -> int:
-    """Open and lock the journal; Unwritable where another process holds it."""
+    """Open and lock the journal; Unwritable if another process holds it."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -137,7 +137,7 @@ def _lock(path: Path) -> int:
         except OSError:
             os.close(descriptor)
             raise Unwritable(path, "another conversion is writing this target", works="wait for it to end") from None
-        # The holder before may have removed the file between our opening and our locking it.
+        # The previous holder may have removed the file between open and lock.
         try:
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor
@@ -147,7 +147,7 @@ def _lock(path: Path) -> int:
 
 
 def _boot() -> str:
-    """Identify this start of this machine; a machine that does not say is never the same one twice."""
+    """Return the boot ID of this machine; without one, a name that is unique to this process."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -155,12 +155,12 @@ def _boot() -> str:
 
 
 def _is_journal(data: bytes) -> bool:
-    """Tell whether a file begins as journals do; the first line may have been cut off."""
+    """Return whether a file begins like a journal; the first line may be truncated."""
     return data[: len(_HEAD)] == _HEAD[: len(data)]
 
 
 def _aside(entry: Any, before: Aside | None) -> Aside | None:
-    """Return what a line says of the old folder; None where it is no name beside the target."""
+    """Return a line's record of the replaced folder; None if its name is not a plain file name."""
     if "aside" in entry:
         told = entry["aside"]
         name = told.get("name") if isinstance(told, dict) else None
@@ -177,7 +177,7 @@ def _is_inside(name: Any) -> bool:
 
 
 def _replay(data: bytes) -> tuple[Progress, int]:
-    """Read the whole lines of a journal; returns what they tell and where they end."""
+    """Read the complete lines of a journal; return the recorded state and the end offset."""
     progress, pending, boot, end = Progress(), list[tuple[int, set[str]]](), "", 0
     for line in data.splitlines(keepends=True):
         try:

@@ -1,6 +1,6 @@
-"""Pickles written by hand, in the protocol that torch.save uses and its restricted reader accepts.
+"""Pickle writer for the protocol that torch.save uses and torch's restricted unpickler accepts.
 
-Only plain values, `Inert` records, dtypes and tensors to make room for can be written, so nothing is imported for it.
+Only plain values, `Inert` records, dtypes and `TensorSpec` can be written, so no module is imported for it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 from launcher.convert.containers.dtypes import STORAGES, TORCH_NAMES, nbytes
 from launcher.convert.containers.records import Dtype, Inert, TensorSpec
 
-# What protocol 2 calls them (Lib/_compat_pickle.py REVERSE_NAME_MAPPING, as pickle itself writes it).
+# Module names in protocol 2 (Lib/_compat_pickle.py REVERSE_NAME_MAPPING, as pickle itself writes it).
 _OLD_MODULES = {"builtins": "__builtin__", "copyreg": "copy_reg"}
 
 
 class Pickler:
-    """Writes one value; `storage` gives each tensor the key of its storage in the archive."""
+    """Pickles one value; `storage` maps each tensor to the key of its storage in the archive."""
 
     def __init__(self, storage: Callable[[TensorSpec], str] | None = None) -> None:
         self._parts: list[bytes] = [b"\x80\x02"]
@@ -25,7 +25,7 @@ class Pickler:
         self._storage = storage
 
     def dump(self, value: Any) -> bytes:
-        """Return the pickle of `value`; TypeError for what cannot be written."""
+        """Return the pickle of `value`; TypeError for an unsupported type."""
         self._save(value)
         self._parts.append(b".")
         return b"".join(self._parts)
@@ -74,7 +74,7 @@ class Pickler:
         self._parts.append(b"R")
 
     def _bytes(self, value: bytes) -> None:
-        """Write bytes as protocol 2 does: text and the name of its encoding."""
+        """Write bytes as in protocol 2: text and the name of its encoding."""
         self._call("_codecs.encode", value.decode("latin-1"), "latin1")
 
     def _tuple(self, value: tuple[Any, ...]) -> None:
@@ -119,7 +119,7 @@ class Pickler:
         self._name(f"torch.{TORCH_NAMES[value.name]}")
 
     def _tensor(self, tensor: TensorSpec) -> None:
-        """Write what torch.Tensor.__reduce_ex__ writes (torch/_tensor.py): typed storages, untyped for newer dtypes."""
+        """Write a tensor as torch.Tensor.__reduce_ex__ (torch/_tensor.py): untyped storages for newer dtypes only."""
         if self._storage is None:
             raise TypeError("no tensors can be stored here")
         strides = _strides(tensor.shape)
@@ -148,7 +148,7 @@ def _elements(shape: tuple[int, ...]) -> int:
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides that torch gives a contiguous tensor, in elements (sizes of zero count as one)."""
+    """Return torch's strides of a contiguous tensor, in elements (sizes of zero count as one)."""
     strides, stride = [], 1
     for size in reversed(shape):
         strides.append(stride)

@@ -1,4 +1,4 @@
-"""What containers speak of besides slots: tensors to make room for, and Python objects that are only looked at."""
+"""Container records besides slots: tensor specifications, and unpickled Python objects that are not instantiated."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """A tensor to make room for: its name, shape and safetensors' name of its dtype."""
+    """A tensor to allocate: its name, shape and safetensors' name of its dtype."""
 
     name: str
     shape: tuple[int, ...]
@@ -18,16 +18,16 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dtype:
-    """A torch.dtype that a structure holds as a value (such as args.params_dtype), by safetensors' name."""
+    """A torch.dtype stored as a value (such as args.params_dtype), by safetensors' name."""
 
     name: str
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Inert:
-    """A Python object of a known class that was read and not built: `name` is "module.Class".
+    """A pickled object of a known class, read but not instantiated: `name` is "module.Class".
 
-    `made` says how it was pickled: "new" (a class with arguments of __new__, then its state), "call" (a class or
+    `made` is how it was pickled: "new" (a class with arguments of __new__, then its state), "call" (a class or
     function called with arguments: enums, paths), "reference" (the class or function itself).
     """
 
@@ -38,7 +38,7 @@ class Inert:
 
     @property
     def attributes(self) -> Mapping[str, Any]:
-        """Return the attributes by name; empty where the state is something else than attributes."""
+        """Return the attributes by name; empty if the state is not a mapping of attributes."""
         return self.state if isinstance(self.state, dict) else {}
 
 

@@ -1,6 +1,6 @@
-"""safetensors, read and laid out by hand: a length, a JSON header, then the tensors back to back.
+"""safetensors reader and layout: a length, a JSON header, then the tensors back to back.
 
-Format: huggingface/safetensors README "Format" and safetensors/src/tensor.rs (what its own reader refuses).
+Format: huggingface/safetensors README "Format" and safetensors/src/tensor.rs (what its reader rejects).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PT = {"format": "pt"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a safetensors file or a directory of them stores, in file order."""
+    """Contents of a safetensors file or a directory of them, in file order."""
 
     slots: tuple[Slot, ...]
     metadata: dict[str, str]
@@ -37,9 +37,9 @@ class Contents:
 
 
 def read(path: Path) -> Contents:
-    """Read the headers of a file, or of a directory with an index or a single file; no tensor is read.
+    """Read the headers of a file, or of a directory with an index or a single file; reads no tensor data.
 
-    Damaged where a header, an offset or the index contradicts the files.
+    Damaged if a header, an offset or the index contradicts the files.
     """
     if not path.is_dir():
         return _read_file(path)
@@ -177,7 +177,7 @@ def _naturals(values: object) -> bool:
 
 
 def _check_cover(path: Path, slots: list[Slot], data_at: int, size: int) -> None:
-    """Refuse gaps, overlaps and a file that ends elsewhere than its last tensor, as safetensors' own reader does."""
+    """Reject gaps, overlaps and a file that does not end with its last tensor, as safetensors' own reader does."""
     at = data_at
     for slot in slots:
         if slot.offset != at:
@@ -197,9 +197,9 @@ def create(
     metadata: Mapping[str, str] = PT,
     stem: str = "model",
 ) -> list[Slot]:
-    """Make room for the tensors in shards of at most `shard_bytes` (a larger tensor has its own) and write the index.
+    """Allocate the tensors in shards of at most `shard_bytes` (a larger tensor has its own) and write the index.
 
-    Returns their slots in the order given; the files hold their headers and otherwise holes.
+    Returns their slots in the order given; the files contain headers and otherwise holes.
     """
     wanted = list(tensors)
     shards = _shards(wanted, shard_bytes)
@@ -239,9 +239,9 @@ def _check_unique(path: Path, tensors: list[TensorSpec]) -> None:
 
 
 def create_file(path: Path, tensors: Iterable[TensorSpec], *, metadata: Mapping[str, str] = PT) -> list[Slot]:
-    """Make room for the tensors in one file; returns their slots in the order given.
+    """Allocate the tensors in one file; returns their slots in the order given.
 
-    Wider elements lie first, as safetensors' own writer orders them, so every tensor is aligned to its element.
+    Wider elements come first, as in safetensors' own writer, so every tensor is aligned to its element size.
     """
     wanted = list(tensors)
     _check_unique(path, wanted)

@@ -1,8 +1,8 @@
 """Staging folder of a conversion: checked for space, written as OUT.partial, renamed when complete.
 
-Under the target's own name there is at every moment what was there before, the whole result, or (an instant between two
-renames with `overwrite`) nothing; the next start on this target puts the old one back in that case. What is replaced is
-moved to a name beside the target first, and removed entry by entry when the result has its name.
+At any time the target's name holds its previous content, the complete result, or (between two renames with
+`overwrite`) nothing; in that case the next start restores the previous content. A replaced folder is first renamed to
+a sibling of the target, and removed entry by entry after the result has the target's name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from launcher.outputs.protected import located, reason_against
 _PARTIAL = ".partial"
 _JOURNAL = ".partial.journal"
 _REPLACED = ".replaced-by-convert"
-_BLOCK = 512  # st_blocks counts these
+_BLOCK = 512  # unit of st_blocks
 
 
 def _nothing_known(folder: Path) -> Contents:
@@ -35,16 +35,16 @@ def _nothing_known(folder: Path) -> Contents:
 
 
 class Staging:
-    """The partial directory of a target; leaving it by an exception keeps it for the next start with the same digest.
+    """The partial directory of a target; an exception keeps it for the next start with the same digest.
 
-    `digest` identifies the plan and its sources. Unwritable where the target is not empty (unless `overwrite`, and
-    `judge` says that nothing else would be lost), where another process writes it, or where the partial directory is
-    somebody else's.
+    `digest` identifies the plan and its sources. Unwritable if the target is not empty (unless `overwrite` is set and
+    `judge` finds nothing else that would be lost), if another process writes it, or if the partial directory was not
+    made by this program.
 
     Attributes:
-        left: the digest of an interrupted conversion that was not continued, because it is another one.
-        restored: an interrupted overwriting had moved the target aside, and it is back.
-        kept: where the folder that was replaced is kept; None: nothing was replaced, or it is removed.
+        left: the digest of an interrupted conversion that was not continued because its digest differs.
+        restored: the target was restored after an interrupted overwrite had renamed it.
+        kept: where the replaced folder is kept; None if nothing was replaced, or if it was removed.
     """
 
     def __init__(self, target: Path, *, digest: str, overwrite: bool = False, judge: Judge = _nothing_known) -> None:
@@ -90,7 +90,7 @@ class Staging:
             self._journal.resume()
             return True
         self.left = progress.digest if exists and progress.digest != digest else None
-        # First, so that what is removed or made afterwards is never taken for what the journal told before.
+        # First, so that later removals and creations are never matched with the previous journal entries.
         self._journal.restart(digest)
         with _or_unwritable(self.directory, "cannot be made"):
             if exists:
@@ -99,7 +99,7 @@ class Staging:
         return False
 
     def _recover(self, unfinished: bool) -> None:
-        """Undo or finish an overwriting that was interrupted after its first rename."""
+        """Undo or finish an overwrite that was interrupted after its first rename."""
         aside = self._journal.progress.aside
         folder = None if aside is None else self.target.with_name(aside.name)
         if aside is None or folder is None or not os.path.lexists(folder):
@@ -115,7 +115,7 @@ class Staging:
             self._remove(folder, aside)
 
     def _remove(self, folder: Path, aside: Aside) -> None:
-        """Remove a folder that was replaced, as far as it still holds what it may hold."""
+        """Remove the entries of a replaced folder that are known to be replaceable."""
         if aside.entries is None and not aside.keep:
             contents = self._judge(folder)
             if contents.replaceable:
@@ -139,17 +139,17 @@ class Staging:
         check_space(self.target, bytes_needed, files_needed)
 
     def laid_out(self, layout: Any) -> None:
-        """Note that every file exists in full size, with what is needed to find the tensors in them (JSON)."""
+        """Record that every file exists in full size, with the positions of the tensors in them (JSON)."""
         self.sync()
         self._journal.laid_out(layout)
         self.layout = layout
 
     def finish(self, names: Iterable[str], note: Any = None) -> None:
-        """Note tensors whose bytes are all written, and what to tell of them; from any thread, nothing is flushed."""
+        """Record completely written tensors and a note on them; thread-safe, without a flush."""
         self._journal.finish(names, note)
 
     def sync(self, paths: Iterable[Path] | None = None) -> None:
-        """Flush the files (all of them where none are named) to the disk and note that what is finished is safe."""
+        """Flush the files (all by default) to disk and record that finished tensors are durable."""
         position = self._journal.position()
         for path in _files(self.directory) if paths is None else paths:
             _flush(path)
@@ -157,16 +157,16 @@ class Staging:
         self._journal.synced(position)
 
     def publish(self, *, durable: bool = True, proven: bool = True) -> Path:
-        """Rename the directory to the target's name; what it replaces goes only after that, and only if proven.
+        """Rename the directory to the target's name; then remove the replaced folder, if the result is verified.
 
-        What was replaced and may not be removed (not proven, or something was added to it) is kept: see `kept`.
+        A replaced folder that must not be removed (not verified, or something was added to it) is kept: see `kept`.
         """
         replaces = _holds_something(self.target)
         if durable or replaces:
             self.sync()
         aside = None
         if replaces:
-            # Looked at again: a conversion takes hours.
+            # Check again: a conversion takes hours.
             check_target(self.target, overwrite=self._overwrite, judge=self._judge)
             aside = Aside(name=self._free_aside().name, keep=not proven)
         self._journal.complete(aside)
@@ -196,20 +196,20 @@ class Staging:
         return next(path for path in map(self._beside, names) if not os.path.lexists(path))
 
     def discard(self) -> None:
-        """Remove what was written so far, and the journal with it."""
+        """Remove everything written so far, including the journal."""
         shutil.rmtree(self.directory, ignore_errors=True)
         self._published = True
 
 
 def check_target(target: Path, *, overwrite: bool, judge: Judge = _nothing_known) -> None:
-    """Refuse a target that cannot become the result; nothing is made or written.
+    """Reject a target that cannot be written; creates and writes nothing.
 
     Args:
-        target: the folder, located.
-        overwrite: replace it if it holds nothing but what `judge` knows.
+        target: the resolved path of the folder.
+        overwrite: replace it if it holds nothing that `judge` does not recognise.
 
     Raises:
-        Unwritable: it is protected, no folder, holds something, or may not be written; with what would work.
+        Unwritable: it is protected, not a folder, not empty, or not writable; the message names an alternative.
     """
     reason = reason_against(target)
     if reason is not None:
@@ -230,7 +230,7 @@ def check_target(target: Path, *, overwrite: bool, judge: Judge = _nothing_known
 
 
 def another_target(target: Path, *, accept: Callable[[Path], bool] = lambda path: True) -> str | None:
-    """Return a target near this one that is accepted, as an option; None where there is none."""
+    """Return an accepted target near this one, as an option; None if there is none."""
     free = free_path(target, accept=lambda path: _is_free(path) and accept(path))
     return None if free is None else f"--out {shlex.quote(str(free))}"
 
@@ -264,7 +264,7 @@ def check_space(target: Path, bytes_needed: int, files_needed: int) -> None:
 
 
 def existing_parent(target: Path) -> Path:
-    """Return the nearest folder above a target that is there."""
+    """Return the nearest existing folder above a target."""
     return next(folder for folder in target.absolute().parents if folder.exists())
 
 
@@ -294,7 +294,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _allocated(directory: Path) -> tuple[int, int]:
-    """Return the bytes and files that the partial directory already holds; holes are not counted."""
+    """Return the bytes and files that the partial directory already uses, without holes."""
     sizes = [path.stat().st_blocks * _BLOCK for path in _files(directory)]
     return sum(sizes), len(sizes)
 

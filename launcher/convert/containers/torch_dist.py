@@ -1,6 +1,6 @@
-"""A torch_dist checkpoint (torch.distributed.checkpoint as megatron-core uses it), read without torch.
+"""Reads a torch_dist checkpoint (torch.distributed.checkpoint as megatron-core uses it) without torch.
 
-Every chunk of every global tensor becomes a slot with its place in the global tensor; the pickles are only looked at.
+Every chunk of every global tensor becomes a slot with its offset in the global tensor; pickles are never executed.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ __all__ = [
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _MODULES = ("torch.distributed.",)
-# More than any checkpoint needs: what is read at once is bounded, whatever a file (or a hole in it) claims.
+# Upper bounds, above any real checkpoint, on what is read at once, whatever sizes a file (or a hole) declares.
 _MOST_METADATA = 2**31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A stored block of the global tensor `key`: it lies at `at` of `global_shape` and has the slot's shape."""
+    """A stored block of the global tensor `key`, at offset `at` in `global_shape`, with the slot's shape."""
 
     slot: Slot
     key: str
@@ -62,7 +62,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """A small object that the checkpoint stores beside the tensors (transformer-engine's extra state, random state)."""
+    """A small object stored beside the tensors (transformer-engine's extra state, random state)."""
 
     key: str
     path: Path
@@ -72,7 +72,7 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What one iteration's directory holds; `skipped` are the keys of tensors that were not asked for."""
+    """Contents of one iteration's directory; `skipped` are the keys of tensors that `wanted` excluded."""
 
     directory: Path
     iteration: int | None
@@ -84,7 +84,7 @@ class Checkpoint:
 
 
 def locate(path: Path) -> Path:
-    """Find the directory of the iteration: `path` itself, or the one that its tracker names."""
+    """Return the directory of the iteration: `path` itself, or the one that its tracker names."""
     if (path / ".metadata").is_file() or (path / "metadata.json").is_file():
         return path
     tracker = path / TRACKER
@@ -105,9 +105,9 @@ def locate(path: Path) -> Path:
 
 
 def read(path: Path, *, wanted: Callable[[str], bool] = lambda key: True, allow: tuple[str, ...] = ()) -> Checkpoint:
-    """Read the root (with its tracker) or one iteration's directory; no tensor is read, nothing executed.
+    """Read the root (with its tracker) or one iteration's directory; reads no tensor data, executes nothing.
 
-    `wanted` chooses global tensors by key (optimizer states are many). Damaged where metadata and files disagree.
+    `wanted` selects global tensors by key (optimizer states are many). Damaged if metadata and files disagree.
     """
     directory = locate(path)
     _check_config(directory)
@@ -159,7 +159,7 @@ _Places = dict[tuple[str, tuple[int, ...] | None], tuple[str, int, int]]
 
 
 def _metadata(path: Path) -> tuple[dict[str, Inert], _Places]:
-    """Read `.metadata`: the entries by key, and where each item (key, offsets or None) lies: file, offset, length."""
+    """Read `.metadata`: the entries by key, and the file, offset and length of each item (key, offsets or None)."""
     descriptor = open_to_read(path)
     try:
         length = os.fstat(descriptor).st_size
@@ -233,7 +233,7 @@ def _chunks(directory: Path, key: str, entry: Inert) -> Iterator[ChunkSpec]:
 
 
 class _Files:
-    """The .distcp files of a directory, opened once."""
+    """The .distcp files of a directory, each opened once."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         self.directory = directory
@@ -252,7 +252,7 @@ class _Files:
         return self._opened[name]
 
     def check(self, name: str, key: str, offset: int, length: int) -> tuple[int, Path]:
-        """Return descriptor and path of the file that holds an item; Damaged where it ends before the item does."""
+        """Return descriptor and path of the file that holds an item; Damaged if the file ends before the item."""
         descriptor, path, size = self.get(name, key)
         if offset + length > size:
             raise Damaged(path, "truncated", tensor=key, expected=f"{offset + length} bytes", found=f"{size} bytes")
@@ -275,7 +275,7 @@ def _stored(files: _Files, chunk: ChunkSpec, places: _Places, allow: tuple[str, 
 
 
 def read_object(stored: StoredObject, *, allow: tuple[str, ...] = ()) -> Any:
-    """Read one small object: the structure that a ShardedObject held, with slots in place of tensors."""
+    """Read one small object: the structure of a ShardedObject, with slots in place of tensors."""
     with ExitStack() as stack:
         files = _Files(stored.path.parent, stack)
         descriptor, path = files.check(stored.path.name, stored.key, stored.offset, stored.length)

@@ -1,4 +1,4 @@
-"""A torch_dist checkpoint laid out without torch: chunks as holes in .distcp files, and the metadata that finds them.
+"""Lays out a torch_dist checkpoint without torch: chunks as holes in .distcp files, and the metadata for them.
 
 Source: torch/distributed/checkpoint/{metadata,filesystem}.py; megatron-core 0.16.1 dist_checkpointing/serialization.py
 and strategies/torch.py (what they write and assert), compared file by file with a checkpoint that they saved.
@@ -33,7 +33,7 @@ STORAGE_INFO = "torch.distributed.checkpoint.filesystem._StorageInfo"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkSpec:
-    """A chunk to make room for: the block of `shape` at `at` of the global tensor `key`."""
+    """A chunk to allocate: the block of `shape` at offset `at` of the global tensor `key`."""
 
     key: str
     global_shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class ChunkSpec:
 
     @property
     def name(self) -> str:
-        """Name the chunk as its slot is named."""
+        """Return the name of the chunk's slot."""
         return chunk_name(self.key, self.at)
 
 
@@ -56,7 +56,7 @@ class ObjectSpec:
 
 
 def chunk_name(key: str, at: Sequence[int]) -> str:
-    """Name a chunk by its global tensor and its place in it."""
+    """Return the name of a chunk: its global tensor and its offset in it."""
     return f"{key}@{','.join(map(str, at))}"
 
 
@@ -68,7 +68,7 @@ class _Item:
 
 
 class _Writer:
-    """Places items one after the other in .distcp files of at most so many bytes."""
+    """Places items one after the other in .distcp files of limited size."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -80,7 +80,7 @@ class _Writer:
         return f"__0_{len(self.files) - 1}.distcp"
 
     def add(self, structure: Any, size: int) -> tuple[_Item, list[tuple[TensorSpec, int]]]:
-        """Add what torch.save writes of `structure`, whose tensors have `size` bytes."""
+        """Add the torch.save layout of `structure`, whose tensors have `size` bytes."""
         if self.ends[-1] and self.ends[-1] + size > self.limit:
             self.files.append([])
             self.ends.append(0)
@@ -100,9 +100,9 @@ def create(
     content_metadata: Mapping[str, Any] | None = None,
     file_bytes: int = 5 * 10**9,
 ) -> list[Slot]:
-    """Make a torch_dist checkpoint in `directory` (…/iter_0000001), with a hole for every chunk.
+    """Create a torch_dist checkpoint in `directory` (…/iter_0000001), with a hole for every chunk.
 
-    Returns the chunks' slots in the order given. ValueError where the chunks of a tensor do not tile it exactly, or an
+    Returns the chunks' slots in the order given. ValueError if the chunks of a tensor do not tile it exactly, or an
     object holds tensors with elements. `common` (args, iteration, checkpoint_version …) goes into common.pt.
     """
     wanted, small = list(chunks), list(objects)
@@ -129,7 +129,7 @@ def create(
 
 
 def _object(writer: _Writer, entry: ObjectSpec) -> _Item:
-    # megatron-core stores the list of this rank's objects of a key: always one (strategies/torch.py:296).
+    # megatron-core stores a list of this rank's objects for a key: always one (strategies/torch.py:296).
     item, tensors = writer.add([entry.value], 0)
     if any(nbytes(tensor) for tensor, _ in tensors):
         raise ValueError(f"{entry.key}: an object cannot hold tensors with elements")
@@ -195,7 +195,7 @@ def _info(item: _Item) -> Inert:
 
 
 def check_tiling(chunks: Iterable[ChunkSpec]) -> None:
-    """Refuse (ValueError) global tensors whose chunks leave a gap, overlap, or disagree about shape and dtype."""
+    """Raise ValueError for global tensors whose chunks leave a gap, overlap, or disagree in shape or dtype."""
     by_key: dict[str, list[ChunkSpec]] = {}
     for chunk in chunks:
         by_key.setdefault(chunk.key, []).append(chunk)
@@ -212,7 +212,7 @@ Block = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def tiling_problem(shape: tuple[int, ...], blocks: Sequence[Block]) -> str | None:
-    """Say why blocks (offsets, sizes) do not tile a tensor of this shape exactly; None where they do."""
+    """Return why blocks (offsets, sizes) do not tile a tensor of this shape exactly; None if they do."""
     for at, sizes in blocks:
         if len(at) != len(shape) or len(sizes) != len(shape):
             return f"a chunk at {at} of shape {sizes} has not the {len(shape)} dimensions of {shape}"
@@ -228,7 +228,7 @@ def tiling_problem(shape: tuple[int, ...], blocks: Sequence[Block]) -> str | Non
 
 
 def _is_grid(shape: tuple[int, ...], blocks: Sequence[Block]) -> bool:
-    """Recognise a full regular grid of different blocks without comparing them pairwise."""
+    """Return whether the blocks are a full regular grid, without comparing them pairwise."""
     cells = 1
     for axis in range(len(shape)):
         cuts = {(at[axis], sizes[axis]) for at, sizes in blocks}
@@ -242,7 +242,7 @@ def _is_grid(shape: tuple[int, ...], blocks: Sequence[Block]) -> bool:
 
 
 def _overlap(blocks: Sequence[Block]) -> tuple[Block, Block] | None:
-    """Find two blocks that share an element, among blocks sorted by their first offset."""
+    """Return two blocks that share an element, among blocks sorted by their first offset."""
     live: list[Block] = []
     for block in blocks:
         live = [other for other in live if other[0][0] + other[1][0] > block[0][0]] if block[0] else live

@@ -1,6 +1,6 @@
-"""Files of torch.save, read and laid out without torch: a zip with one pickle and one entry per storage.
+"""Reads and lays out files of torch.save without torch: a zip with one pickle and one entry per storage.
 
-Source: torch/serialization.py `_save`, `_load`; the layout's details in `archive`, the pickle's in `unpickle`.
+Source: torch/serialization.py `_save`, `_load`. See `archive` for the zip layout, `unpickle` for the pickle.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _AGAIN = "torch.save(torch.load(FILE, map_location='cpu'), FILE) with torch 1.6 
 
 
 def read(path: Path, *, allow: Sequence[str] = ()) -> Any:
-    """Read a file's structure with a `Slot` in place of every tensor, named by its path of keys joined with dots.
+    """Read a file's structure with a `Slot` in place of every tensor, named by its keys joined with dots.
 
-    Nothing is executed, no tensor read. `allow`: modules ("package.") whose classes may appear besides the usual ones.
+    Executes nothing, reads no tensor data. `allow`: modules ("package.") whose classes are permitted in addition.
     """
     descriptor = open_to_read(path)
     try:
@@ -48,7 +48,7 @@ def read(path: Path, *, allow: Sequence[str] = ()) -> Any:
 def read_part(
     descriptor: int, path: Path, start: int, length: int, *, allow: Sequence[str] = (), what: str | None = None
 ) -> Any:
-    """Read what torch.save wrote as `length` bytes from `start` of a file; `what` names it in errors and its tensor."""
+    """Read torch.save output of `length` bytes at `start` of a file; `what` names it in errors, and its tensor."""
     archive = Archive(descriptor, path, start, length, what)
     if "byteorder" in archive.entries and archive.read("byteorder") != b"little":
         raise Unsupported(path, "written on a big-endian machine")
@@ -95,7 +95,7 @@ def slots(structure: Any) -> Iterator[Slot]:
 
 
 def lay_out_part(structure: Any, folder: str, *, start: int = 0) -> tuple[Layout, list[tuple[TensorSpec, int]]]:
-    """Lay out what torch.save would write of a structure; returns the layout and every tensor with its offset."""
+    """Lay out a structure as torch.save would write it; return the layout and every tensor with its offset."""
     tensors: list[TensorSpec] = []
 
     def storage(tensor: TensorSpec) -> str:
@@ -114,9 +114,9 @@ def lay_out_part(structure: Any, folder: str, *, start: int = 0) -> tuple[Layout
 
 
 def create(path: Path, structure: Any) -> list[Slot]:
-    """Make a file of torch.save that holds `structure`, with a hole for every `TensorSpec` in it.
+    """Create a torch.save file of `structure`, with a hole for every `TensorSpec` in it.
 
-    Returns the tensors' slots in the order of the structure. TypeError for a value that a checkpoint cannot hold.
+    Returns the tensors' slots in the order of the structure. TypeError for a value of an unsupported type.
     """
     layout, tensors = lay_out_part(structure, path.stem)
     create_sized(path, layout.pieces, layout.size)

@@ -1,4 +1,4 @@
-"""What torch pickles name: the functions that rebuild tensors, dtypes, and classes that may stay inert records."""
+"""Names in torch pickles: the functions that rebuild tensors, dtypes, and classes read as inert records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REBUILT_OTHERWISE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """A storage that a pickle refers to: its key in the archive, its dtype (None: untyped) and its bytes."""
+    """A storage that a pickle refers to: its key in the archive, its dtype (None: untyped) and its size in bytes."""
 
     key: str
     dtype: str | None
@@ -50,7 +50,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTensor:
-    """A tensor as the pickle rebuilds it; offset and strides in elements. It has no name yet."""
+    """An unnamed tensor as the pickle rebuilds it; offset and strides in elements."""
 
     storage: Storage
     dtype: str
@@ -59,7 +59,7 @@ class StoredTensor:
     strides: tuple[int, ...]
 
     def contiguous(self) -> bool:
-        """Tell whether the elements lie one after the other."""
+        """Return whether the tensor is contiguous."""
         expected = 1
         for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if size != 1 and stride != expected:
@@ -71,7 +71,7 @@ class StoredTensor:
 def load(data: bytes, path: Path, *, allow: Sequence[str] = ()) -> Any:
     """Read a pickle of torch.save; tensors become `StoredTensor`, other objects `Inert`.
 
-    `allow`: further modules ("package.") whose classes may be recorded. Unsafe for any other name.
+    `allow`: additional modules ("package.") whose classes may be recorded. Unsafe for any other name.
     """
     modules = (*_KNOWN_MODULES, *allow)
     builds = _Builds(path)
@@ -88,7 +88,7 @@ def _is_storage(name: str) -> bool:
 
 
 class _Builds:
-    """Our stand-ins for the functions that a checkpoint's pickle calls."""
+    """Replacements for the functions that a checkpoint's pickle calls."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,7 +137,7 @@ class _Builds:
         return self._checked(storage, name, offset, shape, strides)
 
     def _checked(self, storage: Storage, dtype: str, offset: Any, shape: Any, strides: Any) -> StoredTensor:
-        """Refuse a tensor that reaches beyond its storage."""
+        """Reject a tensor that extends beyond its storage."""
         sizes, steps, (first,) = _sizes(shape), _sizes(strides), _sizes((offset,))
         if len(sizes) != len(steps):
             raise ValueError
@@ -189,7 +189,7 @@ def _sizes(values: Any) -> tuple[int, ...]:
 
 
 class Walk:
-    """Rebuild a loaded structure with every tensor replaced, named by its path; refuses cycles and endless sharing."""
+    """Rebuild a loaded structure with every tensor replaced, named by its path; rejects cycles and too many nodes."""
 
     def __init__(self, path: Path, tensor: Callable[[str, StoredTensor], Any], *, most: int = _MOST_NODES) -> None:
         self._path = path
@@ -198,7 +198,7 @@ class Walk:
         self._left = most
 
     def run(self, value: Any) -> Any:
-        """Return the structure; Damaged where it contains itself or is nested too deep."""
+        """Return the structure; Damaged if it contains itself or is nested too deep."""
         try:
             return self._walk("", value)
         except RecursionError:

@@ -1,6 +1,6 @@
-"""Moving bytes between files: by the kernel where blocks are contiguous, never through a writable memory map.
+"""Copies bytes between files: by the kernel where blocks are contiguous, never through a writable memory map.
 
-A full disk under a writable map kills the process (SIGBUS); pwrite reports it. Every call here releases the GIL.
+A full disk kills a process with a writable map (SIGBUS); pwrite returns an error. Every call here releases the GIL.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from types import TracebackType
 from launcher.convert.containers.errors import Damaged, Unwritable
 
 _STEP = 64 * 2**20
-# One write through memory. Larger ones take the kernel twice the time and more: it then looks for large folios.
+# Bytes per buffered write. Larger ones take the kernel more than twice the time, because it searches large folios.
 _BLOCK = 128 * 2**10
-# The kernel cannot copy between these two files: another file system, an old kernel, a network file system.
+# Errors of copy_file_range for unsupported files: different file systems, an old kernel, a network file system.
 _NOT_HERE = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY}
 _RESUMES = "more space on this file system; the same command continues where it stopped"
 
@@ -42,7 +42,7 @@ class OpenFiles:
         self.close()
 
     def close(self) -> None:
-        """Close everything; a map that an array still looks into goes with that array."""
+        """Close everything; a map that an array still references is released with that array."""
         with self._lock:
             for descriptor in (*self._read.values(), *self._write.values()):
                 os.close(descriptor)
@@ -56,7 +56,7 @@ class OpenFiles:
             self._read, self._write, self._views, self._maps = {}, {}, {}, []
 
     def read_fd(self, path: Path) -> int:
-        """Return a descriptor to read `path` with pread; Damaged where it cannot be opened."""
+        """Return a descriptor to read `path` with pread; Damaged if it cannot be opened."""
         with self._lock:
             if path not in self._read:
                 self._read[path] = _open(path, os.O_RDONLY)
@@ -70,7 +70,7 @@ class OpenFiles:
             return self._write[path]
 
     def view(self, path: Path) -> memoryview:
-        """Return the whole file as read-only memory, mapped and not loaded."""
+        """Return a read-only memory map of the whole file."""
         descriptor = self.read_fd(path)
         with self._lock:
             if path not in self._views:
@@ -82,7 +82,7 @@ class OpenFiles:
             return self._views[path]
 
     def written(self) -> list[Path]:
-        """Return the files that were opened to be written."""
+        """Return the files that were opened for writing."""
         with self._lock:
             return list(self._write)
 
@@ -95,9 +95,9 @@ def _open(path: Path, flags: int) -> int:
 
 
 def copy(files: OpenFiles, source: Path, source_at: int, target: Path, target_at: int, count: int) -> int:
-    """Copy `count` bytes; a hole of the source stays a hole, so the target's range must be fresh.
+    """Copy `count` bytes; holes of the source are skipped, so the target's range must be unwritten.
 
-    Returns the bytes moved, holes aside. Damaged where the source ends before, Unwritable where the target is full.
+    Returns the bytes copied, without holes. Damaged if the source ends before, Unwritable if the disk is full.
     """
     read, write = files.read_fd(source), files.write_fd(target)
     shift, at, end, moved = target_at - source_at, source_at, source_at + count, 0
@@ -115,20 +115,20 @@ def copy(files: OpenFiles, source: Path, source_at: int, target: Path, target_at
 
 
 def _next_data(descriptor: int, at: int, end: int) -> tuple[int, int]:
-    """Return the next range of [at, end) that is no hole; (end, end) where all of it is one."""
+    """Return the next range of data in [at, end); (end, end) if all of it is a hole."""
     try:
         begin = os.lseek(descriptor, at, os.SEEK_DATA)
         if begin >= end:
             return end, end
         return begin, min(end, os.lseek(descriptor, begin, os.SEEK_HOLE))
     except OSError as error:
-        if error.errno == errno.ENXIO:  # nothing but a hole up to the end
+        if error.errno == errno.ENXIO:  # only a hole up to the end
             return end, end
         return at, end
 
 
 def _move(source: Path, read: int, target: Path, write: int, source_at: int, target_at: int, count: int) -> None:
-    """Copy by the kernel where both lie alike in their pages; it is slower than a small buffer where they do not."""
+    """Copy by the kernel if both offsets have the same page alignment; otherwise a small buffer is faster."""
     done = 0
     try:
         while done < count and (source_at - target_at) % mmap.PAGESIZE == 0:
@@ -152,7 +152,7 @@ _own = threading.local()
 
 
 def _buffer(size: int) -> memoryview:
-    """Return this thread's buffer; a fresh one for every block would cost as much as the copy."""
+    """Return this thread's buffer; allocating one per block would cost as much as the copy."""
     if getattr(_own, "buffer", None) is None or len(_own.buffer) < size:
         _own.buffer = memoryview(bytearray(size))
     kept: memoryview = _own.buffer
@@ -160,7 +160,7 @@ def _buffer(size: int) -> memoryview:
 
 
 def write(files: OpenFiles, target: Path, at: int, data: bytes | bytearray | memoryview) -> None:
-    """Write all of `data` (a buffer, contiguous) at `at`; Unwritable where the disk is full."""
+    """Write all of `data` (a contiguous buffer) at `at`; Unwritable if the disk is full."""
     _write_all(target, files.write_fd(target), data, at)
 
 
@@ -180,11 +180,11 @@ def _failed(path: Path, error: OSError) -> Unwritable:
 
 
 def is_hole(files: OpenFiles, path: Path, at: int, count: int) -> bool:
-    """Tell whether a range was never written: zeros that need not be copied to a fresh target."""
+    """Return whether a range was never written: its zeros need not be copied to an unwritten target."""
     begin, _ = _next_data(files.read_fd(path), at, at + count)
     return begin >= at + count
 
 
 def allocated(paths: Iterable[Path]) -> int:
-    """Return the bytes that files take on their disk: what a copy that keeps their holes needs at most."""
+    """Return the bytes that files occupy on disk: an upper bound for a copy that keeps their holes."""
     return sum(os.stat(path).st_blocks * 512 for path in paths)

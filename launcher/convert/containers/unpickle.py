@@ -1,8 +1,8 @@
-"""A pickle read without running it: our own machine, in which no name is ever imported and no object ever built.
+"""Pickle interpreter that executes nothing: it never imports a name or instantiates an object.
 
-The opcodes are those of Lib/pickle.py (protocols 0 to 5) that checkpoints use; an unknown one is refused. What a pickle
-would call is looked up in a table of our own functions, becomes an `Inert` record where its class is known, and is
-refused otherwise.
+The opcodes are those of Lib/pickle.py (protocols 0 to 5) that checkpoints use; others are rejected. A call in the
+pickle is looked up in a table of replacement functions, becomes an `Inert` record if its class is known, and is
+rejected otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from launcher.convert.containers.errors import Damaged, Unsafe
 from launcher.convert.containers.records import Inert
 
 Build = Callable[..., Any]
-# Old names under which protocols 0 to 2 write these modules (Lib/_compat_pickle.py).
+# Module names in protocols 0 to 2 (Lib/_compat_pickle.py).
 _MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _SCALARS = (str, int, float, bool, bytes, type(None))
 _LONGEST_INTEGER = 1024
@@ -35,14 +35,14 @@ _BROKEN = (
 
 
 class _Mark:
-    """The place on the stack that MARK leaves."""
+    """The stack marker pushed by MARK."""
 
 
 _MARK = _Mark()
 
 
 class Machine:
-    """One pickle: its bytes, stack and memo. `build` maps names to our functions; `known` tells inert classes."""
+    """One pickle: its bytes, stack and memo. `build` maps names to functions; `known` selects inert classes."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self) -> Any:
-        """Return the pickled value; Damaged where it is malformed, Unsafe where it names an unknown class."""
+        """Return the pickled value; Damaged if it is malformed, Unsafe if it names an unknown class."""
         opcode = -1
         try:
             while True:
@@ -97,7 +97,7 @@ class Machine:
         return int.from_bytes(self.take(count), "little")
 
     def pop_mark(self) -> list[Any]:
-        """Take everything above the last mark off the stack."""
+        """Pop everything above the last mark."""
         for index in range(len(self.stack) - 1, -1, -1):
             if self.stack[index] is _MARK:
                 items = self.stack[index + 1 :]
@@ -106,7 +106,7 @@ class Machine:
         raise IndexError
 
     def name(self, module: str, attribute: str) -> Inert:
-        """Resolve a name to a reference; Unsafe where it is not on the list."""
+        """Resolve a name to a reference; Unsafe if it is not allowed."""
         name = f"{_MODULES.get(module, module)}.{attribute}"
         if name not in self.build and not self.known(name):
             raise Unsafe(
@@ -117,7 +117,7 @@ class Machine:
         return Inert(name=name, made="reference")
 
     def call(self, function: Any, arguments: Any) -> Any:
-        """Stand in for a call: our own function where there is one, else an inert record."""
+        """Emulate a call: with the replacement function if there is one, else as an inert record."""
         if not isinstance(function, Inert) or function.made != "reference" or type(arguments) is not tuple:
             raise TypeError
         if function.name in self.build:
@@ -125,7 +125,7 @@ class Machine:
         return Inert(name=function.name, made="call", arguments=arguments)
 
     def new(self, kind: Any, arguments: Any) -> Inert:
-        """Stand in for the creation of an object."""
+        """Emulate the creation of an object."""
         if not isinstance(kind, Inert) or kind.made != "reference" or type(arguments) is not tuple:
             raise TypeError
         return Inert(name=kind.name, made="new", arguments=arguments)
@@ -189,7 +189,7 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
 
 
 def _key(value: Any) -> Any:
-    """Admit as a key only what hashes without depth: a nest of a million tuples would exhaust the C stack."""
+    """Accept only keys that hash without deep recursion: a million nested tuples would exhaust the C stack."""
     plain = type(value) in _SCALARS or isinstance(value, Inert)
     if plain or (type(value) is tuple and all(type(item) in _SCALARS for item in value)):
         return value
@@ -318,7 +318,7 @@ def _set_state(machine: Machine) -> None:
     state, target = _checked(machine.stack.pop()), machine.stack[-1]
     if isinstance(target, Inert) and target.made != "reference":
         target.state = state
-    elif type(target) is not dict:  # a dict's state is what an OrderedDict subclass has besides its items
+    elif type(target) is not dict:  # the state of a dict is the extra attributes of an OrderedDict subclass
         raise TypeError
 
 

@@ -1,4 +1,4 @@
-"""The families whose checkpoints can be converted: one table each, read in both directions."""
+"""Model families with convertible checkpoints: one table each, for both directions."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ LATENT_ATTENTION: Final = (
 
 
 def gated(core: str, prefix: str, width: str, names: tuple[str, str, str] = _GATED) -> tuple[Row, ...]:
-    """Return the rows of one gated feed-forward network: gate and up in `linear_fc1`, down in `linear_fc2`."""
+    """Return the rows of a gated MLP: gate and up projection in `linear_fc1`, down projection in `linear_fc2`."""
     gate, up, down = (f"{prefix}.{name}.weight" for name in names)
     return (
         Row(
@@ -149,7 +149,7 @@ ROUTER: Final = Row(core="mlp.router.weight", hf=(hf("mlp.gate.weight", "experts
 
 
 def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED) -> tuple[Spelling, ...]:
-    """Return how transformers 5 holds experts in memory, and may store them: one tensor for all."""
+    """Return the fused expert tensors of transformers 5 (in memory, optionally on disk): one for all experts."""
     gate, up, down = (f"{prefix}.{{expert}}.{name}.weight" for name in names)
     return (
         Spelling(stored="mlp.experts.gate_up_proj", parts=(gate, up)),

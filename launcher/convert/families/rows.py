@@ -1,4 +1,4 @@
-"""The words of a family's table: which Hugging Face tensors are which Megatron-core tensor, and in which order."""
+"""Row types of a family's table: maps Megatron-core tensors to Hugging Face tensors and their order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from launcher.job.model import Model
 
-# How a Megatron-core tensor is made of its Hugging Face tensors, and how tensor parallelism splits it:
+# How a Megatron-core tensor is composed of Hugging Face tensors, and how tensor parallelism splits it:
 #   replicated  the tensor itself, whole on every rank
 #   column      the tensor itself, split along its first dimension
 #   row         the tensor itself, split along its second dimension
@@ -16,7 +16,7 @@ from launcher.job.model import Model
 #   qkv         query, key and value heads, sorted by query group (q … q k v, q … q k v); column
 #   gate_up     the gate's rows, then the up projection's; each of the two halves is split
 Kind = Literal["replicated", "column", "row", "vocabulary", "qkv", "gate_up"]
-# Names of sizes; an int is itself. See `sizes`.
+# Name of a size (see `sizes`), or a literal int.
 Dim = str | int
 
 
@@ -29,23 +29,23 @@ class HfTensor:
 
 
 def hf(name: str, *shape: Dim) -> HfTensor:
-    """Write an `HfTensor` in one line of a table."""
+    """Return an `HfTensor`; shorthand for tables."""
     return HfTensor(name=name, shape=shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One Megatron-core tensor and the Hugging Face tensors that it is made of.
+    """One Megatron-core tensor and the Hugging Face tensors that it consists of.
 
     Attributes:
-        core: name inside its layer, with Transformer Engine's layers; `{expert}` stands where an expert's number goes.
-        hf: what it is made of.
-        kind: how.
-        local: the name with megatron-core's local layers; None: the same.
-        local_kind: the kind there; None: the same.
+        core: name inside its layer, for Transformer Engine's layers; `{expert}` stands for the expert's number.
+        hf: its Hugging Face tensors.
+        kind: how they are combined and split.
+        local: the name for megatron-core's local layers; None if the same.
+        local_kind: the kind for local layers; None if the same.
         needs: field of section `model` that must be set (true) for the tensor to exist.
         lacks: field that must not be set.
-        exact: stays in its number format when the model is cast (a routing bias in float32 decides who is chosen).
+        exact: keeps its number format when the model is cast (a float32 router bias determines the expert choice).
     """
 
     core: str
@@ -58,7 +58,7 @@ class Row:
     exact: bool = False
 
     def exists(self, model: Model) -> bool:
-        """Return whether a model of this architecture has the tensor."""
+        """Return whether this architecture has the tensor."""
         needed = self.needs is None or bool(getattr(model, self.needs))
         return needed and (self.lacks is None or not getattr(model, self.lacks))
 
@@ -70,7 +70,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """Another way in which a checkpoint may store tensors of one layer.
+    """An alternative way to store tensors of one layer.
 
     Attributes:
         stored: name inside the layer.
@@ -90,9 +90,9 @@ class Family:
         embedding, final: tensors before and after the layers.
         attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
         mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
-        mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name there).
-        spellings: other ways to store a layer; reading only.
-        ignored: pattern (whole name) to the reason for which such a tensor carries nothing.
+        mtp_copies: tensors of such a layer that repeat one outside of it (name in the layer: name outside).
+        spellings: alternative ways to store a layer; for reading only.
+        ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
     """
 
     model_type: str
@@ -108,7 +108,7 @@ class Family:
 
 
 def sizes(model: Model) -> dict[str, int]:
-    """Return the sizes that tables speak of, in elements; those that a model lacks are 0."""
+    """Return the sizes used in tables, in elements; 0 for sizes that a model does not have."""
     heads, groups = model.num_attention_heads or 0, model.num_key_value_heads or model.num_attention_heads or 0
     head, hidden = model.head_size or 0, model.hidden_size or 0
     nope, rotated, value = (size or 0 for size in (model.qk_nope_head_dim, model.qk_rope_head_dim, model.v_head_dim))

@@ -1,4 +1,4 @@
-"""The formats that ship with the program, found by name; backends bring their own through their record."""
+"""Registry of the built-in checkpoint formats; backends declare their own in their `Backend` record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from launcher.convert.errors import ConvertError, WrongWord
 from launcher.convert.formats.format import Format
 
-# Name to the module whose FORMAT it is.
+# Name to the module that defines its FORMAT.
 MODULES: Final = {
     "hf": "launcher.convert.formats.huggingface",
     "torch_dist": "launcher.convert.formats.torch_dist",
@@ -21,7 +21,7 @@ def format_named(name: str) -> Format:
     """Return the format of that name.
 
     Raises:
-        WrongWord: there is none.
+        WrongWord: the name is unknown.
     """
     if name not in MODULES:
         raise WrongWord(f"--format {name}: works: {', '.join(MODULES)}")
@@ -29,7 +29,7 @@ def format_named(name: str) -> Format:
 
 
 def format_of_backend(backend: str) -> Format | None:
-    """Return the format that a backend loads; None where its record does not say."""
+    """Return the format that a backend loads; None if its record declares none."""
     from launcher.mapping.backend import get_backend
 
     module = get_backend(backend).checkpoint_format
@@ -40,8 +40,8 @@ def format_in(path: Path, preferred: Format | None = None) -> Format:
     """Return the format of the checkpoint in a folder.
 
     Raises:
-        WrongWord: the folder is not there.
-        ConvertError: it holds no checkpoint.
+        WrongWord: the folder does not exist.
+        ConvertError: the folder holds no known checkpoint.
     """
     if not path.exists():
         raise WrongWord(f"{path}: no such folder")
@@ -54,12 +54,12 @@ def format_in(path: Path, preferred: Format | None = None) -> Format:
 
 
 def formats_to_read() -> list[Format]:
-    """Return all formats of models, in the order in which a folder is tried."""
+    """Return all model formats, in detection order."""
     return [*_of_backends(), *known_formats()]
 
 
 def _of_backends() -> list[Format]:
-    """Formats of backends: each recognises only what it wrote itself, so they are asked before the general ones."""
+    """Formats of backends: each recognises only its own checkpoints, so they are tried before the general formats."""
     from backends import BUILT_IN
 
     found = (format_of_backend(name) for name in BUILT_IN)
@@ -67,7 +67,7 @@ def _of_backends() -> list[Format]:
 
 
 def known_formats() -> tuple[Format, ...]:
-    """Return the formats that ship with the program."""
+    """Return the built-in formats."""
     return tuple(_loaded(module) for module in MODULES.values())
 
 

@@ -1,4 +1,4 @@
-"""The arguments that Megatron's loaders look for inside a checkpoint."""
+"""The arguments that Megatron's loaders read from a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from launcher.convert.containers.records import Dtype, Inert, namespace
 from launcher.convert.formats.format import Target, vocabulary_of
 from launcher.job.model import Model
 
-# What Megatron-LM compares with the run's own arguments (training/checkpointing.py check_checkpoint_args) and takes
-# from a checkpoint (load_args_from_checkpoint), and what Megatron-SWIFT reads (megatron_lm_utils.py).
+# Arguments that Megatron-LM compares with those of the run (training/checkpointing.py check_checkpoint_args) or loads
+# from a checkpoint (load_args_from_checkpoint), and those that Megatron-SWIFT reads (megatron_lm_utils.py).
 
 
 def megatron_arguments(target: Target, iteration: int) -> Inert:
-    """Return the `args` of a checkpoint: the architecture, the layout that it is written for, no optimizer state."""
+    """Return the `args` of a checkpoint: the architecture, the target layout, no optimizer state."""
     layout, model = target.layout, target.logical.model
     stored = {target.dtypes[name] for name, shape in target.logical.tensors.items() if len(shape) == 2}
     dtype = stored.pop() if len(stored) == 1 else "F32"

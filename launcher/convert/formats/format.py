@@ -1,4 +1,4 @@
-"""What a checkpoint format is to a conversion: how it is recognised, read, and laid out."""
+"""Interface of a checkpoint format: how it is recognised, read, and laid out."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from launcher.job import Job
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How the target's training splits the model, and how its layers are built. Defaults: one process.
+    """How the training splits the model, and how its layers are built. Defaults: one process.
 
     Attributes:
-        tp, pp, vpp, ep, etp: parallel sizes; vpp is model chunks per stage, etp None: the format's choice.
+        tp, pp, vpp, ep, etp: parallel sizes; vpp is model chunks per stage, etp None uses the format's default.
         first_stage_layers, last_stage_layers, layout, noop_layers: uneven stages, as fields of `parallel`.
-        account_for_embedding, account_for_loss: the first, the last stage holds one layer less.
-        vocabulary: rows of the embedding and the output layer; None: padded to a multiple of
+        account_for_embedding, account_for_loss: the first or the last stage holds one layer less.
+        vocabulary: rows of the embedding and the output layer; None pads to a multiple of
             `vocabulary_multiple` times tp.
-        naming: whose layers; None: the format's choice.
-        grouped_experts: experts as one grouped product; None: the format's choice.
-        experts_over_tp: experts stay whole, and tensor-parallel ranks share them like expert-parallel ones.
-        stack: torch_dist: all layers as one tensor; None: as megatron-core would.
-        options: anything else that one format knows (`mla_mm_split` …), from `--set NAME=VALUE`.
+        naming: layer implementation (Transformer Engine or local); None uses the format's default.
+        grouped_experts: experts as one grouped GEMM; None uses the format's default.
+        experts_over_tp: experts are not split; they are distributed over tensor-parallel and expert-parallel ranks.
+        stack: torch_dist: all layers as one tensor; None follows megatron-core.
+        options: format-specific options (`mla_mm_split` …), from `--set NAME=VALUE`.
         args: native arguments of the job (`backend.args`), for the arguments that a format stores.
-        version: version of the backend; None: its newest.
-        qkv_concat: one matrix for projections that have one each otherwise; None: the backend's choice.
-        legacy: the classes that a backend had before Megatron-core; None: those that train the model.
+        version: version of the backend; None for its newest.
+        qkv_concat: one fused matrix instead of separate projections; None uses the backend's default.
+        legacy: the backend's model classes from before Megatron-core; None for those that train the model.
     """
 
     tp: int = 1
@@ -94,7 +94,7 @@ def _naming(job: Job) -> Naming | None:
 
 
 def vocabulary_of(logical: Logical, layout: Layout) -> int:
-    """Return the rows of the embedding and the output layer, padding included."""
+    """Return the rows of the embedding and the output layer, including padding."""
     if layout.vocabulary is not None:
         return layout.vocabulary
     return padded_vocabulary(logical.model, multiple=layout.vocabulary_multiple, tp=layout.tp)
@@ -102,13 +102,13 @@ def vocabulary_of(logical: Logical, layout: Layout) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What is to be written.
+    """The checkpoint to write.
 
     Attributes:
         logical: the model.
-        dtypes: logical tensor to the number format in which it is to be stored.
+        dtypes: logical tensor to its stored number format.
         layout: the layout.
-        donor: folder with config.json, tokenizer and generation files to write along; None: there is none.
+        donor: folder whose config.json, tokenizer and generation files are copied, if any.
         fp8: logical tensors to store in FP8 with blockwise scales.
     """
 
@@ -119,10 +119,10 @@ class Target:
     fp8: frozenset[str] = frozenset()
 
     def dtype(self, wanted: Wanted) -> str:
-        """Return the number format of a tensor that is to be stored.
+        """Return the number format of a tensor to store.
 
         Raises:
-            ConvertError: it is made of tensors of several formats.
+            ConvertError: it consists of tensors of several formats.
         """
         found = {self.dtypes[box.logical] for box in wanted.boxes}
         if len(found) != 1:
@@ -133,15 +133,15 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A checkpoint that could be written: all of its tensors, and how room is made for them.
+    """A planned checkpoint: all of its tensors, and how they are allocated.
 
     Attributes:
         wanted: the tensors.
         dtypes: their number formats, in the same order.
-        create: lays everything out below a directory that exists and is empty: files with holes, and whatever else the
+        create: lays everything out in an existing empty directory: files with holes, and whatever else the
             format needs (arguments, tracker, configuration). Returns the slots, in the same order.
-        files: number of files, about.
-        notes: sentences for the report (what was chosen where the layout leaves a choice).
+        files: approximate number of files.
+        notes: sentences for the report (choices that the layout leaves open).
     """
 
     wanted: tuple[Wanted, ...]
@@ -151,7 +151,7 @@ class Draft:
     notes: tuple[str, ...] = ()
 
     def contents(self, slots: list[Slot]) -> tuple[Content, ...]:
-        """Return the tensors at their places."""
+        """Return the tensors with their slots."""
         named = {slot.name: slot for slot in slots} if any(wanted.scale for wanted in self.wanted) else {}
         return tuple(
             Content(
@@ -164,7 +164,7 @@ class Draft:
         )
 
     def placeless(self) -> tuple[Content, ...]:
-        """Return the tensors as if they had places, for a plan before anything is written."""
+        """Return the tensors with placeholder slots, to plan before anything is written."""
         nowhere = Path()
         return tuple(
             Content(
@@ -181,18 +181,18 @@ class Format:
     """A checkpoint format.
 
     Attributes:
-        name: what `--format` takes.
-        title: name for people.
-        kind: `hf` for what transformers reads, `mcore` for what a training stack reads.
-        recognises: whether a folder holds such a checkpoint; looks at names only.
-        read: folder and model to what its tensors mean; the model may lose layers that the folder does not hold.
-        draft: target to what would be written.
-        config: folder to the folder that holds its config.json, if it has one.
-        options: names that `--set` may have when it is written (of adapters: when one is read, too).
-        layers: whose layer names it can be written with; none: it has names of its own.
-        holds: relative paths (each component a pattern of fnmatch) of all files that such a checkpoint may consist of;
-            `--overwrite` replaces nothing else. Documents and code are left out: they may be somebody's own.
-        requires: files without which a folder is no such checkpoint, for `--overwrite`.
+        name: value of `--format`.
+        title: display name.
+        kind: `hf` for formats that transformers reads, `mcore` for formats that a training stack reads.
+        recognises: whether a folder holds such a checkpoint; checks names only.
+        read: maps folder and model to the stored tensors; drops layers from the model that the folder lacks.
+        draft: maps a target to the planned checkpoint.
+        config: maps a folder to the folder that holds its config.json, if any.
+        options: names that `--set` accepts when it is written (for adapters also when read).
+        layers: layer implementations whose names it can use; empty if it has its own names.
+        holds: relative paths (fnmatch pattern per component) of all files that such a checkpoint may consist of;
+            `--overwrite` replaces nothing else. Documents and code are omitted: they may be the user's.
+        requires: files that a folder must have to count as such a checkpoint, for `--overwrite`.
     """
 
     name: str

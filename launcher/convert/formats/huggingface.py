@@ -23,7 +23,7 @@ from launcher.convert.records import Slot
 from launcher.convert.scales import SCALE, scale_shape
 
 _SHARD = 5 * 10**9
-# What belongs to a model besides its weights; everything else in a model's folder is left alone.
+# Files of a model besides its weights; everything else in a model's folder is ignored.
 _ALONG = ("*.json", "*.model", "*.txt", "*.jinja", "*.py", "*.tiktoken", "merges*", "vocab*", "LICENSE*", "README.md")
 _NOT_ALONG = (".index.json", "adapter_config.json", "conversion.json")
 # Configuration, tokenizer and generation files as transformers and the hubs name them (transformers utils/__init__.py,
@@ -35,7 +35,7 @@ CONFIGURATION = (
     *("chat_template.jinja", "chat_template.json", "preprocessor_config.json", "processor_config.json"),
     *("video_preprocessor_config.json", "adapter_config.json"),
 )
-# safetensors' order of formats, smaller ones first (its enum Dtype).
+# safetensors' order of dtypes, smaller ones first (its enum Dtype).
 _ORDER = ("U8", "I8", "F8_E5M2", "F8_E4M3", "I16", "U16", "F16", "BF16", "I32", "U32", "F32", "F64", "I64", "U64")
 _TORCH_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
@@ -67,7 +67,7 @@ def _draft(target: Target) -> Draft:
 
 
 def _in_file_order(wanted: list[Wanted], target: Target) -> tuple[Wanted, ...]:
-    """One file has the order that safetensors itself gives it: the same weights are then the same bytes.
+    """Order the tensors of a single file as safetensors does, so that equal weights give equal bytes.
 
     safetensors/src/tensor.rs prepare: larger formats first, then by name. Several files follow the model's layers.
     """
@@ -78,7 +78,7 @@ def _in_file_order(wanted: list[Wanted], target: Target) -> tuple[Wanted, ...]:
 
 
 def _with_scales(wanted: list[Wanted], target: Target) -> Iterator[Wanted]:
-    """Every tensor, each one that is to be quantised followed by its scales."""
+    """Yield every tensor; each one to quantise is followed by its scales."""
     for tensor in wanted:
         if tensor.boxes[0].logical not in target.fp8:
             yield tensor
@@ -95,18 +95,18 @@ def _dtype(tensor: Wanted, target: Target) -> str:
 
 
 def files_along(donor: Path | None) -> list[Path]:
-    """Return what belongs to a model in a folder besides its weights."""
+    """Return the files of a model besides its weights."""
     found = [file for pattern in _ALONG for file in donor.glob(pattern)] if donor is not None else []
     return sorted({file for file in found if file.is_file() and not file.name.endswith(_NOT_ALONG)})
 
 
 def copy_along(donor: Path | None, directory: Path, target: Target | None = None) -> None:
-    """Copy configuration, tokenizer and generation files of a model; config.json says the number format written.
+    """Copy configuration, tokenizer and generation files of a model; update the number format in config.json.
 
-    Without a donor, where a job alone describes the model, config.json is written from it.
+    Without a donor, config.json is written from the job's model description.
 
     Raises:
-        ConvertError: no config.json can say what this model is.
+        ConvertError: no config.json can describe this model.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if donor is None:
@@ -135,7 +135,7 @@ def _write_config(file: Path, target: Target) -> None:
 
 
 def _updated(tree: dict[str, Any], target: Target) -> bool:
-    """Change what a conversion changes: the number format, and MTP layers that are not there."""
+    """Update the number format and `quantization_config`; return whether anything changed."""
     before = json.dumps(tree)
     stored = {target.dtypes[name] for name, shape in target.logical.tensors.items() if len(shape) == 2}
     named = _TORCH_NAMES.get(next(iter(stored))) if len(stored) == 1 else None

@@ -1,4 +1,4 @@
-"""Megatron's legacy checkpoints on disk: a file of torch.save for each rank, with arguments and a tracker."""
+"""Megatron's legacy checkpoints on disk: one torch.save file per rank, with arguments and a tracker."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from launcher.convert.logical import Logical, without_mtp
 from launcher.convert.records import Slot
 from launcher.job.model import Model
 
-# Folder of the checkpoint that keeps config.json and the tokenizer, so that the way back needs nothing else.
+# Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.
 CONFIG = "huggingface"
 ITERATION = 1
 _COMPUTED = {
@@ -44,15 +44,15 @@ _COMPUTED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """What one training stack makes of the format.
+    """How one training stack uses the format.
 
     Attributes:
-        dialect: model and layout to the names and merges to write.
-        found: model, names and arguments of a checkpoint to those in which it was written.
-        folded: whether a layout runs a pipeline in the shape of a V.
-        arguments: target to further attributes of `args`.
-        states: empty `_extra_state` entries for Transformer Engine's layers are written, as its modules expect them.
-        along: writes what the way back needs besides.
+        dialect: maps model and layout to the names and merges to write.
+        found: maps model, names and arguments of a checkpoint to the names and merges it was written with.
+        folded: whether a layout runs a V-shaped pipeline.
+        arguments: maps a target to additional attributes of `args`.
+        states: write the empty `_extra_state` entries that Transformer Engine's modules expect.
+        along: writes additional files for the reverse conversion.
     """
 
     dialect: Callable[[Logical, Layout], Dialect]
@@ -76,7 +76,7 @@ HOLDS = (
 
 
 def holds_legacy(path: Path) -> bool:
-    """Return whether a folder holds a legacy checkpoint; looks at names only."""
+    """Return whether a folder holds a legacy checkpoint; checks names only."""
     return iteration_in(path) is not None
 
 
@@ -131,7 +131,7 @@ def _read(stack: Stack, path: Path, logical: Logical, layout: Layout) -> tuple[L
 
 
 def grid_found(files: Files, layout: Layout, tp: int, ep: int) -> Grid:
-    """Return the ranks of a stage for which a checkpoint was written."""
+    """Return the ranks of a pipeline stage for which a checkpoint was written."""
     args = files.args
     etp = args.get("expert_tensor_parallel_size") or layout.etp or tp
     over_tp = bool(args.get("moe_tp_extend_ep", layout.experts_over_tp))
@@ -157,10 +157,10 @@ def _vocabulary(files: Files, logical: Logical, tp: int) -> int:
 def matched(
     files: Files, expected: list[RankTensor], grid: Grid, logical: Logical
 ) -> tuple[tuple[Content, ...], dict[str, str]]:
-    """Return what the tensors of all files mean, and which of them carry nothing, with the reason.
+    """Match the tensors of all files with the expected ones; return their contents, and dropped tensors with reasons.
 
     Raises:
-        ConvertError: ranks, tensors or shapes are not those expected.
+        ConvertError: ranks, tensors or shapes are not as expected.
     """
     ranks = {(file.tp, file.stage, file.ep): file for file in files.files}
     known: dict[tuple[int, int, int, int], dict[str, RankTensor]] = {}
@@ -228,10 +228,10 @@ def rank_folder(tp: int, stage: int, ep: int, *, pp: int, ep_size: int) -> str:
 
 
 def legacy_draft(stack: Stack, target: Target) -> Draft:
-    """Return what would be written for a training stack.
+    """Return the planned checkpoint for a training stack.
 
     Raises:
-        ConvertError: the model cannot be cut as the layout says.
+        ConvertError: the model cannot be split according to the layout.
     """
     layout, logical = target.layout, target.logical
     dialect = stack.dialect(logical, layout)
@@ -269,7 +269,7 @@ def legacy_draft(stack: Stack, target: Target) -> Draft:
 
 
 def _undivided(model: Model, vocabulary: int, tp: int) -> Iterator[str]:
-    """What ranks could not share though its bytes can be divided (transformer_config.py:924-944 @core_v0.16.1)."""
+    """Yield why tp cannot divide the model, even if its bytes divide (transformer_config.py:924-944 @core_v0.16.1)."""
     heads = model.num_attention_heads or 0
     groups = model.num_key_value_heads or heads
     if vocabulary % tp:
@@ -307,7 +307,7 @@ def _create(
     files: dict[str, dict[str, Any]] = {}
     for index, (tensor, dtype) in enumerate(zip(tensors, dtypes, strict=True)):
         top = files.setdefault(_path(tensor, layout), _top(keys, args))
-        # The place among all tensors is the name, by which the slots are sorted afterwards.
+        # The index among all tensors is used as the name, to sort the slots afterwards.
         top[keys[tensor.virtual]][tensor.name] = TensorSpec(name=str(index), shape=tensor.shape, dtype=dtype)
     stack.along(target, directory)
     found: dict[int, Slot] = {}
@@ -349,7 +349,7 @@ def _dialect(_logical: Logical, layout: Layout) -> Dialect:
 
 
 def dialect_found(names: frozenset[str]) -> Dialect:
-    """Return whose layers a checkpoint's names are, and how it stores experts."""
+    """Return the layer implementation of a checkpoint's names, and how it stores experts."""
     engine = any(name.endswith(".layer_norm_weight") for name in names)
     fused = any(name.endswith("mlp.experts.weight1") for name in names)
     grouped = any("mlp.experts.linear_fc1.weight" in name for name in names)

@@ -1,4 +1,4 @@
-"""What lies in a legacy checkpoint: its files, their names and arguments, and the layout that follows from them."""
+"""Reads a legacy checkpoint's files, tensor names and arguments, and derives the layout from them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TRACKER = "latest_checkpointed_iteration.txt"
 _FOLDER = re.compile(r"mp_rank_(\d+)(?:_(\d+))?(?:_(\d+))?")
 _LAYER = re.compile(r"decoder\.layers\.(\d+)\.")
 _MODEL = re.compile(r"model(\d*)")
-# Classes that appear in what every training framework stores besides weights; backends name their own.
+# Classes that every training framework stores besides weights; backends declare their own.
 _ALLOWED = ("transformers.",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFile:
-    """One rank's file: which rank it is, its arguments, and the tensors of each of its model chunks by name."""
+    """One rank's file: its rank, its arguments, and the tensors of each of its model chunks by name."""
 
     folder: str
     tp: int
@@ -47,7 +47,7 @@ class Files:
 
     @property
     def args(self) -> Mapping[str, Any]:
-        """The arguments that the first rank stored."""
+        """The arguments stored by the first rank."""
         return self.files[0].args
 
     @property
@@ -57,7 +57,7 @@ class Files:
 
 
 def iteration_in(path: Path) -> Path | None:
-    """Return the folder that holds mp_rank_* folders: `path` itself, what its tracker names, or the last iteration."""
+    """Return the parent folder of mp_rank_*: `path` itself, the one its tracker names, or the last iteration."""
     if _ranks(path):
         return path
     tracker = path / TRACKER
@@ -85,7 +85,7 @@ def first_look(path: Path) -> tuple[Mapping[str, Any], frozenset[str]]:
 
 
 def read_files(path: Path) -> Files:
-    """Read the names of all files; no tensor is read.
+    """Read the tensor names of all files; reads no tensor data.
 
     Raises:
         ConvertError: a file holds no model, or ranks are missing.
@@ -115,7 +115,7 @@ def _structure(folder: Path) -> dict[Any, Any]:
 
 
 def _has_stages(args: Mapping[str, Any], structures: Iterable[dict[Any, Any]]) -> bool:
-    """Whether there is more than one stage; without arguments: whether the model does not end in every file."""
+    """Return whether there are several stages; without arguments, whether some file lacks the final norm."""
     said = args.get("pipeline_model_parallel_size")
     if isinstance(said, int):
         return said > 1
@@ -128,7 +128,7 @@ def _names(structure: dict[Any, Any]) -> set[str]:
 
 
 def _ends(name: str) -> bool:
-    """Whether a name is the final normalisation's: with MTP layers, some stacks hold it outside of the decoder."""
+    """Return whether a name is the final norm's: with MTP layers, some stacks keep it outside of the decoder."""
     return name in ("decoder.final_layernorm.weight", "final_layernorm.weight")
 
 
@@ -172,7 +172,7 @@ def sizes_of(files: Files) -> tuple[int, int, int]:
     """Return (tp, pp, ep) of a checkpoint.
 
     Raises:
-        ConvertError: files of ranks are missing that its arguments speak of.
+        ConvertError: files of ranks are missing according to its arguments.
     """
     found = [1 + max(getattr(file, name) for file in files.files) for name in ("tp", "stage", "ep")]
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
@@ -186,7 +186,7 @@ def sizes_of(files: Files) -> tuple[int, int, int]:
 
 
 def chunks_in(files: Files, stages: Stages) -> tuple[Chunk, ...]:
-    """Return the chunks of a checkpoint: their layers follow from the numbers that they store, in the model's order."""
+    """Return the chunks of a checkpoint; their layers follow from the stored layer numbers, in the model's order."""
     counts = {len(file.chunks) for file in files.files}
     if counts != {stages.vpp}:
         raise ConvertError(f"{files.directory}: ranks hold different numbers of model chunks: {sorted(counts)}")
@@ -210,13 +210,13 @@ def chunks_in(files: Files, stages: Stages) -> tuple[Chunk, ...]:
 
 
 def is_folded(files: Files, pp: int) -> bool:
-    """Return whether the model ends where it begins: two chunks per stage, in the shape of a V."""
+    """Return whether the model ends on the first stage: two chunks per stage, in a V-shaped pipeline."""
     ends = [file.stage for file in files.files if any(_ends(name) for name in file.chunks[-1])]
     return pp > 1 and len(files.files[0].chunks) == 2 and bool(ends) and max(ends) == 0
 
 
 def dropped_in(files: Files) -> Iterator[tuple[str, str]]:
-    """Yield what else the files hold, with the reason for which it is not converted."""
+    """Yield other entries of the files, with the reason why they are not converted."""
     reasons = {"optimizer": "optimizer state, not a weight", "rng_state": "random state, not a weight"}
     for file in files.files:
         for key in file.others:

@@ -1,4 +1,4 @@
-"""megatron-core's `torch_dist` checkpoints on disk, with what its loaders ask for besides weights."""
+"""megatron-core's `torch_dist` checkpoints on disk, with what its loaders need besides weights."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from launcher.convert.logical import Logical
 from launcher.convert.records import Slot
 
 TRACKER = "latest_checkpointed_iteration.txt"
-# Folder of the checkpoint that keeps config.json and the tokenizer, so that the way back needs nothing else.
+# Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.
 CONFIG = "huggingface"
 ITERATION = 1
 _FILE = 5 * 10**9
-# What transformer-engine 2 stores as the extra state of a layer without FP8 (module/base.py get_extra_state).
+# Extra state that transformer-engine 2 stores for a layer without FP8 (module/base.py get_extra_state).
 _EMPTY = TensorSpec(name="_extra_state", shape=(0,), dtype="U8")
-# How megatron-core 0.16's loader is to name tensors: plain chunks, layers stacked where all are alike.
+# Tensor naming for megatron-core 0.16's loader: plain chunks, layers stacked if all are of one kind.
 _CONTENT_METADATA = {"singleton_local_shards": False}
 
 

@@ -1,1 +1,1 @@
-"""What the stored tensors of each format mean: names, and boxes of logical tensors."""
+"""Maps the stored tensors of each format to slices of logical tensors."""

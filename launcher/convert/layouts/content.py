@@ -1,4 +1,4 @@
-"""What every layout produces and every plan consumes: stored tensors with their meaning."""
+"""Stored tensors and the logical tensors they hold: output of layouts, input of plans."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from launcher.convert.records import Slot, TensorSlice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """A stored tensor and what it holds.
+    """A stored tensor and its content.
 
     Attributes:
-        slot: where it lies.
-        boxes: the blocks that logical tensors fill; disjoint.
-        fill: elements that no logical tensor has (padding of the vocabulary, zeros).
-        scale: slot of the blockwise scales of a quantised tensor (float32, one for each 128 x 128 block); None: plain.
+        slot: its position in a file.
+        boxes: slices of logical tensors that it holds; disjoint.
+        fill: elements outside of any logical tensor (padding of the vocabulary, zeros).
+        scale: slot of a quantised tensor's blockwise scales (float32, one for each 128 x 128 block), or None.
     """
 
     slot: Slot
@@ -27,11 +27,11 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A checkpoint: its tensors with their meaning, and what in it has no meaning for a conversion.
+    """A checkpoint: its tensors with their content, and the tensors that are not converted.
 
     Attributes:
         contents: stored tensors.
-        dropped: name of a stored tensor to the reason for which it is not converted.
+        dropped: name of a stored tensor to the reason why it is not converted.
         notes: sentences for the report (what was assumed about the checkpoint).
     """
 
@@ -42,9 +42,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A tensor that is to be stored, before it has a place: like `Content` without a slot.
+    """A tensor to store, before it is allocated: like `Content` without a slot.
 
-    `scale`: name of the tensor that takes its blockwise scales, if it is to be quantised; that one has no boxes.
+    `scale`: name of the tensor for its blockwise scales, if it is to be quantised; that tensor has no slices.
     """
 
     name: str

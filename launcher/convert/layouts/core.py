@@ -1,4 +1,4 @@
-"""Megatron-core's tensors, whole, each as boxes of Hugging Face tensors: where all Megatron formats start."""
+"""Unsharded Megatron-core tensors as slices of Hugging Face tensors: the basis of all Megatron formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPLITS: dict[Kind, Split | None] = {
     "gate_up": Split(axis=0, parts=2),
     "row": Split(axis=1),
 }
-# Where the names of a place begin.
+# Name prefix of each place.
 _PREFIX = {
     "embedding": "",
     "decoder": "decoder.layers.{layer}.",
@@ -35,18 +35,18 @@ _PREFIX = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreTensor:
-    """One whole Megatron-core tensor: of one layer, of one expert.
+    """One unsharded Megatron-core tensor of one layer and expert.
 
     Attributes:
         name: inside its place, such as `self_attention.linear_qkv.weight` or `mlp.experts.{expert}.linear_fc1.weight`
-            (`{expert}` is left for the format to spell).
+            (the format replaces `{expert}`).
         place: `embedding`, `decoder`, `mtp`, `mtp_layer` or `final`.
         layer: number of the decoder layer or of the MTP layer; None outside of layers.
         expert: number of the expert, or None.
-        shape: with padding.
-        split: how tensor (expert: expert tensor) parallelism splits it; None: every rank has all of it.
-        boxes: what it is made of.
-        fill: elements at its end that are padding.
+        shape: shape including padding.
+        split: how tensor (for experts: expert tensor) parallelism splits it; None if replicated.
+        boxes: slices of logical tensors that it consists of.
+        fill: padding elements at its end.
     """
 
     name: str
@@ -60,16 +60,16 @@ class CoreTensor:
 
     @property
     def prefix(self) -> str:
-        """What its full name begins with, with `{layer}` left open."""
+        """Prefix of its full name, with a `{layer}` placeholder."""
         return _PREFIX[self.place]
 
 
 Respell = Callable[[Logical, Iterable[CoreTensor]], Iterable[CoreTensor]]
-"""Megatron-core's tensors to those of what writes a checkpoint: renamed, merged, split, in another order."""
+"""Maps Megatron-core's tensors to those of a training stack: renamed, merged, split, reordered."""
 
 
 def as_it_is(_logical: Logical, tensors: Iterable[CoreTensor]) -> Iterable[CoreTensor]:
-    """Respell nothing: megatron-core's own names."""
+    """Return the tensors unchanged, with megatron-core's names."""
     return tensors
 
 
@@ -82,12 +82,12 @@ def padded_vocabulary(model: Model, *, multiple: int = 1, tp: int = 1) -> int:
 def core_tensors(
     logical: Logical, *, naming: Naming = "transformer_engine", vocabulary: int | None = None
 ) -> Iterator[CoreTensor]:
-    """Return every Megatron-core tensor of a model, whole, in the model's order.
+    """Yield every unsharded Megatron-core tensor of a model, in the model's order.
 
     Args:
         logical: the model.
-        naming: whose layers: Transformer Engine's (fused norms) or megatron-core's local ones.
-        vocabulary: rows of the embedding and the output layer; None: without padding.
+        naming: layer implementation: Transformer Engine's (fused norms) or megatron-core's local one.
+        vocabulary: rows of the embedding and the output layer; None for no padding.
     """
     for instance in logical.instances:
         yield _core_tensor(logical.model, instance, naming, vocabulary)
@@ -131,7 +131,7 @@ def _blocks(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[Te
 
 
 def _by_query_group(model: Model, instance: Instance) -> tuple[tuple[int, ...], tuple[TensorSlice, ...]]:
-    """Megatron-core keeps a query group's heads together: its queries, its key, its value (attention.py, mixed_qkv)."""
+    """Order QKV rows by query group: its queries, its key, its value (megatron-core attention.py, mixed_qkv)."""
     query, key, value = instance.logical
     head = model.head_size or 0
     groups = instance.shapes[1][0] // head

@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints as a layout: the logical tensors themselves, their copies, and other spellings of layers."""
+"""Hugging Face checkpoints as a layout: the logical tensors, their copies, and alternative layer names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Meaning:
 
 
 def huggingface_wanted(logical: Logical) -> list[Wanted]:
-    """Return the tensors that a Hugging Face checkpoint of the model should have, one per expert."""
+    """Return the tensors of a Hugging Face checkpoint of the model, one per expert."""
     named = {name: name for name in logical.tensors}
     named.update({name: copy.of for name, copy in logical.copies.items() if copy.written})
     found = []
@@ -37,10 +37,10 @@ def huggingface_wanted(logical: Logical) -> list[Wanted]:
 
 
 def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, Stored]:
-    """Return what the tensors of a Hugging Face checkpoint mean, and the model without layers that are not there.
+    """Return the model without missing layers, and the contents of a Hugging Face checkpoint.
 
     Raises:
-        ConvertError: tensors that the model does not have, or of another shape.
+        ConvertError: tensors that the model does not have, or with a wrong shape.
     """
     notes: list[str] = []
     logical = _as_stored(logical, slots, notes)
@@ -67,12 +67,12 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
                 f"{slot.path.name}: {slot.name} has shape {list(slot.shape)}, config.json says {list(meaning.shape)}"
             )
             continue
-        # Scales that are tensors of their own are moved as they are: nothing is computed from them.
+        # Scales that are separate logical tensors are copied unchanged.
         scale = None if slot.name + SCALE in logical.tensors else by_name.get(slot.name + SCALE)
         contents.append(Content(slot=slot, boxes=meaning.boxes, scale=scale))
     problems.extend(unscaled(contents, logical.tensors))
     problems.extend(_missing(logical, contents))
-    # The tensor itself before those that repeat it: the first holder is the one that is read.
+    # Originals before their copies: the first holder of a tensor is the one that is read.
     contents.sort(key=lambda content: content.slot.name in logical.copies)
     if problems:
         raise ConvertError(problems)
@@ -80,7 +80,7 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
 
 
 def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Logical:
-    """transformers writes num_nextn_predict_layers of DeepSeek-V3 even where it has dropped those layers."""
+    """Drop missing MTP layers: transformers writes DeepSeek-V3's num_nextn_predict_layers even without them."""
     count = logical.model.num_nextn_predict_layers
     first = logical.model.num_hidden_layers or 0
     numbers = {int(found[1]) for slot in slots if (found := _LAYER.fullmatch(slot.name))}
@@ -110,7 +110,7 @@ def _layers(logical: Logical) -> range:
 
 
 def _spelled(logical: Logical, prefix: str, spelling: Spelling) -> _Meaning | None:
-    """The meaning of a tensor that stores several: experts first, then parts one after the other."""
+    """Return the content of a fused tensor: experts as the first dimension, then parts one after the other."""
     per_expert = "{expert}" in spelling.parts[0]
     experts = range(logical.model.num_experts or 0) if per_expert else range(1)
     boxes = []

@@ -1,4 +1,4 @@
-"""Megatron's legacy format as a layout: one file for each rank, with the tensors as the rank's modules hold them."""
+"""Megatron's legacy format as a layout: one file per rank, with the tensors of the rank's modules."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from launcher.convert.records import TensorSlice
 from launcher.convert.slices import shard, stacked, volume
 
 # How the experts of a rank are stored:
-#   sequential  a module each: mlp.experts.local_experts.0.linear_fc1.weight
+#   sequential  one module each: mlp.experts.local_experts.0.linear_fc1.weight
 #   grouped     Transformer Engine's grouped linear layers: mlp.experts.linear_fc1.weight0
-#   fused       megatron-core's GroupedMLP: mlp.experts.weight1, the transposed weights of all experts one after another
-#               under the shape [hidden, all columns] (moe/experts.py 0.16.1: weight1.view(experts, hidden, -1))
+#   fused       megatron-core's GroupedMLP: mlp.experts.weight1, the transposed weights of all experts concatenated,
+#               with shape [hidden, all columns] (moe/experts.py 0.16.1: weight1.view(experts, hidden, -1))
 Experts = Literal["sequential", "grouped", "fused"]
 _FUSED = {"linear_fc1": "weight1", "linear_fc2": "weight2"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How a training stack names and merges what its modules hold.
+    """How a training stack names and merges the tensors of its modules.
 
     Attributes:
-        naming: whose layers.
+        naming: layer implementation.
         experts: how experts are stored.
-        respell: megatron-core's tensors to this stack's: renamed, merged, split.
-        prefixes: what names of a place begin with, where it is not megatron-core's, or the place is not one of its.
-        norm_with_head: the final normalisation stands with the output layer even where MTP layers follow the decoder.
+        respell: maps megatron-core's tensors to this stack's: renamed, merged, split.
+        prefixes: name prefixes of places that differ from megatron-core's or do not exist there.
+        norm_with_head: the final norm is stored with the output layer even if MTP layers follow the decoder.
     """
 
     naming: Naming
@@ -44,9 +44,9 @@ class Dialect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The ranks of one pipeline stage that have files of their own.
+    """The ranks of one pipeline stage that write a file each.
 
-    `over_tp`: the experts of a rank are whole, and spread over tp x ep ranks.
+    `over_tp`: experts are not split, and are distributed over tp x ep ranks.
     """
 
     tp: int = 1
@@ -78,7 +78,7 @@ class Grid:
         """Return (experts of a rank, its expert tensor rank, the expert tensor size).
 
         Raises:
-            ConvertError: the experts cannot be shared equally.
+            ConvertError: the experts cannot be divided evenly.
         """
         groups = self.ep * self.tp if self.over_tp else self.ep
         if count % groups:
@@ -101,9 +101,9 @@ class RankTensor:
     Attributes:
         tp, stage, ep: which file; virtual: which model chunk in it.
         name: its key.
-        shape: as it is stored; `view` is the shape of the same bytes in which `boxes` speak.
-        boxes: what it holds.
-        fill: elements at its end that are padding.
+        shape: stored shape; `view` is the shape of the same bytes that `boxes` refer to.
+        boxes: slices of logical tensors that it holds.
+        fill: padding elements at its end.
     """
 
     tp: int
@@ -119,7 +119,7 @@ class RankTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """A tensor of a rank before it is said whose: shape, view, boxes, fill."""
+    """A tensor not yet assigned to a rank: shape, view, slices, fill."""
 
     name: str
     shape: tuple[int, ...]
@@ -131,17 +131,17 @@ class _Part:
 def legacy_tensors(
     logical: Logical, chunks: Sequence[Chunk], grid: Grid, dialect: Dialect, *, vocabulary: int | None
 ) -> Iterator[RankTensor]:
-    """Return every tensor of every file.
+    """Yield every tensor of every file.
 
     Args:
         logical: the model.
-        chunks: where its layers lie.
+        chunks: the pipeline chunks with their layers.
         grid: the ranks of a stage.
-        dialect: how the stack names and stores them.
-        vocabulary: rows of the embedding and the output layer; None: without padding.
+        dialect: how the stack names and stores tensors.
+        vocabulary: rows of the embedding and the output layer; None for no padding.
 
     Raises:
-        ConvertError: something cannot be shared equally.
+        ConvertError: a tensor or the experts cannot be divided evenly.
     """
     spelled = list(dialect.respell(logical, core_tensors(logical, naming=dialect.naming, vocabulary=vocabulary)))
     model = _Model(logical, spelled, grid, dialect)
@@ -163,12 +163,12 @@ def legacy_tensors(
                 )
 
 
-# A whole tensor with its name in the chunk; several where it is a rank's experts.
+# An unsharded tensor with its name in the chunk; one per expert for expert weights.
 _Held = tuple[str, tuple[CoreTensor, ...]]
 
 
 class _Model:
-    """All tensors of a model, found by place and layer, and cut for ranks."""
+    """All tensors of a model, indexed by place and layer, and sharded for ranks."""
 
     def __init__(self, logical: Logical, tensors: Sequence[CoreTensor], grid: Grid, dialect: Dialect) -> None:
         self.grid, self.dialect, self.logical = grid, dialect, logical
@@ -179,7 +179,7 @@ class _Model:
         self.cache: dict[tuple[str, int], _Part] = {}
 
     def held(self, chunk: Chunk) -> list[_Held]:
-        """Return what a chunk holds, with the names under which it does."""
+        """Return the tensors of a chunk with their names."""
         self.cache.clear()
         found: list[_Held] = []
         tied = bool(self.logical.model.tie_word_embeddings)
@@ -207,7 +207,7 @@ class _Model:
         return found
 
     def parts(self, held: Sequence[_Held], tp: int, ep: int) -> Iterator[_Part]:
-        """Yield what one rank's file has of a chunk."""
+        """Yield the tensors of a chunk in one rank's file."""
         for name, tensors in held:
             if tensors[0].expert is not None:
                 yield from self._experts(name, tensors, tp, ep)
@@ -244,7 +244,7 @@ def _cut(name: str, tensor: CoreTensor, rank: int, size: int) -> _Part:
 
 
 def _fused(name: str, parts: Sequence[_Part]) -> _Part:
-    """All experts of a rank in one tensor: each one transposed, one after another. So are their LoRA factors."""
+    """Return all experts of a rank as one tensor, transposed and concatenated; also for their LoRA factors."""
     rows, columns = parts[0].view
     prefix, _, module = name.removesuffix(".weight").rpartition(".{expert}.")
     module, _, factor = module.partition(".lora_")

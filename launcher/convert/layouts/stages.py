@@ -1,4 +1,4 @@
-"""Which layers lie in which pipeline stage and chunk, and under which number they are stored there."""
+"""Assigns layers to pipeline stages and chunks, with their local layer numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from launcher.estimate.layout import CannotSplit, parse_layout
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """How a model is cut along its layers.
+    """Pipeline split of a model.
 
     Attributes:
         pp, vpp: stages, and model chunks of each.
-        first, last: layers of the first and the last stage where they differ from the others.
+        first, last: layers of the first and the last stage, if different from the others.
         layout: an explicit pipeline layout instead.
-        noop: numbers of empty layers; they count as layers and hold nothing.
-        account_for_embedding, account_for_loss: the first, the last stage holds one layer less.
-        folded: two chunks per stage, the second ones in reverse order (a pipeline in the shape of a V).
+        noop: numbers of no-op layers; they count as layers and have no weights.
+        account_for_embedding, account_for_loss: the first or the last stage holds one layer less.
+        folded: two chunks per stage, the second ones in reverse order (a V-shaped pipeline).
     """
 
     pp: int = 1
@@ -34,15 +34,15 @@ class Stages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """What one chunk of a stage holds.
+    """Content of one model chunk of a stage.
 
     Attributes:
-        stage, virtual: which one.
-        layers: (number inside the chunk, number in the model) of each decoder layer; empty layers are left out.
-        first: it begins the model.
+        stage, virtual: indices of the stage and of the chunk in it.
+        layers: (number inside the chunk, number in the model) of each decoder layer; no-op layers are omitted.
+        first: it is the first chunk of the model.
         mtp: it holds the multi-token-prediction layers.
-        norm: it holds the final normalisation.
-        head: it ends the model.
+        norm: it holds the final norm.
+        head: it is the last chunk of the model.
     """
 
     stage: int
@@ -55,18 +55,18 @@ class Chunk:
 
 
 def place_layers(stages: Stages, layers: int, mtp: int, *, norm_with_head: bool = False) -> tuple[Chunk, ...]:
-    """Return all chunks in the order in which tokens pass through them.
+    """Return all chunks in forward order.
 
     Args:
-        stages: the cut.
-        layers: decoder layers of the model, without empty ones.
+        stages: the pipeline split.
+        layers: decoder layers of the model, without no-op layers.
         mtp: multi-token-prediction layers.
-        norm_with_head: the final normalisation stands with the output layer even where MTP layers follow the decoder.
+        norm_with_head: the final norm is stored with the output layer even if MTP layers follow the decoder.
 
     Source: get_num_layers_to_build, get_transformer_layer_offset, megatron-core 0.16.1 transformer_block.py.
 
     Raises:
-        ConvertError: the layers do not come out.
+        ConvertError: the layers cannot be distributed this way.
     """
     if stages.layout is not None:
         return _from_layout(stages.layout, stages, layers, mtp)
@@ -99,7 +99,7 @@ def place_layers(stages: Stages, layers: int, mtp: int, *, norm_with_head: bool 
 
 
 def chunk_order(stages: Stages) -> list[tuple[int, int]]:
-    """Return (stage, chunk) in the order in which tokens pass through them."""
+    """Return (stage, chunk) in forward order."""
     if not stages.folded:
         return [(stage, virtual) for virtual in range(stages.vpp) for stage in range(stages.pp)]
     down = [(stage, 0) for stage in range(stages.pp)]
@@ -107,7 +107,7 @@ def chunk_order(stages: Stages) -> list[tuple[int, int]]:
 
 
 def _counts(stages: Stages, total: int) -> list[list[int]]:
-    """Layers of each stage and chunk, empty ones included."""
+    """Return the number of layers of each stage and chunk, including no-op layers."""
     share = _per_stage(stages, total)
     uneven = [count for count in share if count % stages.vpp]
     if uneven:

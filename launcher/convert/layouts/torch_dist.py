@@ -1,4 +1,4 @@
-"""megatron-core's `torch_dist` format as a layout: global tensors, cut into chunks, without any parallel layout."""
+"""megatron-core's `torch_dist` format as a layout: global tensors in chunks, independent of the parallel layout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from launcher.convert.logical import Logical, without_mtp
 from launcher.convert.records import Slot, TensorSlice
 from launcher.convert.slices import cut, stacked
 
-# Tensors of these modules are not Transformer Engine's: they have no extra state.
+# Modules not implemented by Transformer Engine: they have no extra state.
 _PLAIN = ("embedding.word_embeddings", "output_layer", "mlp.router", "mlp.shared_experts")
-# Local layers store their norms under the names of Transformer Engine's fused ones, in sparse layers, too; those with
-# latent attention do not (megatron-core 0.16.1 gpt_layer_specs.py, sharded_state_dict_keys_map).
+# Local layers, dense and sparse, store their norms under the names of Transformer Engine's fused norms, except with
+# latent attention (megatron-core 0.16.1 gpt_layer_specs.py, sharded_state_dict_keys_map).
 _LOCAL_NORMS = {
     "input_layernorm.weight": "self_attention.linear_qkv.layer_norm_weight",
     "pre_mlp_layernorm.weight": "mlp.linear_fc1.layer_norm_weight",
@@ -26,15 +26,15 @@ _OTHER_STATE = {"optimizer.": "optimizer state, not a weight", "rng_state": "ran
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A part of a global tensor: all of one layer's, of one expert's.
+    """The part of a global tensor that belongs to one layer and expert.
 
     Attributes:
         key: name of the global tensor.
         whole: its shape.
-        at: where the part begins in it.
-        shape: shape of the part, as many dimensions as `whole`.
-        boxes: what the part holds.
-        fill: elements at its end that are padding.
+        at: offset of the part in it.
+        shape: shape of the part, with as many dimensions as `whole`.
+        boxes: slices of logical tensors that the part holds.
+        fill: padding elements at its end.
     """
 
     key: str
@@ -46,10 +46,10 @@ class Chunk:
 
 
 def stacks_layers(logical: Logical) -> bool:
-    """Return whether Megatron-LM stores all layers of the model as one tensor: it does where all are of one kind.
+    """Return whether Megatron-LM stores all layers of the model as one tensor: it does if all are of one kind.
 
-    megatron-core 0.16.1 transformer_block.py:830: layers are stored one by one where `moe_layer_freq` is a list or more
-    than 1. Which of them a stack makes of a config.json is its own fact (`Backend.stacks_layers`).
+    megatron-core 0.16.1 transformer_block.py:830: layers are stored separately if `moe_layer_freq` is a list or more
+    than 1. How a stack derives it from config.json is defined in `Backend.stacks_layers`.
     """
     model = logical.model
     return not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1)
@@ -63,14 +63,14 @@ def torch_dist_chunks(
     stack: bool | None = None,
     respell: Respell = as_it_is,
 ) -> Iterator[Chunk]:
-    """Return every chunk of a model's checkpoint, one for each layer and expert.
+    """Yield every chunk of a model's checkpoint, one for each layer and expert.
 
     Args:
         logical: the model.
-        naming: whose layers.
-        vocabulary: rows of the embedding; None: without padding.
-        stack: all layers as one tensor; None: as megatron-core would.
-        respell: megatron-core's tensors to those of what writes the checkpoint.
+        naming: layer implementation.
+        vocabulary: rows of the embedding; None for no padding.
+        stack: all layers as one tensor; None follows megatron-core.
+        respell: maps megatron-core's tensors to those of the training stack.
     """
     stacked_layers = stacks_layers(logical) if stack is None else stack
     for tensor in respell(logical, core_tensors(logical, naming=naming, vocabulary=vocabulary)):
@@ -91,7 +91,7 @@ def _chunk(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool)
 
 
 def _key(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool) -> tuple[str, list[tuple[int, int]]]:
-    """The global tensor's name, and (index, count) of its leading dimensions."""
+    """Return the global tensor's name, and (index, count) of its leading dimensions."""
     leading = []
     prefix, name = tensor.prefix, tensor.name.replace("{expert}", "experts")
     if naming == "local" and not logical.model.is_mla:
@@ -105,7 +105,7 @@ def _key(tensor: CoreTensor, logical: Logical, *, naming: Naming, stack: bool) -
 
 
 def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None) -> Iterator[str]:
-    """Return the keys of the empty `_extra_state` objects that megatron-core's modules expect to find."""
+    """Yield the keys of the empty `_extra_state` objects that megatron-core's modules expect."""
     stacked_layers = stacks_layers(logical) if stack is None else stack
     seen = set()
     for tensor in core_tensors(logical, naming=naming):
@@ -120,13 +120,13 @@ def extra_states(logical: Logical, *, naming: Naming, stack: bool | None = None)
             seen.add(state)
             yield state
     if naming == "transformer_engine":
-        # Its attention has one in MTP layers, and there only (seen in checkpoints of training runs).
+        # Its attention has an extra state in MTP layers only (seen in checkpoints of training runs).
         for layer in range(logical.model.num_nextn_predict_layers):
             yield f"mtp.layers.{layer}.transformer_layer.self_attention.core_attention._extra_state/shard_0_1"
 
 
 def has_state(module: str, key: str, naming: Naming) -> bool:
-    """All of Transformer Engine's modules have one; of the local ones only the parallel linear layers."""
+    """Return whether a module has an extra state: all of Transformer Engine's, and the local parallel linear layers."""
     if module.endswith(_PLAIN) or key.endswith(".gate_weight"):
         return False
     if naming == "transformer_engine":
@@ -135,13 +135,13 @@ def has_state(module: str, key: str, naming: Naming) -> bool:
 
 
 def other_state(key: str) -> str | None:
-    """Return why a global tensor of a training run is no weight; None for a weight."""
+    """Return why a global tensor of a training run is not a weight; None for a weight."""
     return next((why for start, why in _OTHER_STATE.items() if key.startswith(start)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A chunk as it was found in a checkpoint."""
+    """A chunk found in a checkpoint."""
 
     key: str
     whole: tuple[int, ...]
@@ -150,10 +150,10 @@ class Found:
 
 
 def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell = as_it_is) -> tuple[Logical, Stored]:
-    """Return what the chunks of a checkpoint mean, however they were cut, stacked and named.
+    """Return the model and the contents of a checkpoint's chunks, for any sharding, stacking and naming.
 
     Raises:
-        ConvertError: tensors that the model does not have, or of another shape.
+        ConvertError: tensors that the model does not have, or with a wrong shape.
     """
     keys = {chunk.key for chunk in found}
     notes = []
@@ -191,7 +191,7 @@ def _missing(logical: Logical, contents: Sequence[Content], known: Mapping[str, 
 
 
 class _Global:
-    """A global tensor: for each index of its leading dimensions the boxes of what lies there."""
+    """A global tensor: the slices stored at each index of its leading dimensions."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.whole = chunk.whole
@@ -229,7 +229,7 @@ def _at(box: TensorSlice, leading: tuple[int, ...]) -> TensorSlice:
 
 
 def _padding(part: Chunk, at: Sequence[int], shape: Sequence[int]) -> int:
-    """Elements of a chunk of a padded vocabulary that are padding: its rows are the first dimension."""
+    """Return the padding elements in a chunk of a padded vocabulary, whose rows are the first dimension."""
     if not part.fill:
         return 0
     rows = part.shape[0] - part.fill // part.shape[1]

@@ -1,4 +1,4 @@
-"""Reads a PEFT LoRA adapter for a merge: which of the model's tensors each pair of factors changes, and where."""
+"""Reads a PEFT LoRA adapter for a merge, and maps each pair of factors to the model's tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WEIGHTS: Final = "adapter_model.safetensors"
 _PREFIX: Final = "base_model.model."
 _ENDS: Final = {"A": ".lora_A.weight", "B": ".lora_B.weight"}
 _FACTOR: Final = re.compile(r"(?P<module>.+)\.(?:lora_(?P<of>[AB])\.weight|lora_embedding_(?P<table>[AB]))")
-# Fields that change what is computed, and why merging is refused where they are set.
+# Fields that change the computation, and why an adapter that sets them cannot be merged.
 _REFUSED: Final = {
     "use_dora": "DoRA scales each row by its norm, which depends on the number format of the training",
     "layer_replication": "its layers are copies that the model's config.json does not have",
@@ -37,7 +37,7 @@ _REFUSED: Final = {
     "arrow_config": "a router chooses among adapters: no weights do the same",
     "fan_in_fan_out": "transposed weights, which no model that is converted here has",
 }
-# PEFT changes the model's own weights when it starts such an adapter; the adapter is the difference to those.
+# Initialisations that change the base weights; the adapter is relative to the changed weights.
 _OTHER_START: Final = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
@@ -46,8 +46,8 @@ class Factors:
     """weight + scale * B @ A.
 
     Attributes:
-        weight: the weight: a stored tensor of the model, or a block of one (an expert's part of a fused tensor).
-        a, b: where A [rank, in] and B [out, rank] lie.
+        weight: a stored tensor of the model, or a block of one (an expert's part of a fused tensor).
+        a, b: where A [rank, in] and B [out, rank] are stored.
         scale: alpha / rank, or alpha / sqrt(rank).
         table: the tensor is an embedding: A is [rank, rows], B is [width, rank], and the product is transposed.
     """
@@ -66,11 +66,11 @@ class Factors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adapter:
-    """A LoRA adapter, tied to the tensors of one model.
+    """A LoRA adapter, mapped to the tensors of one model.
 
     Attributes:
-        factors: stored tensor to what is added to it: once to the whole of it, or to each of its parts.
-        replaced: tensor to what stands in its place (modules_to_save, trained biases).
+        factors: stored tensor to the factors added to it: one pair for the whole tensor, or one for each part.
+        replaced: tensor to its replacement (modules_to_save, trained biases).
     """
 
     folder: Path
@@ -79,7 +79,7 @@ class Adapter:
 
 
 class _Base:
-    """The model's weights by name; those of experts also where transformers 5 stores them fused, or the other way."""
+    """The model's weights by name; experts are found whether they are stored separately or fused (transformers 5)."""
 
     def __init__(self, model: Path, slots: Iterable[Slot]) -> None:
         self.model = model
@@ -88,14 +88,14 @@ class _Base:
         self.logical: Logical | None = None
 
     def weight(self, name: str) -> Held | None:
-        """Return where a weight lies; None where the model has none of that name."""
+        """Return where a weight is stored; None if the model has none of that name."""
         slot = self.slots.get(name)
         if slot is not None:
             return held_whole(name, slot)
         return self.places().get(name)
 
     def places(self) -> dict[str, Held]:
-        """Return where each weight of a family that is known lies; nothing for another one."""
+        """Return where each weight is stored; empty for an unknown family."""
         if self._places is None:
             self._places = {}
             try:
@@ -115,10 +115,10 @@ def read_adapter(folder: Path, model: Path, slots: Iterable[Slot], *, tied: bool
         folder: of adapter_config.json and adapter_model.safetensors.
         model: the model's folder.
         slots: the model's tensors.
-        tied: output layer and embedding are one tensor.
+        tied: output layer and embedding share one tensor.
 
     Raises:
-        ConvertError: every reason for which it cannot be merged, at once.
+        ConvertError: all reasons why it cannot be merged.
     """
     config = read_config(folder)
     problems = refusals(folder, config)
@@ -151,7 +151,7 @@ def _start(factors: Factors) -> tuple[int, ...]:
 
 
 def _partly(factors: Mapping[str, tuple[Factors, ...]]) -> list[str]:
-    """Stored tensors that an adapter changes twice: one block by two pairs of factors."""
+    """Return problems of stored tensors of which two pairs of factors change the same block."""
     problems = []
     for name, found in factors.items():
         regions = [one.weight.box.stored_at for one in found]
@@ -164,7 +164,7 @@ def read_config(folder: Path) -> Mapping[str, Any]:
     """Return adapter_config.json.
 
     Raises:
-        ConvertError: there is none, or it is none.
+        ConvertError: the file is missing or is not an adapter configuration.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -182,7 +182,7 @@ def weights_file(folder: Path) -> Path:
     """Return the file of an adapter's factors.
 
     Raises:
-        ConvertError: there is none in safetensors.
+        ConvertError: there is none in safetensors format.
     """
     path = folder / WEIGHTS
     if path.is_file():
@@ -193,7 +193,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def refusals(folder: Path, config: Mapping[str, Any]) -> list[str]:
-    """Return why an adapter is no plain LoRA: what its configuration switches on besides."""
+    """Return why an adapter is not plain LoRA: unsupported features that its configuration enables."""
     path = folder / CONFIG
     if config.get("peft_type") != "LORA":
         return [f"{path}: peft_type {config.get('peft_type')!r}; works: LORA"]
@@ -247,7 +247,7 @@ def _factors(
 
 
 def _fused(module: str, a: Slot, b: Slot, base: _Base) -> Iterator[tuple[str, Held, Held, Held]]:
-    """Factors of a parameter that holds all experts: each expert's part of the factors, and its weight."""
+    """Yield each expert's weight and its part of the factors of a parameter that fuses all experts."""
     places = base.places()
     if base.logical is None:
         return
@@ -288,7 +288,7 @@ def _one(
 
 
 def pattern_value(config: Mapping[str, Any], patterns: str, default: str, module: str) -> Any:
-    """Return a module's value: that of the first pattern that its name ends with (peft 0.20.0 utils/other.py)."""
+    """Return a module's value: that of the first pattern matching the end of its name (peft 0.20.0 utils/other.py)."""
     for pattern, value in (config.get(patterns) or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value

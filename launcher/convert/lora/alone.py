@@ -1,4 +1,4 @@
-"""Two adapters as PEFT saves them, compared without their model: what they hold has the same names in both."""
+"""Compares two PEFT adapters without their model, tensor by tensor by name."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from launcher.convert.lora.peft import FORMAT as PEFT
 from launcher.convert.slices import whole
 
 _ENDS: Final = (".lora_A.weight", ".lora_B.weight")
-# What else of adapter_config.json changes the product.
+# Other fields of adapter_config.json that change the product.
 _SWITCHES: Final = ("use_rslora", "use_dora", "use_qalora", "lora_bias", "fan_in_fan_out", "layer_replication")
 
 
 def are_peft(left: Path, right: Path) -> bool:
-    """Tell whether both folders hold an adapter as PEFT saves it."""
+    """Return whether both folders hold a PEFT adapter."""
     return PEFT.recognises(left) and PEFT.recognises(right)
 
 
 def side_by_side(left: Path, right: Path) -> tuple[Mapping[str, tuple[int, ...]], Stored, Stored, list[str]]:
-    """Return the tensors of both by name, what each folder holds, and what else differs.
+    """Return the tensors of both by name, the contents of each folder, and other differences.
 
     Raises:
-        ConvertError: a folder has no adapter_config.json, or weights that are not read.
+        ConvertError: a folder has no adapter_config.json, or its weights cannot be read.
     """
     stored = [_stored(folder) for folder in (left, right)]
     shapes = [{content.slot.name: content.slot.shape for content in each.contents} for each in stored]

@@ -1,4 +1,4 @@
-"""The formats of adapters: PEFT's own, and those that backends name."""
+"""Adapter formats: PEFT's, and those that backends declare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.convert.lora.peft import FORMAT as PEFT
 
 
 def adapters_of(backend: str) -> tuple[Format, Shared] | None:
-    """Return how a backend stores adapters, and which modules it has in one layer; None where it has none."""
+    """Return how a backend stores adapters, and which modules share one layer; None if it has no adapters."""
     from launcher.mapping.backend import get_backend
 
     module = get_backend(backend).adapter_format
@@ -25,7 +25,7 @@ def adapters_of(backend: str) -> tuple[Format, Shared] | None:
 
 
 def backend_of(form: Format) -> str | None:
-    """Return the backend that stores adapters in a format; None: none does."""
+    """Return the backend that stores adapters in a format; None if there is none."""
     from launcher.mapping.backend import backend_names
 
     found = ((name, adapters_of(name)) for name in backend_names())
@@ -40,7 +40,7 @@ def adapter_formats() -> tuple[Format, ...]:
 
 
 def adapter_in(path: Path, preferred: str | None = None) -> Format | None:
-    """Return the format of the adapter in a folder; None where it holds none."""
+    """Return the format of the adapter in a folder; None if it holds none."""
     own = adapters_of(preferred) if preferred is not None else None
     for found in (*([own[0]] if own else []), *adapter_formats()):
         if found.recognises(path):
@@ -49,10 +49,10 @@ def adapter_in(path: Path, preferred: str | None = None) -> Format | None:
 
 
 def adapters_for(backend: str | None) -> tuple[Format, Shared]:
-    """Return the format to write for a backend; without one, that of the first that has adapters.
+    """Return the adapter format of a backend; without a backend, that of the first one that has adapters.
 
     Raises:
-        ConvertError: the backend has none.
+        ConvertError: the backend has no adapter format.
     """
     from launcher.mapping.backend import backend_names
 

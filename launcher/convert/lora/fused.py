@@ -1,8 +1,8 @@
-"""Factors of whole parameters (PEFT's `target_parameters`): one pair for all experts that transformers 5 fuses.
+"""Factors of whole parameters (PEFT's `target_parameters`): one pair for the fused experts of transformers 5.
 
 The factor A of a parameter [experts, out, in] is [experts * rank, in], expert after expert; B is [out, rank * experts]
 with the experts as the fastest index (peft 0.20 tuners/lora/layer.py ParamWrapper.get_delta_weight). The wrapper of the
-first parameter of a module lies inside the second one's, which is why its factors are named `base_layer`.
+first parameter of a module is nested in the second one's, which is why its factors are named `base_layer`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _ENDS: Final = {".lora_A.weight": "A", ".lora_B.weight": "B"}
 def fused_boxes(
     base: Logical, name: str, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[str, tuple[TensorSlice, ...]] | None:
-    """Return the fused parameter that a factor belongs to, and boxes of each expert's factors; None if it has none.
+    """Return the fused parameter of a factor, and slices of each expert's factors; None if it is not fused.
 
     Args:
         base: the model.
         name: such as `model.layers.0.mlp.experts.base_layer.lora_A.weight`.
-        shapes: of all factors by name: those of A and B together say whether they are of gate and up or of down.
+        shapes: of all factors by name: A and B together determine whether they belong to gate and up or to down.
     """
     end = next((end for end in _ENDS if name.endswith(end)), None)
     if end is None:
@@ -51,7 +51,7 @@ def fused_boxes(
 def fused_modules(
     base: Logical, modules: Collection[str], rank: int
 ) -> Iterator[tuple[str, tuple[int, ...], tuple[TensorSlice, ...], tuple[str, ...]]]:
-    """Yield (name, shape, boxes, modules) of the factors of every fused parameter of which all modules have some."""
+    """Yield (name, shape, slices, modules) of the factors of every fused parameter whose modules all have factors."""
     held = set(modules)
     found: dict[str, list[tuple[Spelling, list[tuple[str, ...]]]]] = {}
     for prefix, spelling in _spellings(base):
@@ -81,7 +81,7 @@ def _spellings(base: Logical) -> Iterator[tuple[str, Spelling]]:
 
 
 def _parts(base: Logical, prefix: str, spelling: Spelling) -> list[tuple[str, ...]]:
-    """The tensors of each expert that make the parameter."""
+    """Return the tensors of each expert that the parameter consists of."""
     return [
         tuple(prefix + part.replace("{expert}", str(expert)) for part in spelling.parts)
         for expert in range(base.model.num_experts or 0)

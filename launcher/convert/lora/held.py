@@ -1,4 +1,4 @@
-"""A factor of one module: where it lies, alone or as a part of a stored tensor."""
+"""Position of one factor or weight: a whole stored tensor or a block of one."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from launcher.convert.spans import array, block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A block of a stored tensor that is one factor, or one weight."""
+    """A block of a stored tensor that is one factor or one weight."""
 
     slot: Slot
     box: TensorSlice
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its own shape."""
+        """Shape of the block, in logical dimensions."""
         return tuple(count for _, count in self.box.logical_at)
 
 
 def held_whole(name: str, slot: Slot) -> Held:
-    """Return a stored tensor that is the factor itself."""
+    """Return a whole stored tensor as one factor."""
     return Held(slot=slot, box=whole(name, slot.shape))
 
 
 def factor_words(files: OpenFiles, held: Held) -> Any:
-    """Return a factor as an array of words, mapped, not read."""
+    """Return a factor as a memory-mapped array of bit patterns."""
     return block(array(files, held.slot), held.box, held.box.stored_at)

@@ -1,4 +1,4 @@
-"""Adapters in Megatron's legacy files: each rank's factors, alone or beside the weights that they belong to."""
+"""Adapters in Megatron's legacy files: each rank's factors, with or without the base weights."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _STATE: Final = "_extra_state"
 def legacy_adapters(
     name: str, title: str, stack: AdapterStack, weights: Stack, options: tuple[str, ...] = ()
 ) -> Format:
-    """Return the adapter format of a training stack that saves a file for each rank.
+    """Return the adapter format of a training stack that saves one file per rank.
 
     Args:
-        name: what `--format` takes.
-        title: name for people.
-        stack: what it makes of adapters.
-        weights: what it makes of weights; its dialect also spells factors.
-        options: names that `--set` may have besides alpha.
+        name: value of `--format`.
+        title: display name.
+        stack: how it stores adapters.
+        weights: how it stores weights; its dialect also names factors.
+        options: names that `--set` accepts besides alpha.
     """
     writing = dataclasses.replace(
         weights,
@@ -115,7 +115,7 @@ def _read(stack: AdapterStack, weights: Stack, path: Path, logical: Logical, lay
 
 
 def _factors_only(files: Files) -> tuple[Files, dict[str, str]]:
-    """The same files with their factors alone, and what else they hold."""
+    """Return the files with factors only, and the dropped tensors with the reason."""
     kept, dropped = [], {}
     for file in files.files:
         chunks = tuple({name: slot for name, slot in chunk.items() if _is_factor(name)} for chunk in file.chunks)
@@ -131,7 +131,7 @@ def _experts(names: Iterable[str]) -> Any:
 
 
 def _ranks(files: Files, said: Mapping[str, Any]) -> set[int]:
-    """Ranks of the factors that show one: experts in one product do not without knowing the rank."""
+    """Return the LoRA ranks visible in factor shapes, or else `lora_r`: fused expert factors do not show the rank."""
     found = {
         slot.shape[0]
         for file in files.files
@@ -146,7 +146,7 @@ def _ranks(files: Files, said: Mapping[str, Any]) -> set[int]:
 def _modules(
     base: Logical, names: frozenset[str], chunks: tuple[Chunk, ...], grid: Grid, dialect: Dialect, stack: AdapterStack
 ) -> Iterator[str]:
-    """The modules whose factors the files have: those of the names that a full adapter would have."""
+    """Yield the modules whose factors are in the files, by matching the names of a full adapter."""
     full = adapter_logical(base, every_module(base), rank=2, alpha=1, shared=stack.shared)
     for tensor in legacy_tensors(full, chunks, grid, dialect, vocabulary=None):
         if tensor.name in names:

@@ -1,9 +1,9 @@
-"""An adapter as its logical tensors: the factors of each module that it changes, under PEFT's names.
+"""The logical tensors of an adapter: the factors of each module that it changes, under PEFT's names.
 
-A training stack stores one pair of factors for each of its own linear layers, and some of those are several modules of
-Hugging Face's model (queries, keys and values; gate and up). Such modules share their A: in the logical model it is the
-first one's, and the others' are copies of it. Everything else, both directions and every layout, then follows from the
-rows of the family's table, as for weights.
+A training stack stores one pair of factors for each of its linear layers, and some of these combine several modules of
+the Hugging Face model (queries, keys and values; gate and up). Such modules share their A: in the logical model it is
+the first module's, and the others' are copies of it. Everything else, both directions and every layout, then follows
+from the rows of the family's table, as for weights.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from launcher.convert.logical import Copy, Instance, Logical, without_mtp
 
 A: Final = ".lora_A.weight"
 B: Final = ".lora_B.weight"
-# What PEFT and the training stacks call an adapter that was given no name.
+# Default adapter name of PEFT and the training stacks.
 ADAPTER: Final = "default"
 _MARK: Final = ".lora_"
 
 
 Shared = tuple[tuple[str, str], ...]
-"""Pairs of modules beside each other (last words of their names) that a stack has in one layer, rows aside."""
+"""Pairs of sibling modules (last name components) that a stack fuses into one layer, besides the table's rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +33,9 @@ class AdapterLogical(Logical):
 
     Attributes:
         base: the model that it belongs to.
-        rank, alpha, rslora: product of the factors times alpha / rank (with `rslora`: alpha / sqrt(rank)).
-        config: text of adapter_config.json as the source had it; empty where it had none.
-        shared: modules of one layer, rows of the table aside.
+        rank, alpha, rslora: the product of the factors is scaled by alpha / rank (`rslora`: alpha / sqrt(rank)).
+        config: text of the source's adapter_config.json; empty if it had none.
+        shared: modules fused into one layer, besides the table's rows.
     """
 
     base: Logical
@@ -47,18 +47,18 @@ class AdapterLogical(Logical):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules that it changes, in the model's order."""
+        """The adapted modules, in the model's order."""
         named = {**dict.fromkeys(self.tensors, 0), **dict.fromkeys(self.copies, 0)}
         return tuple(name.removesuffix(B) for name in named if name.endswith(B))
 
 
 def base_of(logical: Logical) -> Logical:
-    """Return the model itself, whether it or an adapter of it is given."""
+    """Return the base model of an adapter, or the model itself."""
     return logical.base if isinstance(logical, AdapterLogical) else logical
 
 
 def different_scales(left: Logical, right: Logical) -> list[str]:
-    """Return what two adapters differ in besides their factors."""
+    """Return how two adapters differ in rank, alpha or rslora."""
     assert isinstance(left, AdapterLogical)
     assert isinstance(right, AdapterLogical)
     found = [(one.rank, float(one.alpha), one.rslora) for one in (left, right)]
@@ -67,7 +67,7 @@ def different_scales(left: Logical, right: Logical) -> list[str]:
 
 
 def adaptable(base: Logical) -> Iterator[tuple[Instance, tuple[str, ...]]]:
-    """Yield every tensor of a training stack that can have factors, with the modules that it consists of."""
+    """Yield every training stack tensor that can have factors, with the modules that it consists of."""
     for instance in base.instances:
         if instance.row.kind == "vocabulary" or not instance.row.core.endswith(".weight"):
             continue
@@ -76,7 +76,7 @@ def adaptable(base: Logical) -> Iterator[tuple[Instance, tuple[str, ...]]]:
 
 
 def without_unused_mtp(base: Logical, modules: Collection[str]) -> Logical:
-    """Return the model without multi-token-prediction layers where an adapter leaves all of them alone."""
+    """Return the model without multi-token-prediction layers if an adapter changes none of them."""
     if not base.model.num_nextn_predict_layers:
         return base
     first = base.model.num_hidden_layers or 0
@@ -97,7 +97,7 @@ def adapter_logical(
     """Return the logical tensors of an adapter that changes `modules`.
 
     Raises:
-        ConvertError: a module is not one that can be changed, or one that shares its factor A with it is missing.
+        ConvertError: a module cannot be adapted, or a module that shares its factor A is missing.
     """
     base = without_unused_mtp(base, modules)
     instances: list[Instance] = []
@@ -137,7 +137,7 @@ def adapter_logical(
 
 
 def groups(base: Logical, shared: Shared = ()) -> list[tuple[str, ...]]:
-    """Return the modules of the model, those together that are one layer in a training stack."""
+    """Return the modules of the model, grouped by the training stack layer that they form."""
     found = {parts[0]: parts for _, parts in adaptable(base)}
     for left, right in shared:
         for first in [first for first in found if first.rpartition(".")[2] == right]:
@@ -148,7 +148,7 @@ def groups(base: Logical, shared: Shared = ()) -> list[tuple[str, ...]]:
 
 
 def _factors(instance: Instance, parts: tuple[str, ...], first: str, rank: int) -> Iterator[Instance]:
-    """The two tensors beside one of a training stack: a layer split by rows splits A, any other one splits B."""
+    """Yield the two factors of a training stack tensor: row-parallel layers split A, all others split B."""
     row, columns = instance.row, instance.shapes[0][1]
     stem = row.core.removesuffix(".weight")
     yield Instance(
@@ -184,13 +184,13 @@ def _side(kind: Kind, split: bool) -> Kind:
 
 
 def covered(base: Logical, modules: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the layers of a training stack that an adapter changes everywhere, and what is missing elsewhere.
+    """Return the training stack layers that an adapter changes, and modules of those layers without factors.
 
-    Training stacks name the layers with factors once for the whole model: `linear_qkv` means that of every layer.
+    Training stacks name the layers with factors once for the whole model: `linear_qkv` selects it in every layer.
 
     Returns:
-        Names such as `self_attention.linear_qkv` or `mlp.experts.linear_fc1`, and modules without factors that others
-        of their name have.
+        Names such as `self_attention.linear_qkv` or `mlp.experts.linear_fc1`, and modules without factors while others
+        of the same name have some.
     """
     places: dict[str, list[tuple[str, ...]]] = {}
     for instance, parts in adaptable(base):
@@ -206,7 +206,7 @@ def covered(base: Logical, modules: Collection[str]) -> tuple[list[str], list[st
 
 
 def target_modules(base: Logical, modules: Collection[str]) -> list[str]:
-    """Return the shortest names that mean exactly those layers: `linear_fc1` where all of that name have factors."""
+    """Return the shortest names that select exactly these layers: `linear_fc1` if all of that name have factors."""
     named, _ = covered(base, modules)
     every = {instance.row.core.removesuffix(".weight").replace(".{expert}", "") for instance, _ in adaptable(base)}
     found: dict[str, None] = {}

@@ -1,7 +1,7 @@
-"""Merges an adapter into its model: copies what it leaves alone, adds the rest in float32, one block of rows at a time.
+"""Merges an adapter into its model: copies unchanged tensors, adds the factors in float32 by blocks of rows.
 
 PEFT's merge_and_unload rounds the product to the factors' number format and then the sum to the model's; here the sum
-is rounded once. Memory is a block, whatever the model's size.
+is rounded once. Memory use is one block per thread, independent of the model's size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BLOCK: Final = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """A merge that is planned: nothing is written yet."""
+    """A planned merge: nothing has been written yet."""
 
     model: Path
     out: Path
@@ -56,12 +56,12 @@ class Merge:
 
     @property
     def read(self) -> Mapping[str, Path | None]:
-        """The folders that are read, by what they are."""
+        """The folders that are read, by display name."""
         return {"--model": self.model, "--adapter": self.adapter.folder}
 
     @property
     def files(self) -> int:
-        """Number of files to be written, about."""
+        """Approximate number of files to write."""
         return 8
 
     def as_tree(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Merge:
         }
 
     def lines(self) -> list[str]:
-        """Return the plan for people."""
+        """Return the plan as human-readable lines."""
         changed = self.adapter.factors
         factors = [one for parts in changed.values() for one in parts]
         ranks = sorted({one.rank for one in factors})
@@ -97,7 +97,7 @@ def plan_merge(model: Path, adapter: Path, out: Path) -> Merge:
     """Read names and shapes of a model and its adapter.
 
     Raises:
-        ConvertError: every reason for which they cannot be merged, at once.
+        ConvertError: all reasons why they cannot be merged.
         ContainerError: a file is damaged.
     """
     slots = safetensors.read(model).slots
@@ -122,12 +122,12 @@ def merge(
     allow_overflow: bool = False,
     warn: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[str], Values]:
-    """Write the merged model, read it back, give it its name; return what to tell, and what became of values.
+    """Write the merged model, verify it and rename it; return report lines and value statistics.
 
     Raises:
-        ConvertError: a finite sum does not fit the model's number format (unless `allow_overflow`), or what was read
-            back is not what was written.
-        ContainerError: no room, the target exists, a file is damaged.
+        ConvertError: a finite sum is out of range of the model's number format (unless `allow_overflow`), or the
+            verification fails.
+        ContainerError: not enough space, the target exists, or a file is damaged.
     """
     threads, digest = workers or min(8, os.cpu_count() or 1), _fingerprint(planned)
     refuse_overlap(planned.out, planned.read)
@@ -217,7 +217,7 @@ def _fill(planned: Merge, files: OpenFiles, source: Slot, target: Slot, losses: 
 
 
 def _covered(planned: Merge, source: Slot) -> bool:
-    """Whether all of a tensor is computed: nothing of it is copied."""
+    """Return whether all of a tensor is computed and nothing of it copied."""
     if source.name in planned.adapter.replaced:
         return True
     parts = planned.adapter.factors.get(source.name, ())
@@ -227,9 +227,9 @@ def _covered(planned: Merge, source: Slot) -> bool:
 def _blocks(
     planned: Merge, files: OpenFiles, source: Slot, losses: Losses | None = None
 ) -> Iterator[tuple[int, memoryview]]:
-    """What is computed of a tensor, in order: (offset in bytes, words); nothing for one that is copied.
+    """Yield the computed blocks of a tensor, in order: (offset in bytes, data); nothing for a copied tensor.
 
-    What rounding to the model's number format does is added to `losses`.
+    Losses by rounding to the model's number format are added to `losses`.
     """
     replaced = planned.adapter.replaced.get(source.name)
     if replaced is not None:
@@ -290,10 +290,10 @@ def _words(files: OpenFiles, slot: Slot) -> Any:
 def _proved(
     planned: Merge, files: OpenFiles, targets: list[Slot], threads: int, *, quiet: bool
 ) -> tuple[str, dict[str, int], dict[str, int]]:
-    """Read everything back: copied tensors against the model, merged ones against the sum computed again.
+    """Verify the result: copied tensors against the model, merged ones against the recomputed sum.
 
     Returns:
-        What to tell, and the tensors with NaN and with infinite values.
+        The report line, and the tensors with NaN and with infinite values.
     """
     progress = Progress("verifying", planned.bytes_written, quiet=quiet)
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""PEFT's LoRA folders as a format: adapter_config.json and adapter_model.safetensors."""
+"""PEFT's LoRA format: adapter_config.json and adapter_model.safetensors."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _ORDER: Final = ("F16", "BF16", "F32", "F64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What a PEFT folder holds, before it is said whether a training stack can have it as it is.
+    """Contents of a PEFT folder, before the check whether a training stack supports it unchanged.
 
     Attributes:
         text, config: adapter_config.json.
-        factors: logical name (module + `.lora_A.weight`) to where it lies; one per module and expert.
+        factors: logical name (module + `.lora_A.weight`) to its position; one per module and expert.
         scales: module to (rank, alpha).
     """
 
@@ -49,7 +49,7 @@ class Survey:
 
     @property
     def rslora(self) -> bool:
-        """Whether the product is divided by the root of the rank."""
+        """Whether the product is divided by the square root of the rank."""
         return bool(self.config.get("use_rslora"))
 
     @property
@@ -58,7 +58,7 @@ class Survey:
         return [name.removesuffix(B) for name in self.factors if name.endswith(B)]
 
     def scale(self, module: str) -> float:
-        """Return what the product of a module's factors is multiplied with."""
+        """Return the scale of the product of a module's factors."""
         rank, alpha = self.scales[module]
         return alpha / math.sqrt(rank) if self.rslora else alpha / rank
 
@@ -67,7 +67,7 @@ def survey(folder: Path, base: Logical) -> Survey:
     """Read names and shapes of an adapter.
 
     Raises:
-        ConvertError: it is not one that can be carried over, whatever is done to it; every reason at once.
+        ConvertError: all reasons why it cannot be converted, even if rewritten.
     """
     config = read_config(folder)
     problems = refusals(folder, config)
@@ -128,16 +128,16 @@ def _misshaped(
                 yield f"{folder / WEIGHTS}: {name} has shape {list(held.shape)}; {needed}"
 
 
-# --- what stands in the way of carrying it over as it is ---
+# --- obstacles to an unchanged conversion ---
 
 
 def obstacles(found: Survey, groups: Iterable[tuple[str, ...]], missing: Sequence[str]) -> list[str]:
-    """Return why a training stack cannot have the adapter as it is.
+    """Return why a training stack does not support the adapter unchanged.
 
     Args:
         found: the adapter.
-        groups: modules that a training stack has in one layer, which share their A.
-        missing: modules without factors where others of their name have some.
+        groups: modules that a training stack fuses into one layer, which share their A.
+        missing: modules without factors while others of the same name have some.
     """
     problems = []
     modules = set(found.modules)
@@ -158,7 +158,7 @@ def obstacles(found: Survey, groups: Iterable[tuple[str, ...]], missing: Sequenc
 
 
 def same_factor(found: Survey, left: str, right: str) -> bool:
-    """Return whether two factors are equal, every byte."""
+    """Return whether two factors are equal byte by byte."""
     import numpy as np
 
     one, other = found.factors[left], found.factors[right]
@@ -190,7 +190,7 @@ def _read(path: Path, logical: Logical, _layout: Layout, *, shared: Shared = ())
 
 
 def _contents(found: Survey, adapter: AdapterLogical) -> Iterator[Content]:
-    """Every stored tensor; factors that repeat another one are held to be that one, which the proof compares."""
+    """Yield every stored tensor; a factor that repeats another maps to that one, and verification compares both."""
     boxes: dict[Slot, dict[Any, TensorSlice]] = {}
     for name, held in found.factors.items():
         copy = adapter.copies.get(name)
@@ -245,7 +245,7 @@ def _resolved(box: TensorSlice, logical: AdapterLogical) -> TensorSlice:
 
 
 def _config_text(logical: AdapterLogical) -> str:
-    """The source's own adapter_config.json where it says what the adapter is; else one that does."""
+    """Return the source's adapter_config.json if it describes the adapter; else a generated one."""
     if logical.config and _says(logical.config, logical):
         return logical.config
     alpha = int(logical.alpha) if float(logical.alpha).is_integer() else logical.alpha
@@ -283,7 +283,7 @@ def _says(text: str, logical: AdapterLogical) -> bool:
 
 
 def matcher(targets: Any) -> Callable[[str], bool]:
-    """Return how PEFT finds modules (peft 0.20 tuners_utils.py check_target_module_exists): regex, or ends of names."""
+    """Return PEFT's module matcher (peft 0.20 tuners_utils.py check_target_module_exists): regex, or name suffixes."""
     if isinstance(targets, str):
         return lambda module: re.fullmatch(targets, module) is not None
     names = tuple(targets or ())
@@ -296,7 +296,7 @@ def _all_modules(base: Logical) -> Iterator[str]:
 
 
 def hf_targets(base: Logical, modules: Iterable[str]) -> list[str]:
-    """Return `target_modules` of PEFT: last words of names where they mean those modules only, else whole names."""
+    """Return PEFT's `target_modules`: last name components where they are unambiguous, else full names."""
     own = set(modules)
     leaves: dict[str, list[str]] = {}
     for module in _all_modules(base):
@@ -310,7 +310,7 @@ def hf_targets(base: Logical, modules: Iterable[str]) -> list[str]:
 
 
 def peft_format(shared: Shared = ()) -> Format:
-    """Return PEFT's format, read for a training stack that has these modules in one layer."""
+    """Return PEFT's format, read for a training stack that fuses these modules into one layer."""
     return Format(
         name="peft",
         title="PEFT LoRA",

@@ -1,8 +1,8 @@
-"""Makes an adapter one that training stacks can have: the same products of factors, at a higher rank.
+"""Rewrites an adapter into a form that training stacks support: the same products of factors, at a higher rank.
 
 A stack has one A for queries, keys and values (and for gate and up), one rank and one alpha for all layers, and factors
-in every layer of a name. An adapter trained elsewhere often has not. Its products B @ A stay exactly what they are when
-the different A are put under one another, each B into the columns of its own A, and the rest is zero.
+in every layer of a name. Adapters of other tools often differ. The products B @ A stay exactly the same if the
+different A are stacked vertically, each B is placed in the columns of its own A, and the rest is zero.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _PREFIX: Final = "base_model.model."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """Modules of one layer of a stack.
+    """Modules fused into one layer of a stack.
 
     Attributes:
         shapes: module to the shape of its weight.
-        stacked: modules whose A is put under the others', in order; the others have an equal one, or no factors.
-        at: module to the place of its A among those.
+        stacked: modules whose A are stacked, in order; the others have an equal A or no factors.
+        at: module to the index of its A in `stacked`.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -51,17 +51,16 @@ class _Group:
 
 @contextmanager
 def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, shared: Shared = ()) -> Iterator[Path]:
-    """Give the folder of an adapter that a training stack can have: the one named, or an equal one beside.
+    """Yield the folder of an adapter that a training stack supports: the given one, or a temporary equivalent.
 
     Args:
-        folder: as PEFT wrote it.
+        folder: the PEFT adapter.
         base: its model.
-        rewritten: beside what, in a new folder, an equal one may be written for the time being; None: it is not
-            asked for.
-        shared: modules that the stack has in one layer.
+        rewritten: path beside which an equivalent may be written to a temporary folder; None to forbid rewriting.
+        shared: modules that the stack fuses into one layer.
 
     Raises:
-        ConvertError: it would have to be rewritten, and that is not asked for; or it cannot be, exactly.
+        ConvertError: it needs a rewrite and `rewritten` is None, or no exact rewrite exists.
     """
     found = survey(folder, base)
     groups = list(_groups(found, shared))
@@ -74,7 +73,7 @@ def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, sha
         rank = max(_rank(found, group) for group in groups)
         raise ConvertError([*problems, f"works: --rewrite (an equal adapter of rank {rank}), or launch convert merge"])
     rewritten.parent.mkdir(parents=True, exist_ok=True)
-    # A folder of its own: whatever lies at `rewritten` is the user's.
+    # A separate folder: the content of `rewritten` belongs to the user.
     own = Path(tempfile.mkdtemp(prefix=f".{rewritten.name}.", dir=rewritten.parent))
     try:
         _write(found, groups, own)
@@ -84,7 +83,7 @@ def check_or_rewrite(folder: Path, base: Logical, rewritten: Path | None, *, sha
 
 
 def _groups(found: Survey, shared: Shared) -> Iterator[_Group]:
-    """All layers of a stack that have factors somewhere: those of a name together, whatever each of them has."""
+    """Yield all stack layers of each name that has factors anywhere, including layers without any."""
     base = without_unused_mtp(found.base, found.modules)
     held = set(found.modules)
     layers = {part: instance for instance, parts in adaptable(base) for part in parts}
@@ -138,7 +137,7 @@ def _write(found: Survey, groups: Sequence[_Group], folder: Path) -> None:
 def _factors(
     files: OpenFiles, found: Survey, group: _Group, rank: int, scale: float, dtype: str
 ) -> Iterator[tuple[str, Any]]:
-    """All factors of a group, rewritten, as words."""
+    """Yield all rewritten factors of a group, as bit patterns."""
     import numpy as np
 
     kind = word(itemsize(dtype))
@@ -169,7 +168,7 @@ def _words(files: OpenFiles, found: Survey, name: str, dtype: str) -> Any:
 
 
 def _scaled(words: Any, factor: float, dtype: str, module: str) -> Any:
-    """A power of two less: exact, unless a number becomes smaller than its format can hold."""
+    """Scale by a power of two; ConvertError if a value underflows, since the result would be inexact."""
     import numpy as np
 
     if factor == 1:
@@ -185,7 +184,7 @@ def _scaled(words: Any, factor: float, dtype: str, module: str) -> Any:
 
 
 def _refuse_rounding(found: Survey, scale: float) -> None:
-    """One alpha for all is exact where scales differ by powers of two: B takes the difference without rounding."""
+    """Raise ConvertError unless scales differ by powers of two only, which scaling B absorbs without rounding."""
     for module in found.modules:
         fraction, _ = math.frexp(found.scale(module) / scale)
         if abs(fraction - 0.5) > 1e-12:
@@ -196,7 +195,7 @@ def _refuse_rounding(found: Survey, scale: float) -> None:
 
 
 def _config(found: Survey, groups: Sequence[_Group], rank: int, scale: float) -> dict[str, Any]:
-    """The adapter's own configuration with what changed."""
+    """Return the adapter's configuration, updated for the rewrite."""
     rslora = found.rslora and not (scale * rank).is_integer() and (scale * math.sqrt(rank)).is_integer()
     alpha = scale * (math.sqrt(rank) if rslora else rank)
     base = without_unused_mtp(found.base, found.modules)

@@ -1,4 +1,4 @@
-"""What training stacks' adapter formats have in common: which layers have factors, and what arguments say of them."""
+"""Shared parts of training stacks' adapter formats: layers with factors, and arguments that describe them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from launcher.convert.logical import Logical
 from launcher.convert.lora.adapter import CONFIG
 from launcher.convert.lora.logical import AdapterLogical, Shared, adaptable, adapter_logical, without_unused_mtp
 
-# The option that says what no factor does.
+# Option for alpha, which no factor contains.
 ALPHA = "alpha"
 KEPT = "huggingface"
-"""Folder of a checkpoint that keeps the model's config.json, and the adapter's, for the way back."""
+"""Folder of a checkpoint with the configurations of model and adapter, for the reverse conversion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterStack:
-    """What one training stack makes of adapters.
+    """How one training stack stores adapters.
 
     Attributes:
-        arguments: target to further attributes of the stored `args`.
-        files: target to further files beside the checkpoint: name and text.
-        refused: target to reasons for which the stack cannot load it.
-        shared: modules that it has in one layer, rows of the table aside.
+        arguments: maps a target to additional attributes of the stored `args`.
+        files: maps a target to additional files beside the checkpoint: name and text.
+        refused: maps a target to the reasons why the stack cannot load it.
+        shared: modules that it fuses into one layer, besides the table's rows.
     """
 
     arguments: Callable[[Target], Mapping[str, Any]]
@@ -38,7 +38,7 @@ class AdapterStack:
 
 
 def adapter_of(target: Target) -> AdapterLogical:
-    """Return the adapter that is to be written."""
+    """Return the adapter to write."""
     assert isinstance(target.logical, AdapterLogical)
     return target.logical
 
@@ -49,7 +49,7 @@ def every_module(base: Logical) -> list[str]:
 
 
 def keep_for_the_way_back(target: Target, directory: Path) -> None:
-    """Write what the way back needs besides factors: config.json and tokenizer, and the adapter's configuration."""
+    """Write what the reverse conversion needs besides factors: config.json, tokenizer, adapter configuration."""
     copy_along(target.donor, directory / KEPT)
     (directory / KEPT).mkdir(exist_ok=True)
     text = adapter_of(target).config
@@ -58,16 +58,16 @@ def keep_for_the_way_back(target: Target, directory: Path) -> None:
 
 
 def kept_config(path: Path) -> str:
-    """Return the adapter_config.json that a checkpoint keeps; empty where it keeps none."""
+    """Return the adapter_config.json stored in a checkpoint; empty if there is none."""
     file = path / KEPT / CONFIG
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
 def told_alpha(layout: Layout) -> Mapping[str, Any]:
-    """Return the alpha that the user names (`--set alpha=NUMBER`), as an argument of the training.
+    """Return the alpha set by the user (`--set alpha=NUMBER`), as a training argument.
 
     Raises:
-        ConvertError: it is no number.
+        ConvertError: it is not a number.
     """
     word = layout.options.get(ALPHA)
     if word is None:
@@ -95,11 +95,11 @@ def found_adapter(
         base: its model.
         modules: those with factors.
         ranks: ranks of all factors.
-        said: arguments of the training, for what no factor says: alpha.
-        shared: modules that the stack has in one layer.
+        said: arguments of the training; needed for alpha, which no factor contains.
+        shared: modules that the stack fuses into one layer.
 
     Raises:
-        ConvertError: alpha is not known, or factors have several ranks.
+        ConvertError: alpha is unknown, or factors have several ranks.
     """
     different = sorted(set(ranks))
     if len(different) != 1:

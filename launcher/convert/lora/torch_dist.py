@@ -1,4 +1,4 @@
-"""Adapters as megatron-core's `torch_dist` checkpoints: factors beside the layers that they belong to."""
+"""Adapters as megatron-core's `torch_dist` checkpoints: factors named after their layers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from launcher.convert.slices import Split, moved, shard
 _ITERATION: Final = 1
 _FILE: Final = 5 * 10**9
 _MARK: Final = ".lora_"
-# What transformer-engine 2 stores as the extra state of a layer without FP8 (module/base.py get_extra_state).
+# Extra state that transformer-engine 2 stores for a layer without FP8 (module/base.py get_extra_state).
 _EMPTY: Final = TensorSpec(name="_extra_state", shape=(0,), dtype="U8")
 _CONTENT_METADATA: Final = {"singleton_local_shards": False}
 
@@ -79,12 +79,12 @@ def _has(folder: Path) -> bool:
 
 
 def in_rank_order(tp: int) -> Respell:
-    """Return what puts B of a gated layer into the order in which `tp` ranks store it.
+    """Return a respelling that orders B of a gated layer as `tp` ranks store it.
 
-    Weights of `linear_fc1` are stored as all gates, then all ups, whatever tp is. Their factor B is not: it is a plain
-    column-parallel layer to megatron-core, and the parts of the ranks follow one another, each with its gate and its up
+    Weights of `linear_fc1` are stored as all gates, then all ups, for any tp. Their factor B is not: megatron-core
+    treats it as a plain column-parallel layer, and concatenates the ranks' parts, each with its gate and its up
     (megatron-core 0.16.1 transformer/mlp.py sharded_state_dict swaps `linear_fc1.weight` only). Such a checkpoint is
-    right for one tp; experts' factors are not split.
+    valid for one tp only; experts' factors are not split.
     """
     return partial(_in_rank_order, tp=tp)
 
@@ -129,7 +129,7 @@ def _arguments(common: Any) -> Mapping[str, Any]:
 
 
 def _said(path: Path) -> Mapping[str, Any]:
-    """What args.json beside a checkpoint says, in case that the checkpoint itself says nothing."""
+    """Return args.json beside a checkpoint, a fallback for arguments missing in the checkpoint."""
     file = path / "args.json"
     try:
         tree = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -139,7 +139,7 @@ def _said(path: Path) -> Mapping[str, Any]:
 
 
 def _modules(base: Logical, keys: set[str]) -> Iterator[str]:
-    """The modules whose factors a checkpoint has: those of the keys that a full adapter would have."""
+    """Yield the modules whose factors are in a checkpoint, by matching the keys of a full adapter."""
     full = adapter_logical(base, every_module(base), rank=2, alpha=1)
     for chunk in torch_dist_chunks(full, naming="transformer_engine", vocabulary=None, stack=_is_stacked(keys)):
         if chunk.key in keys:
@@ -224,6 +224,6 @@ def _common(stack: AdapterStack, target: Target) -> dict[str, Any]:
 
 
 def _model_dtypes(target: Target, adapter: AdapterLogical) -> dict[str, str]:
-    """The model's number format, as far as `params_dtype` needs one: that of the factors."""
+    """Return the factors' number format for all model tensors, since `params_dtype` needs one."""
     dtype = next(iter(target.dtypes.values()))
     return dict.fromkeys(adapter.base.tensors, dtype)

@@ -1,1 +1,1 @@
-"""Bash scripts read without running them: a real grammar (tree-sitter-bash), evaluated statically."""
+"""Static evaluation of bash scripts on a full grammar (tree-sitter-bash), without running them."""

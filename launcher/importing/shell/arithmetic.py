@@ -1,10 +1,10 @@
-"""`$((…))`: bash's integer arithmetic on text, with variables looked up through the caller."""
+"""`$((…))`: bash's integer arithmetic on text; the caller looks up variables."""
 
 import re
 from collections.abc import Callable
 
 _TOKEN = re.compile(r"\s*(0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*|\*\*|<<|>>|<=|>=|==|!=|&&|\|\||\+\+|--|[-+*/%&|^]=|.)")
-# Binding strength of binary operators, as in C.
+# Precedence of binary operators, as in C.
 _STRENGTH = {"||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7, "<<": 8}
 _STRENGTH |= {">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10, "**": 12}
 _ASSIGNING = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="}
@@ -12,7 +12,7 @@ _DEEPEST = 20
 
 
 class NotArithmetic(ValueError):
-    """The text is not an integer expression, or a part of it is not known."""
+    """The text is not an integer expression, or a part of it is unknown."""
 
 
 def _truncated(left: int, right: int) -> int:
@@ -48,7 +48,7 @@ _BINARY: dict[str, Callable[[int, int], int]] = {
 def evaluate(
     text: str, look_up: Callable[[str], str], assign: Callable[[str, str], None] | None = None, depth: int = 0
 ) -> int:
-    """Return the value of an expression; names are looked up (and their text evaluated), assignments are made.
+    """Return the value of an expression; variables are looked up and evaluated recursively, assignments are made.
 
     Raises:
         NotArithmetic: it is not an integer expression, or a name in it has no known value.
@@ -66,7 +66,7 @@ def evaluate(
 
 
 class _Parser:
-    """A precedence-climbing parser that computes as it reads."""
+    """A precedence-climbing parser that computes while it parses."""
 
     def __init__(
         self, text: str, look_up: Callable[[str], str], assign: Callable[[str, str], None] | None, depth: int
@@ -114,7 +114,7 @@ class _Parser:
         return value
 
     def _item(self, name: str) -> str:
-        """Return the name of an item of an array, `A[1]`, whose index is computed."""
+        """Return the name of an array element, `A[1]`, with its index computed."""
         self.next()
         index = self.comma()
         if self.next() != "]":

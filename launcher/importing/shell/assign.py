@@ -1,4 +1,4 @@
-"""Assignments of a script: variables, arrays, items of arrays, exports."""
+"""Assignments of a script: variables, arrays, array elements, exports."""
 
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.expand import LONGEST_ARRAY, Expander
@@ -68,7 +68,7 @@ class Assignments:
             self.state.set(name, items)
 
     def _unset_item(self, name: str, key: str) -> None:
-        """Make `unset 'A[1]'`: the other items keep their places."""
+        """Evaluate `unset 'A[1]'`: the other elements keep their indices."""
         old = self.state.variables.get(name)
         if isinstance(old, list):
             try:
@@ -81,7 +81,7 @@ class Assignments:
             self.state.set(name, {index: item for index, item in old.items() if index != key})
 
     def declare(self, node: Node) -> None:
-        """Make `export`, `local`, `declare` and `readonly` with their assignments."""
+        """Evaluate `export`, `local`, `declare` and `readonly` with their assignments."""
         word = text_of(node.children[0])
         options = "".join(text_of(child) for child in node.children if text_of(child).startswith("-"))
         is_own = word in ("local", "declare", "typeset") and "g" not in options
@@ -105,7 +105,7 @@ class Assignments:
                     continue
 
     def _declare_words(self, words: list[str], *, is_export: bool) -> None:
-        """Make `export $(echo A=1 B=2)`: words that come of an expansion."""
+        """Evaluate `export $(echo A=1 B=2)`: words that result from an expansion."""
         for name, equals, text in (word.partition("=") for word in words):
             if equals and name.isidentifier():
                 self.state.set(name, text)
@@ -113,7 +113,7 @@ class Assignments:
                 self.state.exported.add(name)
 
     def _declared(self, child: Node, *, is_own: bool, is_map: bool) -> str | None:
-        """Make one declaration; returns the variable's name, None for an option."""
+        """Evaluate one declaration; returns the variable's name, None for an option."""
         is_text = child.type in ("string", "raw_string", "concatenation")
         name, equals, text = self.expander.text(child).partition("=") if is_text else (text_of(child), "", "")
         if child.type == "variable_assignment":
@@ -134,7 +134,7 @@ class Assignments:
         return name
 
     def unset(self, node: Node) -> None:
-        """Make `unset`."""
+        """Evaluate `unset`."""
         for name in "".join(f" {text_of(child)}" for child in node.children[1:]).replace(" [", "[").split():
             name = name.strip("'\"")
             if "[" in name:

@@ -1,4 +1,4 @@
-"""Brace expansion (`{a,b}`, `{1..8..2}`, `run_{a,b}.sh`) of a word as it is typed, before anything else is expanded."""
+"""Brace expansion (`{a,b}`, `{1..8..2}`, `run_{a,b}.sh`) of a typed word, before all other expansions."""
 
 import itertools
 import re
@@ -12,7 +12,7 @@ _MOST = BUDGETS["words"].limit
 
 
 def braced(word: str) -> list[str]:
-    """Return the words that a typed word becomes: itself where nothing in it is a brace expansion."""
+    """Return the words that a typed word expands to: itself if it has no brace expansion."""
     found = _found(word)
     if found is None:
         return [word]
@@ -30,7 +30,7 @@ def _limited(words: Iterator[str]) -> list[str]:
 
 
 def _found(word: str) -> tuple[int, int, list[str]] | None:
-    """Return the first brace that expands: its place, that of its end, and its choices."""
+    """Return the first brace expansion: its start, its end, and its alternatives."""
     for start, char in _plain(word):
         if char != "{" or word[start - 1 : start] == "$":
             continue
@@ -60,7 +60,7 @@ def _found(word: str) -> tuple[int, int, list[str]] | None:
 
 
 def _plain(word: str) -> Iterator[tuple[int, str]]:
-    """Yield the signs of a word that mean themselves: no quotes, no `${…}`, no `$(…)`, nothing after a backslash."""
+    """Yield the literal characters of a word: no quotes, no `${…}`, no `$(…)`, nothing after a backslash."""
     at = 0
     while at < len(word):
         char = word[at]
@@ -81,7 +81,7 @@ def _plain(word: str) -> Iterator[tuple[int, str]]:
 
 
 def _closed(word: str, at: int) -> int:
-    """Return the place after an expansion that begins here."""
+    """Return the index after an expansion that begins here."""
     if word[at] == "`":
         end = word.find("`", at + 1)
         return len(word) if end < 0 else end + 1
@@ -94,7 +94,7 @@ def _closed(word: str, at: int) -> int:
 
 
 def _between(found: "re.Match[str]") -> list[str]:
-    """Return what `{1..8..2}` and `{a..e}` stand for; a zero in front keeps the width."""
+    """Return the items of `{1..8..2}` and `{a..e}`; a leading zero keeps the width."""
     first, last, step, start, stop, letters = found.groups()
     if any(text is not None and len(text) > _MOST_DIGITS for text in (first, last, step, letters)):
         raise BeyondBudget("words", "")

@@ -1,4 +1,4 @@
-"""What bash does itself (`cd`, `eval`, `getopts`, `set`, `source` …), for the interpreter of a script."""
+"""Builtins of bash (`cd`, `eval`, `getopts`, `set`, `source` …), for the interpreter of a script."""
 
 import re
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from launcher.importing.shell.programs import formatted
 from launcher.importing.shell.scripts import script_text
 from launcher.importing.shell.state import State
 
-# `eval "$(conda shell.bash hook)"` and its like prepare the shell, not the training.
+# `eval "$(conda shell.bash hook)"` and the like prepare the shell, not the training.
 _ENVIRONMENT_HOOK = re.compile(r"""[$(`'"]*[\w./~${}-]*\b(conda|mamba|micromamba|ssh-agent|direnv|pyenv|brew)\b""")
 
 DEEPEST = 30
@@ -26,7 +26,7 @@ class Stop(Exception):
     """`exit`, `return`, `break` or `continue`.
 
     Attributes:
-        levels: loops that `break` and `continue` mean.
+        levels: number of loops that `break` and `continue` leave.
     """
 
     def __init__(self, kind: str, levels: int = 1) -> None:
@@ -35,7 +35,7 @@ class Stop(Exception):
 
 
 class Builtins(ABC):
-    """Builtins: each returns its exit status, None where it is not known."""
+    """Builtins; each returns whether it succeeded, None if unknown."""
 
     state: State
     folder: Path | None
@@ -54,15 +54,15 @@ class Builtins(ABC):
 
     @abstractmethod
     def printed_by(self, run: Callable[[], object]) -> str | None:
-        """Return what a part of the script prints; None where that is not known without running it."""
+        """Return the output of a part of the script; None if it is not known without running it."""
 
     @abstractmethod
     def _function(self, words: list[str]) -> bool | None:
-        """Evaluate a call of a function."""
+        """Evaluate a function call."""
 
     @abstractmethod
     def _text(self, source: str, node: Node, own: Mapping[str, str] | None = None) -> bool | None:
-        """Evaluate a text as a script of its own."""
+        """Evaluate a text as a script."""
 
     def _do_nothing(self, words: list[str], node: Node) -> bool:
         return True
@@ -155,7 +155,7 @@ class Builtins(ABC):
             self.state.script, self.state.positional = outer, positional
 
     def _do_read(self, words: list[str], node: Node) -> bool | None:
-        """`read [-ra] NAMES`: the next line of what is read, split as words are."""
+        """`read [-ra] NAMES`: the next line of the input, split into words."""
         options, names = _options_of(words[1:], "dinNptu")
         names = names or ["REPLY"]
         lines = self._input(node)
@@ -178,7 +178,7 @@ class Builtins(ABC):
         return ended
 
     def _do_mapfile(self, words: list[str], node: Node) -> bool | None:
-        """`mapfile -t NAME`: all lines of what is read."""
+        """`mapfile -t NAME`: all lines of the input."""
         options, names = _options_of(words[1:], "dnOsuCc")
         name, lines = names[0] if names else "MAPFILE", self._input(node)
         if lines is None or set(options) - {"t"} or any(map(is_open, lines)):
@@ -189,7 +189,7 @@ class Builtins(ABC):
         return True
 
     def _input(self, node: Node) -> list[str] | None:
-        """Return the lines that a command reads, with their ends; None where they are not known."""
+        """Return the input lines of a command, with their line ends; None if unknown."""
         given = next((child for child in node.children if child.type == "herestring_redirect"), None)
         if given is not None:
             return lines_of(self.expander.text(given.children[-1]) + "\n")
@@ -221,12 +221,12 @@ class Builtins(ABC):
 
 
 def lines_of(text: str) -> list[str]:
-    """Return the lines of a text, each with its end; the last one may lack it."""
+    """Return the lines of a text with their line ends; the last one may have none."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def _record(lines: list[str], options: Mapping[str, str]) -> tuple[str, bool]:
-    """Take what one `read` takes, up to the sign of `-d` or the end; also tell whether the sign was there."""
+    """Return the text that one `read` consumes, up to the `-d` delimiter or the end, and whether one was found."""
     sign = options["d"][:1] if "d" in options else "\n"
     everything = "".join(lines)
     escaped = r"" if "r" in options else r"\\.|"
@@ -239,10 +239,10 @@ def _record(lines: list[str], options: Mapping[str, str]) -> tuple[str, bool]:
 
 
 def _options_of(words: list[str], valued: str) -> tuple[dict[str, str], list[str]]:
-    """Return the letters of a builtin's options with their values, and its other words.
+    """Return the options of a builtin by letter with their values, and its other words.
 
     Args:
-        valued: letters that take the rest of the word or the next one (`read -a NAME` is taken for a name).
+        valued: letters with a value: the rest of the word or the next one (not `-a` of `read -a NAME`).
     """
     options: dict[str, str] = {}
     names, at = [], 0
@@ -262,7 +262,7 @@ def _options_of(words: list[str], valued: str) -> tuple[dict[str, str], list[str
 
 
 def _first(text: str, separators: str | None) -> tuple[str, str]:
-    """Return what stands before the first separator, and the rest."""
+    """Return the text before the first separator, and the rest."""
     if separators == "":
         return text, ""
     parts = re.split(r"\s+" if separators is None else f"[{re.escape(separators)}]", text, maxsplit=1)

@@ -1,4 +1,4 @@
-"""`$(…)` where the output follows from the text alone: echo, pwd, dirname, basename, seq, expr, bc, `cd X && pwd`."""
+"""`$(…)` with statically known output: echo, pwd, dirname, basename, seq, expr, bc, `cd X && pwd`."""
 
 import os.path
 import re
@@ -11,19 +11,19 @@ from launcher.importing.shell.placeholders import emptied, has_output, is_open
 from launcher.importing.shell.programs import PROGRAMS
 from launcher.importing.shell.scripts import heredoc
 
-# What only joins lines and blanks leaves the open parts of a text as they are.
+# Filter arguments that only join lines and blanks, and so leave unset variables in a text unchanged.
 _BLANKS_ONLY = re.compile(r"(?:-[esEr] |s(?=/)|\[\[?:space:\]\]?|\\[nst]|[\s*+/g;])*")
 _EVALUATED = (
     *("if_statement", "case_statement", "for_statement", "c_style_for_statement", "list", "variable_assignment"),
     *("function_definition", "declaration_command"),
 )
-# What prints, of the commands in a function whose output is wanted.
+# Commands that print, relevant in a function whose output is captured.
 PRINTING = frozenset({*PROGRAMS, *FILTERS, "pwd", "cat"})
 _TRIVIAL = frozenset({"$(", ")", "`", "comment", "\n", ";", "&&"})
 
 
 def captured(node: Node, interpreter: Builtins) -> str | None:
-    """Return what a command substitution prints; None where it is not known without running it."""
+    """Return the output of a command substitution; None if it is not known without running it."""
     directory = interpreter.state.directory
     try:
         nodes = [child for child in node.children if child.type not in _TRIVIAL]
@@ -35,7 +35,7 @@ def captured(node: Node, interpreter: Builtins) -> str | None:
 
 
 def printed(node: Node, interpreter: Builtins) -> str | None:
-    """Return what a command or pipeline prints; None where it is not known without running it."""
+    """Return the output of a command or pipeline; None if it is not known without running it."""
     return _statement(node, interpreter, None)
 
 
@@ -73,7 +73,7 @@ def _statement(node: Node, interpreter: Builtins, given: str | None) -> str | No
 
 
 def content(node: Node, interpreter: Builtins, given: str | None = None) -> str | None:
-    """Return what a redirected statement prints, wherever that goes; None where it is not known."""
+    """Return the output of a redirected statement, whatever its target; None if unknown."""
     body, here = node.child_by_field_name("body"), heredoc(node, interpreter.expander)
     name = files.source(node, interpreter.expander)
     given = here if here is not None else files.read(name, interpreter.state) if name is not None else given
@@ -86,7 +86,7 @@ def content(node: Node, interpreter: Builtins, given: str | None = None) -> str 
 
 
 def _is_sequence(node: Node) -> bool:
-    """Tell whether a list is `cd X && pwd`: commands, none of which asks anything."""
+    """Return whether a list is like `cd X && pwd`: commands only, no tests."""
     parts = [child for child in node.children if child.is_named]
     asks = any(part.type not in ("command", "list", "redirected_statement", "pipeline") for part in parts)
     asks = asks or re.match(r"test\s", text_of(parts[0])) is not None
@@ -94,7 +94,7 @@ def _is_sequence(node: Node) -> bool:
 
 
 def goes_elsewhere(node: Node) -> bool:
-    """Tell whether what a statement prints goes to a file, or with the errors."""
+    """Return whether the output of a statement is redirected to a file or to standard error."""
     outs = [child for child in node.children if child.type == "file_redirect"]
     return any(re.fullmatch(r"1?>>?\s*(?!&1).+|&>.+", text_of(out), re.DOTALL) for out in outs)
 
@@ -107,13 +107,13 @@ def _command(node: Node, interpreter: Builtins, given: str | None) -> str | None
 
 
 def answered(pipeline: Node, interpreter: Builtins) -> bool | None:
-    """Tell whether `echo "$A" | grep -q b` succeeds; None where a pipeline asks something else, or of unknown text."""
+    """Return whether `echo "$A" | grep -q b` succeeds; None for other pipelines and for unknown text."""
     *first, last = [child for child in pipeline.children if child.is_named]
     name = last.child_by_field_name("name") if last.type == "command" else None
     if name is None or text_of(name) not in ("grep", "egrep"):
         return None
     given: str | None = None
-    negated = bool(first) and first[0].type == "negated_command"  # the grammar ties `!` to the first program alone
+    negated = bool(first) and first[0].type == "negated_command"  # the grammar applies `!` to the first program only
     for part in [*first[0].children[-1:], *first[1:]] if negated else first:
         given = _statement(part, interpreter, given)
         if given is None or has_output(given):
@@ -148,7 +148,7 @@ def _printed(words: list[str], interpreter: Builtins, given: str | None) -> str 
 
 
 def piped(pipeline: Node, interpreter: Builtins) -> str | None:
-    """Return what the last program of a pipeline reads; None where it is not known."""
+    """Return the input of the last program of a pipeline; None if unknown."""
     given: str | None = None
     for part in [child for child in pipeline.children if child.is_named][:-1]:
         given = _statement(part, interpreter, given)
@@ -158,7 +158,7 @@ def piped(pipeline: Node, interpreter: Builtins) -> str | None:
 
 
 def read_by(redirected: Node, interpreter: Builtins, here: str | None) -> str | None:
-    """Return the text that a redirected loop or `read` is given (`<<<`, `<<EOF`, `< FILE`); None where nobody knows."""
+    """Return the input of a redirected loop or `read` (`<<<`, `<<EOF`, `< FILE`); None if unknown."""
     body = redirected.child_by_field_name("body")
     if body is None or not re.search(r"\b(read|mapfile|readarray)\b", text_of(body)):
         return None
@@ -170,5 +170,5 @@ def read_by(redirected: Node, interpreter: Builtins, here: str | None) -> str | 
         elif child.type == "file_redirect" and child.children[-1].type == "process_substitution":
             inner = child.children[-1].children
             text = _statements([each for each in inner if each.is_named and each.type != "comment"], interpreter)
-    # A loop over what is not known has an unknown number of rounds.
+    # A loop over unknown input has an unknown number of iterations.
     return None if text is None or (body.type != "command" and is_open(text)) else text

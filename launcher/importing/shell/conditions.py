@@ -1,4 +1,4 @@
-"""Conditions of a script, where they can be decided without running it: true, false, or None for not known."""
+"""Conditions of a script that can be decided without running it: true, false, or None for unknown."""
 
 import re
 
@@ -22,32 +22,32 @@ _PUNCTUATION = frozenset({"[", "]", "[[", "]]", "(", ")", "((", "))"})
 
 
 class Conditions:
-    """Decides `[ … ]`, `[[ … ]]` and `(( … ))` against the state of a script."""
+    """Evaluates `[ … ]`, `[[ … ]]` and `(( … ))` against the state of a script."""
 
     def __init__(self, expander: Expander) -> None:
         self.expander = expander
         self.state = expander.state
 
     def arithmetic(self, node: Node) -> bool | None:
-        """Decide `(( … ))`."""
+        """Evaluate `(( … ))`."""
         try:
             return self.expander.number(node) != 0
         except NotArithmetic:
             return None
 
     def test(self, node: Node) -> bool | None:
-        """Decide a test_command."""
+        """Evaluate a test_command."""
         if text_of(node).startswith("(("):
             return self.arithmetic(node)
         inner = [child for child in node.children if child.type not in _PUNCTUATION]
         typed = text_of(node)
-        if typed.startswith("[ ") and _JOINED.search(typed):  # the grammar knows `-a` and `!` as bash's [[ has them
+        if typed.startswith("[ ") and _JOINED.search(typed):  # the grammar parses `-a` and `!` as in bash's [[
             command = parse(f"test {typed[2:-1]}".encode(), self.state.script, line_of(node)).children[0]
             return self.words([word for child in command.children[1:] for word in self.expander.words(child)])
         return self.decide(inner[0]) if len(inner) == 1 else None
 
     def decide(self, node: Node) -> bool | None:
-        """Decide an expression inside brackets."""
+        """Evaluate an expression inside brackets."""
         kind = node.type
         if kind == "parenthesized_expression":
             inner = [child for child in node.children if child.type not in _PUNCTUATION]
@@ -60,7 +60,7 @@ class Conditions:
         return None if text is None else text != ""
 
     def words(self, words: list[str]) -> bool | None:
-        """Decide `test WORDS`: `-o` binds least, then `-a`, then `!`; files are not looked at."""
+        """Evaluate `test WORDS`: `-o` binds least, then `-a`, then `!`; files are not checked."""
         for sign, joined in (("-o", _either), ("-a", _both)):
             if sign in words[1:-1]:
                 at = words.index(sign, 1)
@@ -92,7 +92,7 @@ class Conditions:
         if operator in ("-z", "-n"):
             text = self._text(operand)
             return None if text is None else (text == "") == (operator == "-z")
-        return None  # files and terminals are not looked at
+        return None  # files and terminals are not checked
 
     def _binary(self, node: Node) -> bool | None:
         operator_node = node.child_by_field_name("operator")
@@ -132,8 +132,8 @@ class Conditions:
         return None
 
     def _searched(self, text: str, pattern: str) -> bool | None:
-        """Decide `[[ text =~ pattern ]]`; groups go to BASH_REMATCH."""
-        # Repeated groups can take for ever; nobody needs them to compare a name.
+        """Evaluate `[[ text =~ pattern ]]`; groups are stored in BASH_REMATCH."""
+        # Repeated groups can take exponential time, and comparing names does not need them.
         if len(pattern) > 200 or len(text) > 2000 or re.search(r"\)[+*{]", pattern):
             return None
         pattern = re.sub(r"\[\[:(\w+):\]\]", lambda found: CLASSES.get(found.group(1), "(?!)"), pattern)
@@ -146,7 +146,7 @@ class Conditions:
         return found is not None
 
     def _text(self, node: Node) -> str | None:
-        """Return an operand's text; what nothing sets is empty, and noted as assumed; None for unknown output."""
+        """Return an operand's text; unset variables are empty and recorded as assumed; None for unknown output."""
         text = self.expander.text(node)
         if has_output(text):
             return None

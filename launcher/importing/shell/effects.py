@@ -1,4 +1,4 @@
-"""Whether a part of a script matters for what is started: then an undecided condition deserves a word."""
+"""Whether a part of a script affects the started commands, so that an undecided condition needs a warning."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -14,16 +14,16 @@ apt-get yum bash sh
 """
 _HARMLESS = frozenset(_HARMLESS_NAMES.split())
 
-# What only asks the machine: its exit code is not known here, and it is no command that anybody wants to import.
+# Commands that only query the machine: their exit code is unknown here, and they are not imported.
 _QUESTION_NAMES = """
 grep egrep command which type hash nvidia-smi npu-smi ps pgrep mountpoint nc ping curl wget ls diff
 cmp git ssh read timeout conda pip docker id lsof kill pkill mkdir test find stat
 """
 QUESTIONS = frozenset(_QUESTION_NAMES.split())
-# Of these, what may start a training all the same: `timeout 24h torchrun …`, `docker run IMAGE …`, `conda run …`.
+# Those of them that may start a training: `timeout 24h torchrun …`, `docker run IMAGE …`, `conda run …`.
 CARRIERS = frozenset({"timeout", "docker", "ssh", "conda"})
 
-# Programs that prepare what comes after `&&`; whether they succeed is not known here, and nobody asks them.
+# Programs that prepare the command after `&&`; their unknown exit code is assumed to be 0.
 _PREPARING_NAMES = """
 source . conda mamba micromamba pip git wget curl tar unzip kill pkill docker podman ssh scp rsync timeout
 nvidia-smi npu-smi ls ps
@@ -32,7 +32,7 @@ _PREPARING = frozenset(_PREPARING_NAMES.split())
 
 
 def prepares(node: Node) -> bool:
-    """Tell whether a statement is a program that prepares the next one (`conda activate x && …`), not a question."""
+    """Return whether a statement is a program that prepares the next one (`conda activate x && …`), not a query."""
     while node.type in ("list", "redirected_statement"):
         inner = [child for child in node.children if child.is_named and not child.type.endswith("_redirect")]
         node = inner[-1]
@@ -41,7 +41,7 @@ def prepares(node: Node) -> bool:
 
 
 def has_effect(nodes: Iterable[Node]) -> bool:
-    """Tell whether statements set variables or start a program that is more than housekeeping."""
+    """Return whether statements set variables or start a program other than the utilities in `_HARMLESS`."""
     for node in nodes:
         if node.type in ("variable_assignment", "declaration_command", "unset_command", "function_definition"):
             return True
@@ -56,7 +56,7 @@ def has_effect(nodes: Iterable[Node]) -> bool:
 
 @cache
 def _starts() -> "re.Pattern[str]":
-    """Return a pattern for what starts trainings: launchers, programs of backends, Python scripts, `eval`."""
+    """Return a pattern for commands that start trainings: launchers, programs of backends, Python scripts, `eval`."""
     from launcher.importing.launchers import LAUNCHERS
     from launcher.mapping.backend import backend_names, get_backend
 
@@ -66,7 +66,7 @@ def _starts() -> "re.Pattern[str]":
 
 
 def starts_training(body: Node) -> bool:
-    """Tell whether a part of a script may start what is to be imported."""
+    """Return whether a part of a script may start a training."""
     return _starts().search(text_of(body)) is not None
 
 

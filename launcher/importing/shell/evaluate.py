@@ -1,4 +1,4 @@
-"""Walks a script's syntax tree in the order of execution and collects the commands it would start; runs nothing."""
+"""Walks a script's syntax tree in execution order and collects the commands it would start; runs nothing."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +42,7 @@ _MOST_PRINTING = 1000
 
 
 class Interpreter(Loops):
-    """Evaluates one script and what it sources."""
+    """Evaluates one script and the scripts it sources."""
 
     def __init__(self, state: State, folder: Path | None) -> None:
         self.state = state
@@ -65,10 +65,10 @@ class Interpreter(Loops):
         except Stop:
             return
 
-    # -- statements: each returns its exit status, None where it is not known
+    # -- statements: each returns whether it succeeded, None if unknown
 
     def block(self, nodes: Iterable[Node]) -> bool | None:
-        """Evaluate statements one after the other; the status is that of the last."""
+        """Evaluate statements in order; the status is that of the last."""
         status: bool | None = True
         for node in nodes:
             if node.is_named and node.type not in ("comment", "heredoc_body"):
@@ -99,7 +99,7 @@ class Interpreter(Loops):
         return None if status is None else bool(status)
 
     def _note_status(self, node: Node, status: bool | None) -> None:
-        """Keep how a statement ended for `$?`; the code that `return` gave stays."""
+        """Record a statement's status for `$?`; an exit code given by `return` stays."""
         state = self.state
         if status is None and node.type in ("command", "test_command"):
             state.status = 0 if prepares(node) else None
@@ -107,7 +107,7 @@ class Interpreter(Loops):
             state.status = int(not status)
 
     def _ended(self) -> bool | None:
-        """Return the status that `exit` or `return` gave."""
+        """Return whether the status given by `exit` or `return` is 0."""
         return None if self.state.status is None else self.state.status == 0
 
     def _variable_assignment(self, node: Node) -> bool:
@@ -146,7 +146,7 @@ class Interpreter(Loops):
     def _assumed(
         self, condition: list[Node], body: list[Node], others: list[tuple[list[Node] | None, list[Node]]]
     ) -> bool:
-        """Decide a condition of `if` that is not known: false, unless the script would end because of it."""
+        """Decide an unknown condition of `if`: false, unless the script would then exit."""
         if len(others) != 1 or others[0][0] is not None or not self.guards.exits(others[0][1]):
             return self.assumed_false(condition, [*body, *(node for _, other in others for node in other)])
         self.state.leave_open()
@@ -156,7 +156,7 @@ class Interpreter(Loops):
         return True
 
     def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
-        """Take a condition that is not known for false, with a warning where one of the bodies matters."""
+        """Treat an unknown condition as false, with a warning if one of the bodies has an effect."""
         self.state.leave_open()
         if condition and has_effect(bodies):
             typed = text_of(condition[0]).split("\n")[0][:80]
@@ -195,7 +195,7 @@ class Interpreter(Loops):
         return self._joined(self.statement(left), left, is_and, right)
 
     def _joined(self, status: bool | None, left: Node, is_and: bool, right: Node) -> bool | None:
-        """Evaluate what follows a statement of this status by `&&` or `||`."""
+        """Evaluate what follows a statement of this status after `&&` or `||`."""
         if status is None and is_and and prepares(left):
             status = True
         if status is None:
@@ -228,7 +228,7 @@ class Interpreter(Loops):
             self.state.inputs.pop()
 
     def printed_by(self, run: Callable[[], object]) -> str | None:
-        """Return what a part of the script prints; it runs in a shell of its own, which starts no training."""
+        """Return the output of a part of the script, evaluated in a subshell that starts no training."""
         state, depth = self.state, self.depth
         saved = (dict(state.variables), set(state.exported), state.directory, list(state.positional), state.output)
         commands, scopes = len(state.commands), len(state.scopes)
@@ -316,7 +316,7 @@ class Interpreter(Loops):
         return self.call(words, own, node)
 
     def _words(self, node: Node, own: dict[str, str]) -> list[str]:
-        """Return the words of a command; the assignments before them go into `own`."""
+        """Return the words of a command; the assignments before them are stored in `own`."""
         words: list[str] = []
         children = node.children
         spend("words", len(children), self._place(node))
@@ -328,7 +328,7 @@ class Interpreter(Loops):
         return words
 
     def call(self, words: list[str], own: Mapping[str, str], node: Node) -> bool | None:
-        """Evaluate a command whose words are known: a function, a builtin, or a program to record."""
+        """Evaluate a command with expanded words: a function, a builtin, or a program to record."""
         words = words[1:] if words[0] == "command" and words[1:2] != ["-v"] and len(words) > 2 else words
         program = shown(words[0])
         if program.startswith("--"):
@@ -355,7 +355,7 @@ class Interpreter(Loops):
             return self._started_by(words, inner, node, {**own, **given_variables(words)})
         called = called_script(words)
         if called is not None and self._runs(words, *called, own, node):
-            return self._ended() is not False  # as of any program, success is assumed
+            return self._ended() is not False  # success is assumed, as of any program
         asks = program in QUESTIONS
         if not asks or program in CARRIERS:
             env = {**self.state.exports(), **own}
@@ -384,9 +384,9 @@ class Interpreter(Loops):
             state.leave()
 
     def _runs(self, words: list[str], path: str, arguments: list[str], own: Mapping[str, str], node: Node) -> bool:
-        """Evaluate a script that is run as a program of its own; tell whether it could be read."""
+        """Evaluate a script that runs as a separate program; return whether it could be read."""
         state, text = self.state, script_text(path, self.state, self.folder)
-        state.leave_open()  # what a script prints, nobody follows
+        state.leave_open()  # the output of a script is not evaluated
         if text is None or self.depth > DEEPEST or "msrun_launcher" in path or state.output is not None:
             return False
         saved = (state.variables, state.exported, state.directory, state.positional, state.script, state.functions)
@@ -424,7 +424,7 @@ class Interpreter(Loops):
             self.state.set(name, value)
             self.state.exported.add(name)
         try:
-            # Lines before it give what stands in it the lines of the script around it.
+            # Leading empty lines align its line numbers with the enclosing script.
             root = parse(b"\n" * (line_of(node) - 1) + source.encode("utf-8"), self.state.script)
         except ImportRefused as error:
             self.state.fail(f"what is evaluated here is not bash: {error.notes[0].message}", self._place(node))
@@ -436,7 +436,7 @@ class Interpreter(Loops):
 
 
 def _tests(branches: list[tuple[list[Node] | None, list[Node]]]) -> list[Node]:
-    """Return what decides that the last of these branches runs: its condition, or for `else` all before it."""
+    """Return the deciding conditions of the last of these branches: its own, or for `else` all before it."""
     condition = branches[-1][0]
     return condition if condition is not None else [node for test, _ in branches for node in test or []]
 
@@ -466,7 +466,7 @@ def _branches(node: Node) -> list[tuple[list[Node] | None, list[Node]]]:
 
 
 def run_script(source: str, state: State, folder: Path | None) -> State:
-    """Return the state after the script: above all the commands that it would start.
+    """Return the state after the script, including the commands that it would start.
 
     Raises:
         ImportRefused: the script is not bash.

@@ -1,4 +1,4 @@
-"""Words of a script to what bash would make of them: quotes, variables, arrays, arithmetic, word splitting."""
+"""Expands words of a script as bash does: quotes, variables, arrays, arithmetic, word splitting."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from launcher.importing.shell.state import State, Variable
 _LONGEST_PATTERN_TEXT = 4000
 _MOST_TEXT = 64 * 2**20
 LONGEST_ARRAY = 10_000
-# Of the variables that shells inherit, those that never lack.
+# Inherited variables that every shell sets.
 _ALWAYS_SET = frozenset({"HOME", "USER", "LOGNAME", "PATH"})
 _OVERLOOKED = re.compile(r"(?<!\\)\$(\w+|[@*#?])")
 _DEFAULTS = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
@@ -42,7 +42,7 @@ class Expander:
     # -- words
 
     def words(self, node: Node) -> list[str]:
-        """Return the words that a node becomes where several are allowed (arguments, array items, `for` lists)."""
+        """Return the words that a node expands to where several are allowed (arguments, arrays, `for` lists)."""
         typed = text_of(node) if node.type in ("concatenation", "word", "brace_expression") else ""
         alternatives = braced(typed) if "{" in typed else [typed]
         if len(alternatives) > 1:
@@ -51,12 +51,12 @@ class Expander:
         return assembled(list(self._pieces(node, quoted=False)), quoted=_has_quotes(node), ifs=self.ifs())
 
     def ifs(self) -> str | None:
-        """Return what separates words; None: white space, as usual."""
+        """Return the word separators; None: white space, the default."""
         value = self.state.variables.get("IFS")
         return value if isinstance(value, str) and value != " \t\n" and not is_open(value) else None
 
     def text(self, node: Node) -> str:
-        """Return the single text that a node becomes where nothing is split (assignments, `case`, `[[ ]]`)."""
+        """Return the single text that a node expands to where nothing is split (assignments, `case`, `[[ ]]`)."""
         pieces = list(self._pieces(node, quoted=False))
         return "".join((" " if piece.breaks and index else "") + piece.text for index, piece in enumerate(pieces))
 
@@ -77,7 +77,7 @@ class Expander:
         elif kind == "command_substitution":
             typed = text_of(node).strip()
             if node.parent is not None and node.parent.type == "heredoc_body" and typed.startswith("$(("):
-                yield Piece(self.arithmetic(node, typed))  # to the grammar, a subshell
+                yield Piece(self.arithmetic(node, typed))  # a subshell in the grammar
             else:
                 yield Piece(self._output(node), splits=not quoted)
         elif kind == "arithmetic_expansion":
@@ -99,7 +99,7 @@ class Expander:
             yield from self._pieces(child, quoted=quoted)
 
     def _in_quotes(self, node: Node, start: int, end: int) -> Iterator[Piece]:
-        """Yield text and expansions between two bytes of a double-quoted node; text between children counts."""
+        """Yield text and expansions between two bytes of a double-quoted node, including text between children."""
         source, offset, at = node.text, node.start_byte, start
         for child in node.children:
             if (
@@ -112,7 +112,7 @@ class Expander:
                 continue
             if child.start_byte > at:
                 yield from self._between(between(source, offset, at, child.start_byte), node)
-            # tree-sitter counts white space, and lines that a backslash continues, before `$` to the expansion
+            # tree-sitter includes white space and continued lines before `$` in the expansion
             leading = _before_dollar(text_of(child))
             if leading:
                 yield Piece(patterns.unescaped_in_quotes(text_of(child)[:leading]))
@@ -122,7 +122,7 @@ class Expander:
             yield from self._between(between(source, offset, at, end), node)
 
     def _between(self, text: str, node: Node) -> Iterator[Piece]:
-        """Yield the text between expansions; in here-documents the grammar overlooks some, such as `$1`."""
+        """Yield the text between expansions; in here-documents the grammar misses some, such as `$1`."""
         at = 0
         for found in _OVERLOOKED.finditer(text) if node.type == "heredoc_body" else ():
             yield Piece(patterns.unescaped_in_quotes(text[at : found.start()]))
@@ -137,7 +137,7 @@ class Expander:
     # -- variables
 
     def value(self, name: str) -> Variable | None:
-        """Return the value of a variable; None where nothing sets it."""
+        """Return the value of a variable; None if it is not set."""
         state = self.state
         name = state.references.get(name, name)
         if name in state.variables:
@@ -158,10 +158,10 @@ class Expander:
         return state.directory if name == "PWD" and state.directory != "." else None
 
     def look_up(self, name: str) -> str:
-        """Return a variable's text for arithmetic: 0 (empty) where it is not set.
+        """Return a variable's text for arithmetic: 0 (empty) if it is not set.
 
         Raises:
-            NotArithmetic: the value is open.
+            NotArithmetic: the value is unknown.
         """
         array, bracket, index = name.partition("[")
         value = self.value(array)
@@ -177,7 +177,7 @@ class Expander:
         return text
 
     def store(self, name: str, text: str) -> None:
-        """Assign a variable, or `A[1]`, which is an item of an array."""
+        """Assign a variable, or an array element, `A[1]`."""
         array, bracket, index = name.partition("[")
         if not bracket:
             self.state.set(name, text)
@@ -193,7 +193,7 @@ class Expander:
             self.state.set(array, items)
 
     def _item(self, value: Variable | None, key: str) -> str | None:
-        """Return an item of an array; None where it has none of this key."""
+        """Return an array element; None if there is none with this key."""
         if value is None or isinstance(value, dict):
             return None if value is None else value.get(key)
         items = [value] if isinstance(value, str) else value
@@ -206,7 +206,7 @@ class Expander:
         yield from self._spread(self.value(name), quoted, name if name in ("@", "*") else None, typed, name)
 
     def _pay(self, text: str) -> str:
-        """Count what expansions produce: a few lines can ask for more than any memory holds."""
+        """Count the expanded text against a limit, since a few lines can expand beyond any memory size."""
         self.budget -= len(text)
         if self.budget < 0:
             raise refuse(f"its variables expand to more than {_MOST_TEXT // 2**20} MiB of text", self.state.script)
@@ -254,7 +254,7 @@ class Expander:
         return self._item(value, self._key(value, self.text(parts.index_node)))
 
     def _key(self, value: Variable, key: str) -> str:
-        """Return the key of an item; that of a list with gaps is computed, as that of every list."""
+        """Return the key of an element; for sparse lists it is computed, as for every list."""
         if not isinstance(value, dict) or key in value:
             return key
         try:
@@ -267,7 +267,7 @@ class Expander:
             return "0" if parts.index in ("@", "*") else placeholder(typed)
         if parts.index in ("@", "*") or (isinstance(value, (list, dict)) and parts.name in ("@", "*")):
             items = value.values() if isinstance(value, dict) else value
-            # What nobody knows may be any number of words.
+            # An unknown element may expand to any number of words.
             return placeholder(typed) if any(map(only, items)) else str(len(value))
         text = _as_text(value)
         return placeholder(typed) if is_open(text) else str(len(text))
@@ -337,7 +337,7 @@ class Expander:
                 yield from self._pieces(part, quoted=quoted)
 
     def _number_in(self, arguments: "list[str | Node]") -> str | None:
-        """Return the number that a default such as `$[ A / 4 ]` is (see `grammar`); None where it is something else."""
+        """Return the value of a default such as `$[ A / 4 ]` (see `grammar`); None for anything else."""
         if not "".join(each if isinstance(each, str) else text_of(each) for each in arguments).startswith("$[ "):
             return None
         text = "".join(each if isinstance(each, str) else self.text(each) for each in arguments).strip()[2:-1].strip()
@@ -352,13 +352,13 @@ class Expander:
         return "".join(part if isinstance(part, str) else self._pattern(part) for part in parts.arguments[index])
 
     def _pattern(self, node: Node) -> str:
-        # Backslashes of a pattern say which of its signs are text.
+        # Backslashes of a pattern escape its special characters.
         return text_of(node) if node.type == "regex" else self.text(node)
 
     def _changed(self, text: str, operator: str, parts: Parts, typed: str) -> str:
         first = self._argument(parts, 0)
         known = apart(text) if operator == "//" and first.startswith("-") else None
-        if known is not None:  # an option renamed, among words that nobody knows
+        if known is not None:  # an option renamed among unknown words
             return "".join(each if is_open(each) else self._changed(each, operator, parts, typed) for each in known)
         if is_open(text) or is_open(first) or len(text) > _LONGEST_PATTERN_TEXT:
             return placeholder(typed)
@@ -394,10 +394,10 @@ class Expander:
             offset -= 1 if offset > 0 else 0
         return items[offset:] if length is None else items[offset : offset + length]
 
-    # -- values that are computed
+    # -- arithmetic
 
     def arithmetic(self, node: Node, typed: str) -> str:
-        """Return the number that `$((…))` is; a placeholder where a part of it is not known."""
+        """Return the value of `$((…))`; a placeholder if a part of it is unknown."""
         try:
             return str(self.number(node))
         except NotArithmetic as error:
@@ -442,14 +442,14 @@ class Expander:
 
 
 def _typed(node: Node) -> str:
-    """Return an expansion as it is typed, from its `$` on."""
+    """Return an expansion as typed, from its `$` on."""
     text = text_of(node)
     text = text[_before_dollar(text) :].strip()
     return f"$(({text[2:-1].strip()}))" if text.startswith("$[") else text
 
 
 def _is_empty(value: Variable) -> bool:
-    """Tell whether a value is empty, or made of nothing but variables that nothing sets: `A=$2` and then `${A:-1}`."""
+    """Return whether a value is empty or consists of unset variables only: `A=$2` and then `${A:-1}`."""
     if not isinstance(value, str):
         return not value
     return not value or (emptied(value) == "" and not has_output(value) and not INHERITED.intersection(names(value)))
@@ -469,7 +469,7 @@ def _as_text(value: Variable) -> str:
 
 
 def _has_quotes(node: Node) -> bool:
-    """Tell whether a word is kept even if it is empty; `"${A[@]}"` of an empty array is not."""
+    """Return whether a word is kept even if it is empty; `"${A[@]}"` of an empty array is not."""
     if node.type in ("raw_string", "ansi_c_string"):
         return True
     if node.type in ("string", "translated_string"):

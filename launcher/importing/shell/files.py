@@ -1,4 +1,4 @@
-"""Files that a script writes itself (`cat > FILE <<EOF`, `echo … >> FILE`, `tee FILE`) and reads back."""
+"""Files that a script writes (`cat > FILE <<EOF`, `echo … >> FILE`, `tee FILE`) and reads again."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ _WRITES = (">", ">>", ">|", "&>", "&>>")
 
 
 def targets(statement: Node, expander: Expander) -> list[tuple[str, bool]]:
-    """Return the files that a redirected statement's output goes to, and whether it is put behind what they hold."""
+    """Return the output files of a redirected statement, and whether each is appended to."""
     return [
         (shown(expander.text(child.child_by_field_name("destination"))), sign.endswith(">>"))
         for child, sign in _redirects(statement)
@@ -20,7 +20,7 @@ def targets(statement: Node, expander: Expander) -> list[tuple[str, bool]]:
 
 
 def source(statement: Node, expander: Expander) -> str | None:
-    """Return the file that a statement reads (`< FILE`), None where it reads none."""
+    """Return the file that a statement reads (`< FILE`), None if it reads none."""
     for child, sign in _redirects(statement):
         destination = child.child_by_field_name("destination")
         if sign == "<" and destination is not None and destination.type != "process_substitution":
@@ -29,7 +29,7 @@ def source(statement: Node, expander: Expander) -> str | None:
 
 
 def write(files: list[tuple[str, bool]], text: str | None, state: State) -> None:
-    """Keep what is written into files; None: not known, and what is put behind something unknown is not known, too."""
+    """Record the text written to files; None: unknown. Appending to unknown content gives unknown content."""
     for name, adds in files:
         old = state.heredocs.get(name) if adds else ""
         if text is None or old is None:
@@ -39,12 +39,12 @@ def write(files: list[tuple[str, bool]], text: str | None, state: State) -> None
 
 
 def read(name: str, state: State) -> str | None:
-    """Return what the script has written into a file; None where nobody knows what the file holds."""
+    """Return the text that the script has written to a file; None if the content is unknown."""
     return state.heredocs.get(shown(name))
 
 
 def _redirects(statement: Node) -> Iterator[tuple[Node, str]]:
-    """Yield the redirections of standard input and output with their signs; `cat <<EOF > FILE` hides one."""
+    """Yield the redirections of standard input and output with their operators, also that of `cat <<EOF > FILE`."""
     if statement.type == "file_redirect":
         yield from _signed(statement)
     for child in statement.children:

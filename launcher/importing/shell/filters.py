@@ -1,11 +1,11 @@
-"""Programs of a pipeline that only change text (`cut`, `sed s/a/b/`, `grep -o`, `wc -l` …), where they are simple."""
+"""Text filters in pipelines (`cut`, `sed s/a/b/`, `grep -o`, `wc -l` …), in their simple forms."""
 
 import re
 from collections.abc import Callable, Sequence
 
 from launcher.importing.shell import patterns
 
-# Text is that of a variable, patterns are those of a script: more is no setting of a training.
+# Limits for the text of a variable and a pattern of a script; settings of a training are shorter.
 _LONGEST_TEXT, _LONGEST_PATTERN = 20_000, 200
 _SUBSTITUTION = re.compile(r"s(?P<sign>[/|#,:@!])(.*?)(?<!\\)(?P=sign)(.*?)(?<!\\)(?P=sign)([g0-9p]*)", re.DOTALL)
 _IS_QUIET = re.compile(r"-[a-zA-Z]*q[a-zA-Z]*").fullmatch
@@ -13,10 +13,10 @@ _AWK = re.compile(r"\{\s*print\s+(?P<field>\$\d+|\$?NF|\$\(NF-\d+\))\s*;?\s*\}")
 
 
 def searching(pattern: str, *, extended: bool) -> "re.Pattern[str] | None":
-    """Return a basic or extended regular expression of POSIX as one of Python; None where it is not simple."""
+    """Return a basic or extended POSIX regular expression as a Python one; None if it is not simple."""
     if len(pattern) > _LONGEST_PATTERN or re.search(r"\)[+*{]|\\[1-9]", pattern):
         return None
-    if not extended:  # there, \+ \? \| \( \) \{ \} are the operators, and the plain signs are text
+    if not extended:  # there, \+ \? \| \( \) \{ \} are the operators, and unescaped characters are literal
         pattern = re.sub(
             r"\\?[+?|(){}]",
             lambda found: found.group()[-1:] if len(found.group()) > 1 else "\\" + found.group(),
@@ -39,7 +39,7 @@ CLASSES = {"space": r"\s", "digit": r"\d", "alpha": "[A-Za-z]", "alnum": "[A-Za-
 
 
 def grep(arguments: Sequence[str], given: str | None) -> str | None:
-    """Return the lines that `grep` prints; None where it is not known, empty where nothing fits."""
+    """Return the lines that `grep` prints; None if unknown, empty if nothing matches."""
     letters, patterns_given, rest = "", [], list(arguments)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
         word = rest.pop(0)
@@ -89,7 +89,7 @@ def _in_replacement(found: "re.Match[str]") -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines of a text; the end of the last one begins no other."""
+    """Return the lines of a text; a final line end starts no further line."""
     return text.removesuffix("\n").split("\n") if text else []
 
 
@@ -168,7 +168,7 @@ def _awk(arguments: Sequence[str], given: str | None) -> str | None:
     if at == -1 and field == "$0":
         return given
     if minus and any(len(line) < -at for line in lines):
-        return None  # $(NF-1) of a single field is the whole line, and before that an error
+        return None  # $(NF-1) of a single field is $0, the whole line; $(NF-2) is an error
     return "".join(f"{line[at] if -len(line) <= at < len(line) else ''}\n" for line in lines)
 
 

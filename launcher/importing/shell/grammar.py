@@ -1,8 +1,8 @@
-"""From script text to a syntax tree, by tree-sitter's bash grammar; syntax errors get the line of their cause.
+"""Parses script text with tree-sitter's bash grammar; syntax errors get the line of their cause.
 
 Why tree-sitter-bash and not bashlex: of 1,170 scripts in the repositories of the four training stacks that ship with
 this program, bashlex 0.18 cannot read 576 (466 of them for `$((…))`, which it does not implement), tree-sitter-bash
-0.25 stumbles over 59, most of them a continuation before an empty line, which `_repaired` handles. It is 8 times as
+0.25 fails on 59, most of them a continuation before an empty line, which `_repaired` handles. It is 8 times as
 fast (0.9 ms a script), has wheels for every platform and Python, and is loaded in 10 ms.
 """
 
@@ -19,7 +19,7 @@ Node: TypeAlias = Any
 
 INSTALL = "pip install 'launch-llm[import]' (tree-sitter, tree-sitter-bash)"
 _MOST_REPAIRS = 50
-# What is missing to the grammar, as people say it; the place is where it began.
+# Messages for tokens that the parser misses; the place is that of the opening token.
 _ENDS = {
     "heredoc_end": "the here-document opened here never ends: a line with its word alone is missing",
     "fi": "the if opened here is never closed by fi",
@@ -31,19 +31,19 @@ _ENDS = {
     "]]": "the [[ opened here is never closed",
     "`": "the ` opened here is never closed",
 }
-# `<your_path>`, unquoted, is a redirection to bash and a blank to be filled in to whoever wrote it.
+# `<your_path>`, unquoted, is a redirection in bash, but a placeholder to the author.
 _BLANK = re.compile(rb"<([A-Za-z][\w./-]*)>|(?<==)<([A-Za-z][\w ./,-]*[\w.-])>|(?<=\w )<([A-Za-z]\w*(?: [\w./-]+)+)>")
 _LEFT, _RIGHT, _SPACE = "\x02", "\x03", "\x04"
 _SHOWN = str.maketrans({_LEFT: "<", _RIGHT: ">", _SPACE: KEPT_BLANK})
-# `${TEXT:$LENGTH+1}`: the grammar wants the offset without its dollar sign.
+# `${TEXT:$LENGTH+1}`: the grammar requires the offset without its dollar sign.
 _OFFSET = re.compile(rb"(\$\{\w+:(?![-=+?])[^}\s]*?)\$(\w+[^}\s]*\})")
-# `${N:=$((A / B))}`: the grammar takes arithmetic in a default for a command, and knows the older `$[A / B]`.
+# `${N:=$((A / B))}`: the grammar parses arithmetic in a default as a command, but supports the older `$[A / B]`.
 _DEFAULT_NUMBER = re.compile(rb"\$\{\w+:?[-=+]\"?\$\(\(")
-# `root@host:/workspace# torchrun …`, `(env) user@host:~$ …` and `$ …`, copied from a terminal or a page.
+# Shell prompts `root@host:/workspace# torchrun …`, `(env) user@host:~$ …` and `$ …`, copied from a terminal or page.
 _PROMPT = re.compile(rb"^[ \t]*(?:\([\w.-]+\) ?)?(?:[\w.-]+@[\w.-]+:[^\s#$]*[#$]|\$) (?=[\w./])", re.MULTILINE)
-# `# a comment within a command`: a command substitution that holds nothing else.
+# `# a comment within a command`: a command substitution with nothing but a comment.
 _INLINE = re.compile(rb"(?<=\s)`#[^`\n]*`(?=\s)")
-# `$((10#$N))`: decimal whatever it begins with; the grammar knows `~`, three of which nobody writes.
+# `$((10#$N))`: decimal despite leading zeros; the grammar supports `~`, and `~~~` does not occur otherwise.
 _DECIMAL = re.compile(rb"(?<=[(\s+*/%-])10#(?=[$\d{])")
 _AS_DECIMAL = b"~~~"
 _VARIABLE = re.compile(rb"\$([A-Za-z_]\w*|[0-9@*#?!])")
@@ -88,7 +88,7 @@ def line_of(node: Node) -> int:
 
 
 def errors(root: Node) -> Iterator[Node]:
-    """Yield the nodes at which the grammar failed, in order of the text."""
+    """Yield the error nodes of the grammar, in text order."""
     if root.type == "ERROR" or root.is_missing:
         yield root
     elif root.has_error:
@@ -97,12 +97,12 @@ def errors(root: Node) -> Iterator[Node]:
 
 
 def _repaired(source: bytes, root: Node) -> bytes:
-    """Return the script without what bash takes and the grammar does not: a continuation that continues nothing.
+    """Return the script without dangling line continuations, which bash accepts and the grammar does not.
 
-    Blanks such as `<path>` become words. The text keeps its length and its lines, so that places stay right.
+    Placeholders such as `<path>` become words. The text keeps its length and its lines, so that positions stay valid.
     """
     source = _DECIMAL.sub(_AS_DECIMAL, _BLANK.sub(_as_word, source))
-    for _ in range(2):  # an offset and a length
+    for _ in range(2):  # offset and length
         source = _OFFSET.sub(b"\\1\\2", source)
     root = _parser().parse(source).root_node
     for _ in range(_MOST_REPAIRS):
@@ -117,7 +117,7 @@ def _repaired(source: bytes, root: Node) -> bytes:
 
 
 def _with_plain_numbers(source: bytes) -> bytes:
-    """Write `$((…))` in defaults of variables as `$[ … ]`, of the same length."""
+    """Rewrite `$((…))` in defaults of variables as `$[ … ]`, of the same length."""
     changed = bytearray(source)
     for found in _DEFAULT_NUMBER.finditer(source):
         start, depth = found.end(), 2
@@ -131,9 +131,9 @@ def _with_plain_numbers(source: bytes) -> bytes:
 
 
 def _in_braces(source: bytes) -> tuple[bytes, Node]:
-    """Return script and tree without a misreading: in `${A}/$B/c` the grammar ends the word after the second dollar.
+    """Return script and tree with a parse error fixed: in `${A}/$B/c` the grammar ends the word after the second `$`.
 
-    Such variables are written `${B}`. Nothing else tells them: the tree has no error.
+    Such variables are rewritten as `${B}`. The tree itself reports no error.
     """
     root = _parser().parse(source).root_node
     for _ in range(_MOST_ROUNDS):
@@ -147,7 +147,7 @@ def _in_braces(source: bytes) -> tuple[bytes, Node]:
 
 
 def _is_lost(root: Node, at: int) -> bool:
-    """Tell whether a dollar sign with a name after it became a character of its own."""
+    """Return whether a dollar sign before a name was parsed as a literal character."""
     leaf = root.descendant_for_byte_range(at, at + 1)
     return leaf is not None and leaf.type == "$" and leaf.parent is not None and leaf.parent.type == "concatenation"
 

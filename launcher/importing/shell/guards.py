@@ -1,4 +1,4 @@
-"""Guards of a script (`[ -z "$DATA" ] && exit 1`): whoever runs it sets the variable, so an import reads on."""
+"""Guards of a script (`[ -z "$DATA" ] && exit 1`): users set such variables, so evaluation continues after them."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,13 +10,13 @@ from launcher.importing.shell.state import State
 
 
 class Guards:
-    """Tells which conditions only end the script because nothing sets a variable that its user would set."""
+    """Detects conditions that end the script only because a variable is unset that its user would set."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     def ends(self, condition: list[Node], body: list[Node]) -> bool:
-        """Tell whether a body that is about to run only ends the script for want of a value; a warning names it."""
+        """Return whether a body only ends the script because a value is missing; adds a warning with its name."""
         wanted = [*dict.fromkeys(self._wanted("\n".join(text_of(node) for node in condition)))]
         if not wanted or not self.exits(body):
             return False
@@ -32,11 +32,11 @@ class Guards:
         return True
 
     def _wanted(self, text: str) -> Iterator[str]:
-        """Yield what nothing sets and a condition reads."""
+        """Yield the unset variables that a condition reads."""
         given = self.state.positional or any(name.isdigit() for name in self.state.variables)
         if re.search(r"\$#|\$\{#\}", text) and not given:
             yield "$1"
-        # `A=${1:-}` is empty because nobody gave the argument.
+        # `A=${1:-}` is empty because the argument is not given.
         empty = [name for name in re.findall(r"-z\s+\"?\$\{?(\w+)", text) if self.state.variables.get(name) == ""]
         for name in dict.fromkeys([*self.state.assumed, *empty]):
             if re.search(rf"\$\{{?{re.escape(name)}\b|-v\s+{re.escape(name)}\b", text):
@@ -47,11 +47,11 @@ class Guards:
                 yield from (f"${each}" for each in names(value))
 
     def exits(self, body: list[Node]) -> bool:
-        """Tell whether a body ends the script and starts no training before."""
+        """Return whether a body ends the script and starts no training before."""
         return self._exits(body) and not any(starts_training(node) for node in body)
 
     def _exits(self, nodes: Iterable[Node]) -> bool:
-        """Tell whether statements end the script, by themselves or through a function such as `usage`."""
+        """Return whether statements end the script, directly or through a function such as `usage`."""
         for node in nodes:
             if node.type == "command":
                 name = node.child_by_field_name("name")

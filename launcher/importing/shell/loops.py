@@ -1,4 +1,4 @@
-"""Loops of a script, for the interpreter: read as often as they would run, or once where nobody can tell."""
+"""Loops of a script: evaluated as often as they would run, or once if the number of iterations is unknown."""
 
 import re
 from abc import abstractmethod
@@ -11,7 +11,7 @@ from launcher.importing.shell.placeholders import is_open, placeholder, shown
 
 MOST_STEPS = 20_000
 _MOST_STARTS = 100
-# `while [ -d "$OUT" ]; do OUT=…`: nothing is there for a script that is read, not run.
+# `while [ -d "$OUT" ]; do OUT=…`: no file exists for a script that is read, not run.
 _FILE_TEST = re.compile(r"!?\s*(\[\[?|test)\s+(!\s+)?-[a-hkprsuwxGLNOS]\s")
 
 
@@ -22,7 +22,7 @@ class Loops(Builtins):
 
     @abstractmethod
     def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
-        """Take a condition that is not known for false, with a warning where that matters."""
+        """Treat an unknown condition as false, with a warning if a body has an effect."""
 
     def _for_statement(self, node: Node) -> bool | None:
         name, body = text_of(node.child_by_field_name("variable")), node.child_by_field_name("body")
@@ -60,7 +60,7 @@ class Loops(Builtins):
         return True
 
     def _number(self, text: str) -> int:
-        """Return the value of an arithmetic expression as it is typed.
+        """Return the value of an arithmetic expression given as text.
 
         Raises:
             NotArithmetic: it cannot be computed.
@@ -91,7 +91,7 @@ class Loops(Builtins):
                 return None
 
     def _round(self, body: Node) -> bool:
-        """Evaluate the body of a loop once; tell whether the loop goes on."""
+        """Evaluate the body of a loop once; return whether the loop continues."""
         self.steps += 1
         if self.steps > MOST_STEPS:
             self.state.fail(f"more than {MOST_STEPS} steps: the loop does not end statically", self._place(body))
@@ -110,7 +110,7 @@ class Loops(Builtins):
         return True
 
     def _unresolved(self, node: Node, body: Node, why: str) -> None:
-        """Leave open what a loop assigns; if it starts a training, that is a mistake, and its body is read once."""
+        """Mark the variables of a loop as unknown; if it starts a training, add an error and evaluate its body once."""
         self.state.leave_open()
         for name in assigned(body.children):
             self.state.set(name, placeholder(f"${name}"))

@@ -1,4 +1,4 @@
-"""`${NAME…}` taken apart: the grammar gives a flat row of nodes, with gaps where white space was."""
+"""Parses `${NAME…}`: the grammar gives a flat list of nodes, with gaps in place of white space."""
 
 import re
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def _with_gaps(node: Node) -> "list[str | Node]":
 
 @dataclass(slots=True)
 class Parts:
-    """`${prefix name [index] operator arguments…}` taken apart."""
+    """Parts of `${prefix name [index] operator arguments…}`."""
 
     name: str
     prefix: str = ""
@@ -75,7 +75,7 @@ class Parts:
         return parts
 
     def _escaped_slash(self, slash: Node, node: Node) -> None:
-        """Take the rest of `${A//\\//_}`, whose pattern the grammar ends too early; not with expansions."""
+        """Parse the rest of `${A//\\//_}`, whose pattern the grammar ends too early; not with expansions."""
         rest = between(node.text, node.start_byte, slash.start_byte, node.end_byte - 1)
         pattern, *new = re.split(r"(?<!\\)/", rest[1:], maxsplit=1)
         self.arguments[-1].append(placeholder(rest) if "$" in rest else "/" + pattern)

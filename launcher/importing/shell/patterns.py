@@ -5,23 +5,23 @@ import re
 
 
 def matches(text: str, pattern: str) -> bool:
-    """Tell whether a glob pattern fits the whole text."""
+    """Return whether a glob pattern matches the whole text."""
     return _compiled(pattern).match(text) is not None
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    # fnmatch takes `[!x]` as bash does; extended globs are not known to it and stay literal.
+    # fnmatch reads `[!x]` as bash does; it does not support extended globs, which stay literal.
     return re.compile(fnmatch.translate(_literal(pattern)))
 
 
 def _literal(pattern: str) -> str:
-    """Return a pattern as fnmatch has it: no backslash, and `!` for `^` in a set."""
+    """Return a pattern in fnmatch syntax: no backslash, and `!` for `^` in a set."""
     pattern = re.sub(r"(?<!\\)\[\^", "[!", pattern)
     return re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern, flags=re.DOTALL)
 
 
 def trimmed(text: str, operator: str, pattern: str) -> str:
-    """Return the text without the shortest (`#`, `%`) or longest (`##`, `%%`) prefix or suffix that fits."""
+    """Return the text without the shortest (`#`, `%`) or longest (`##`, `%%`) matching prefix or suffix."""
     compiled = _compiled(pattern)
     cuts = range(len(text) + 1)
     if operator in ("#", "##"):
@@ -44,7 +44,7 @@ def replaced(text: str, operator: str, pattern: str, new: str) -> str:
 
 
 def recased(text: str, operator: str) -> str:
-    """Return the text in upper (`^^`, `^`) or lower case (`,,`, `,`); a single sign means the first letter."""
+    """Return the text in upper (`^^`, `^`) or lower case (`,,`, `,`); a single one: first letter only."""
     changed = text.upper() if operator[0] == "^" else text.lower()
     return changed if len(operator) == 2 else changed[:1] + text[1:]
 
@@ -78,5 +78,5 @@ def unescaped(text: str) -> str:
 
 
 def unescaped_in_quotes(text: str) -> str:
-    """Return double-quoted text without the backslashes that mean something there."""
+    """Return double-quoted text without its escaping backslashes."""
     return re.sub(r"\\([\n$`\"\\])", lambda match: "" if match.group(1) == "\n" else match.group(1), text)

@@ -1,4 +1,4 @@
-"""What a word is made of after expansion, and the words that come of it: bash's word splitting."""
+"""Parts of a word after expansion, and bash's word splitting."""
 
 import re
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ class Piece:
 
 
 def assembled(pieces: list[Piece], *, quoted: bool, ifs: str | None = None) -> list[str]:
-    """Return the words that pieces form; a word without quotes that is empty vanishes.
+    """Return the words that pieces form; an unquoted empty word is dropped.
 
     Args:
-        ifs: signs that separate words; None: white space.
+        ifs: separator characters; None: white space.
     """
     if ifs is not None:
         pieces = [each for piece in pieces for each in _separated(piece, ifs)]
@@ -49,7 +49,7 @@ def assembled(pieces: list[Piece], *, quoted: bool, ifs: str | None = None) -> l
 
 
 def _separated(piece: Piece, ifs: str) -> Iterator[Piece]:
-    """Yield a piece that splits at other signs than white space as pieces that do not."""
+    """Yield a piece that splits at characters other than white space as pieces that do not split."""
     if not piece.splits or not piece.text:
         yield piece if not piece.splits else Piece("", splits=True, breaks=piece.breaks)
         return

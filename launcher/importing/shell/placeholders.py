@@ -1,11 +1,11 @@
-"""Values that a script leaves open (`$DATA` unset, `$(date)`): carried through evaluation, shown as they were typed."""
+"""Placeholders for values that a script leaves unset (`$DATA`, `$(date)`): kept in evaluation, shown as typed."""
 
 import re
 
-# Every shell has them: they become references (`${HOME}`) that a plan fills in, without a word.
+# Variables that every shell sets: they become references (`${HOME}`) that a plan resolves, without a warning.
 INHERITED = frozenset({"HOME", "USER", "LOGNAME", "TMPDIR", "HOSTNAME", "PATH", "PYTHONPATH", "LD_LIBRARY_PATH"})
 _OPEN, _CLOSE = "\ue000", "\ue001"
-# White space inside a placeholder, or in a blank to be filled in, does not separate words.
+# White space inside a placeholder or a `<your path>` blank does not separate words.
 KEPT_BLANK = "\ue002"
 _KEPT = {" ": KEPT_BLANK, "\n": "\ue003", "\t": "\ue004"}
 _TO_KEPT, _FROM_KEPT = str.maketrans(_KEPT), str.maketrans({kept: white for white, kept in _KEPT.items()})
@@ -14,12 +14,12 @@ _NAME = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])")
 
 
 def placeholder(typed: str) -> str:
-    """Return a marked value for what was typed, such as `$DATA` or `$(date)`."""
+    """Return a placeholder for typed text such as `$DATA` or `$(date)`."""
     return f"{_OPEN}{shown(typed).translate(_TO_KEPT)}{_CLOSE}" if typed else ""
 
 
 def is_open(text: str) -> bool:
-    """Tell whether a part of the text is not known."""
+    """Return whether a part of the text is unknown."""
     return _OPEN in text
 
 
@@ -29,7 +29,7 @@ def shown(text: str) -> str:
 
 
 def retyped(text: str) -> str:
-    """Return the text to be read as a script again: `$A` before a letter gets braces, or its name would be longer."""
+    """Return the text as script source: `$A` before a letter gets braces, to end its name there."""
     return _MARKED.sub(_with_braces, text).translate(_FROM_KEPT)
 
 
@@ -41,17 +41,17 @@ def _with_braces(found: "re.Match[str]") -> str:
 
 
 def emptied(text: str) -> str:
-    """Return the text as bash would have it: what is not set is empty."""
+    """Return the text as in bash: unset variables are empty."""
     return _MARKED.sub("", text)
 
 
 def has_output(text: str) -> bool:
-    """Tell whether a part of the text is what a command would print or end with: it cannot be taken as empty."""
+    """Return whether a part of the text is a command's output or exit code: it cannot be treated as empty."""
     return any(typed.startswith(("$(", "`", "<(", "$?", "${?")) for typed in _MARKED.findall(text))
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Return the variables (or the typed command substitutions) that the text waits for."""
+    """Return the variables (or the typed command substitutions) that the text depends on."""
     found = []
     for typed in _MARKED.findall(text):
         match = _NAME.match(typed)
@@ -60,11 +60,11 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def apart(text: str) -> list[str] | None:
-    """Return the open words of a text and what stands around them; None where there are none, or one is half a word."""
+    """Return the open words of a text and the text around them; None if there are none, or one is part of a word."""
     parts = re.split(rf"((?<!\S){_OPEN}[^{_CLOSE}]*{_CLOSE}(?!\S))", text)
     return None if is_open("".join(parts[::2])) or not is_open(text) or only(text) else parts
 
 
 def only(text: str) -> bool:
-    """Tell whether the whole text is one placeholder."""
+    """Return whether the whole text is one placeholder."""
     return _MARKED.fullmatch(text) is not None

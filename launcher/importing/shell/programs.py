@@ -1,4 +1,4 @@
-"""Programs whose output follows from their arguments alone: echo, printf, dirname, basename, seq, expr, bc …"""
+"""Programs whose output depends on their arguments only: echo, printf, dirname, basename, seq, expr, bc …"""
 
 import os.path
 import re
@@ -25,7 +25,7 @@ _FORMAT = re.compile(r"%(%|(?P<width>[-0]?\d*)(?:\.(?P<digits>\d+))?(?P<kind>[sd
 
 
 def formatted(template: str, arguments: list[str]) -> str | None:
-    """Return what `printf` makes of a format, which is used again while there are arguments; None: not known."""
+    """Return the output of `printf`, which reuses the format while there are arguments; None: unknown."""
     template = ansi(template)
     sizes = [
         size.lstrip("-0") for found in _FORMAT.finditer(template) for size in found.group("width", "digits") if size
@@ -109,7 +109,7 @@ def _seq(arguments: list[str], given: str | None) -> str | None:
 
 
 def _bc(arguments: list[str], given: str | None) -> str | None:
-    """Plain arithmetic with `scale=N`, as it is piped into bc."""
+    """Plain arithmetic with `scale=N`, as piped into bc."""
     text = (given or "").strip()
     scale, expression = 0, text
     match = re.fullmatch(r"scale=(\d+);\s*(.*)", text, re.DOTALL)

@@ -1,4 +1,4 @@
-"""Scripts inside a script (`bash -c TEXT`, `bash FILE ARGS`, `source FILE`): their text, where it can be read."""
+"""Scripts inside a script (`bash -c TEXT`, `bash FILE ARGS`, `source FILE`): their text, if it can be read."""
 
 import itertools
 import re
@@ -13,10 +13,10 @@ from launcher.importing.shell.state import State
 
 _SHELLS = ("bash", "sh", "zsh")
 _SCRIPTS = (".sh", ".slurm", ".sbatch", ".bash")
-# Programs whose last word is a command line for another machine.
+# Programs whose last word is a command line for a remote host.
 _REMOTE = ("ssh", "pssh", "parallel-ssh", "pdsh", "clush")
 _TERMINALS = ("tmux", "screen")
-# Programs that start the script among their words.
+# Programs that start a script given as one of their words.
 _STARTERS = ("sbatch", "srun", "nohup", "setsid", "sudo", "time", "exec")
 _GIVEN = re.compile(r"(?:--env=|-e)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _LARGEST = 2_000_000
@@ -24,7 +24,7 @@ _MOST_ABOVE = 4
 
 
 def inner_script(words: Sequence[str]) -> str | None:
-    """Return the text of `bash -c TEXT`, also behind srun, docker, ssh and the like."""
+    """Return the text of `bash -c TEXT`, also after srun, docker, ssh and the like."""
     for index, word in enumerate(words[:-2]):
         at = index + 1
         while _is_shell(word) and at < len(words) - 1 and words[at].startswith("-"):
@@ -40,7 +40,7 @@ def inner_script(words: Sequence[str]) -> str | None:
 
 
 def given_variables(words: Sequence[str]) -> dict[str, str]:
-    """Return the variables that a command hands to the shell it starts: `docker run -e A=1 …`, `env A=1 bash -c …`."""
+    """Return the variables that a command sets for the shell it starts: `docker run -e A=1 …`, `env A=1 bash -c …`."""
     given: dict[str, str] = {}
     follows = False
     for before, word in itertools.pairwise(words):
@@ -64,7 +64,7 @@ def _wrapped(words: Sequence[str]) -> str | None:
 
 
 def reads_script(words: Sequence[str]) -> bool:
-    """Tell whether a command reads a script from its standard input: `bash <<EOF`, `sbatch <<EOF`, `ssh HOST <<EOF`."""
+    """Return whether a command reads a script from standard input: `bash <<EOF`, `sbatch <<EOF`, `ssh HOST <<EOF`."""
     head = words[0].rpartition("/")[2]
     if head in (*_SHELLS, "sbatch"):
         return not any(word == "-c" or word.endswith(_SCRIPTS) for word in words[1:])
@@ -72,7 +72,7 @@ def reads_script(words: Sequence[str]) -> bool:
 
 
 def heredoc(node: Node, expander: Expander) -> str | None:
-    """Return the text of a redirected statement's here-document; None where it has none."""
+    """Return the text of a redirected statement's here-document; None if it has none."""
     here = next((child for child in node.children if child.type == "heredoc_redirect"), None)
     if here is None:
         return None
@@ -81,13 +81,13 @@ def heredoc(node: Node, expander: Expander) -> str | None:
     if content is None:
         return None
     text = text_of(content) if any(char in start for char in "'\"\\") else expander.heredoc(content)
-    # The grammar skips the blanks that the first line begins with.
+    # The grammar skips the leading blanks of the first line.
     text = between(here.text, here.start_byte, content.start_byte - content.start_point[1], content.start_byte) + text
     return re.sub(r"(?m)^\t+", "", text) if here.children[0].type == "<<-" else text
 
 
 def after_heredoc(node: Node) -> tuple[bool, Node] | None:
-    """Return what follows the first line of a here-document's statement: whether by `&&` (or `||`), and the command."""
+    """Return the command after `&&` or `||` on the first line of a here-document, and whether it is `&&`."""
     for here in (child for child in node.children if child.type == "heredoc_redirect"):
         for sign, command in itertools.pairwise(here.children):
             if sign.type in ("&&", "||"):
@@ -117,15 +117,15 @@ def _is_shell(word: str) -> bool:
 
 
 def script_text(word: str, state: State, folder: Path | None) -> str | None:
-    """Return the text of a script that another one names; None where it cannot be read.
+    """Return the text of a script that another one names; None if it cannot be read.
 
     Args:
-        folder: where the outer script lies, tried after the directory in which it would run.
+        folder: folder of the outer script, tried after its working directory.
     """
     written = state.heredocs.get(shown(word))
     if written is not None or folder is None or is_open(word):
         return None if written is None else retyped(written)
-    # `bash examples/x/run.sh` is meant from the root of the project, wherever the outer script lies.
+    # `bash examples/x/run.sh` is relative to the root of the project, wherever the outer script is.
     above = [*folder.resolve().parents][:_MOST_ABOVE] if "/" in word and not word.startswith("..") else []
     for place in (Path(state.directory), folder, *above):
         path = Path(word).expanduser() if Path(word).is_absolute() else place / word

@@ -1,4 +1,4 @@
-"""What a script knows while it is read: variables, functions, files it writes, commands it would start."""
+"""State of a script while it is evaluated: variables, functions, files it writes, commands it would start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ class Command:
     """A command that the script would start.
 
     Attributes:
-        words: program and arguments; open values are marked (see `placeholders`).
-        env: what the script exports, and assignments before the command.
+        words: program and arguments; unset values are marked (see `placeholders`).
+        env: exported variables, and assignments before the command.
         where: `file:line`.
-        outer: command lines that start the script in which it stands (`sbatch`, `srun … bash -c`), one after the other.
+        outer: command lines that start the enclosing script (`sbatch`, `srun … bash -c`), concatenated.
     """
 
     words: tuple[str, ...]
@@ -33,21 +33,21 @@ class Command:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """The state of the evaluation; changed as the script is read.
+    """The state of the evaluation; updated as the script is read.
 
     Attributes:
         script: path of the script, for `$0`.
-        directory: where `cd` has led; "." is where the script starts.
+        directory: current directory after `cd`; "." is the directory in which the script starts.
         fixed: variables that the user set (`--set`); assignments in the script do not change them.
-        heredocs: what is in files that the script itself writes (`cat > FILE <<EOF`, `echo … > FILE`).
-        assumed: variables that a condition read though nothing sets them, with the place.
+        heredocs: content of files that the script writes (`cat > FILE <<EOF`, `echo … > FILE`).
+        assumed: unset variables that a condition has read, with the place.
         stopped: place of the `exit` that ended the script, if one did.
-        references: variables that stand for another one (`declare -n`), with its name.
-        inputs: lines, with their ends, of what the statements that run read, innermost last.
-        output: what the function prints whose output is wanted, with None for what is not known; None: nobody wants it.
-        scopes: for each function that runs, what its `local` variables were before.
-        status: `$?`, the exit code of the last command; None: not known.
-        outer: command lines that start what is being read (see `Command`).
+        references: name references (`declare -n`), by the name of the reference.
+        inputs: input lines, with their line ends, of the statements being evaluated, innermost last.
+        output: output of a function whose output is captured, None items for unknown parts; None: not captured.
+        scopes: for each function being evaluated, previous values of its `local` variables.
+        status: `$?`, the exit code of the last command; None: unknown.
+        outer: command lines that start the current script (see `Command`).
     """
 
     script: str
@@ -80,17 +80,17 @@ class State:
             self.variables[name] = value
 
     def leave_open(self) -> None:
-        """Note that what the script does, and prints, from here on is not known for sure."""
+        """Record that the further effects and output of the script are uncertain."""
         if self.output is not None:
             self.output.append(None)
 
     def own(self, name: str) -> None:
-        """Make a variable local to the function that runs, if one does."""
+        """Make a variable local to the current function, if any."""
         if self.scopes and name not in self.fixed:
             self.scopes[-1].setdefault(name, (self.variables.get(name), name in self.exported))
 
     def leave(self) -> None:
-        """Give the local variables of a function back what they held before."""
+        """Restore the previous values of a function's local variables."""
         for name, (value, exported) in self.scopes.pop().items():
             self.variables.pop(name, None)
             self.references.pop(name, None)
@@ -99,7 +99,7 @@ class State:
             (self.exported.add if exported else self.exported.discard)(name)
 
     def arguments(self) -> list[str]:
-        """Return the positional parameters: those of the call, or what the user set (`--set 1=VALUE`)."""
+        """Return the positional parameters: those of the call, or those set by the user (`--set 1=VALUE`)."""
         given = [int(name) for name in self.variables if name.isdigit() and name != "0"]
         if self.positional or not given or max(given) > _MOST_ARGUMENTS:
             return list(self.positional)
@@ -116,7 +116,7 @@ class State:
             self.warnings.append(note)
 
     def fail(self, message: str, where: str, *works: str) -> None:
-        """Add a reason for which the script cannot be read as a whole."""
+        """Add a reason for which the script as a whole cannot be read."""
         note = Note(message=message, where=where, works=works)
         if note not in self.problems:
             self.problems.append(note)

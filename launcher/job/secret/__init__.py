@@ -1,4 +1,4 @@
-"""What is a secret, and what stands in its place where something is kept, shown or started."""
+"""Detects secrets, and replaces them in what is stored, shown or started."""
 
 from launcher.job.secret.find import HIDDEN, REDACTED, find, looks_random, variable_of
 from launcher.job.secret.hide import redacted, redacted_tree, without_secrets

@@ -1,4 +1,4 @@
-"""Where in a text secrets stand: by the name that a value has, by what it looks like, by the command that takes it."""
+"""Finds secrets in a text: by the name of a value, by its pattern, by the command that takes it."""
 
 import math
 import re
@@ -11,16 +11,16 @@ from launcher.job.schema import fields
 from launcher.job.secret.names import is_secret, sign_of
 from launcher.job.secret.shapes import COMMANDS, SHAPES, Shape
 
-# What stands for a secret where it is shown, and where a value is kept that could not become a reference.
+# Replacements of a secret: in text that is shown, and in stored values that cannot be references.
 HIDDEN = "…"
 REDACTED = "<redacted>"
-# Shorter texts hold none of the known shapes, nor an address with a password.
+# Shorter texts match none of the known patterns, nor an address with a password.
 _SHORTEST = 8
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a pattern that is compiled when it is first needed: most commands meet no secret."""
+    """Return a pattern, compiled on first use: most commands handle no secret."""
     return re.compile(pattern)
 
 
@@ -29,8 +29,8 @@ class Secret:
     """A secret in a text.
 
     Attributes:
-        start, end: where it stands.
-        title: what it is, for people.
+        start, end: its position.
+        title: description for messages.
         variable: environment variable that usually holds it.
     """
 
@@ -44,7 +44,7 @@ def find(text: str, name: str = "", *, code: bool = False) -> tuple[Secret, ...]
     """Return the secrets of a text, in order and without overlap.
 
     Args:
-        name: of the value that the text is (environment variable, argument, key); "": it has none.
+        name: name of the value in `text` (environment variable, argument, key); "": none.
         code: the text is bash or a command line, in which every word after `NAME=` is a value; in other text, which may
             be prose, only values that look random are.
     """
@@ -62,17 +62,17 @@ def find(text: str, name: str = "", *, code: bool = False) -> tuple[Secret, ...]
 
 
 def variable_of(name: str) -> str:
-    """Return the environment variable that a secret is called after its name: `model.hub-token` is HUB_TOKEN."""
+    """Return the environment variable for a secret, derived from its name: `model.hub-token` is HUB_TOKEN."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(".")[2]).strip("_").upper()
     return words if words[:1].isalpha() and words not in _TAKEN else f"LAUNCH_{words or 'SECRET'}"
 
 
-# Set in every shell: a secret is never called so.
+# Set in every shell: never used for a secret.
 _TAKEN = frozenset({"PWD", "OLDPWD", "PATH", "HOME", "USER", "SHELL", "LANG", "HOSTNAME", "LOGNAME", "TERM"})
 
 
 def is_value(text: str, name: str) -> bool:
-    """Tell whether a text under the name of a secret is one: no reference, blank, switch, number or path."""
+    """Return whether the value of a secret's name is a secret: no reference, blank, switch, number or path."""
     plain = text.strip().strip("\"'")
     if not plain or plain.lower() in _SWITCHES or HIDDEN in plain or REDACTED in plain or set(plain) <= set("*x.X"):
         return False
@@ -96,12 +96,12 @@ _REFERENCE = r"\\?\$\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}|\$\w+|\$\([^()]*(?:\([^()]*\
 
 
 def is_reference(text: str) -> bool:
-    """Tell whether a text says no value of its own: variables and commands of a shell, and signs between them."""
+    """Return whether a text consists only of shell variables, command substitutions and punctuation."""
     return ("$" in text or "`" in text) and not any(char.isalnum() for char in compiled(_REFERENCE).sub("", text))
 
 
 def looks_random(text: str) -> bool:
-    """Tell whether a text looks made by a generator: long, of letters and digits, without words or path in it."""
+    """Return whether a text looks randomly generated: long, of letters and digits, without words or a path."""
     if compiled(_UUID).fullmatch(text):
         return True
     if any(map(str.isspace, text)):
@@ -131,7 +131,7 @@ def _is_whole(text: str, name: str) -> bool:
     return sign == "maybe" and looks_random(text.strip("\"' "))
 
 
-# -- by shape
+# -- by pattern
 
 
 def _shaped(text: str, shapes: Iterable[Shape]) -> Iterator[Secret]:
@@ -223,12 +223,12 @@ def _assigned(text: str, code: bool) -> Iterator[Secret]:
 
 
 def _looks_chosen(text: str, sign: str) -> bool:
-    """Tell whether a text in prose looks like a password that a person chose: no word, letters and others in it."""
+    """Return whether a text in prose looks like a chosen password: no word, has both letters and digits."""
     return sign == "secret" and len(text) >= 6 and any(map(str.isdigit, text)) and any(map(str.isalpha, text))
 
 
 def _merged(found: list[Secret]) -> tuple[Secret, ...]:
-    """Return secrets without overlap: of those that overlap the first, as long as all of them."""
+    """Return secrets without overlap: those that overlap are merged into the first."""
     merged: list[Secret] = []
     for each in sorted(found, key=lambda secret: (secret.start, -secret.end)):
         if merged and each.start < merged[-1].end:

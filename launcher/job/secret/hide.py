@@ -1,4 +1,4 @@
-"""Texts for people and records without secrets: `…` stands in their place."""
+"""Replaces secrets by `…` in messages and records."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -8,23 +8,23 @@ from launcher.job.secret.find import HIDDEN, Secret, compiled, find, is_referenc
 from launcher.job.secret.names import is_secret, sign_of
 
 _OVERRIDE = r"(?s)([~+]*(?:backend|imported)\.(?:env|args)\.([^=]+)=)(.+)"
-# Mappings, also in a list or one of several, and not a reference to a variable.
+# Mappings, also inside a list or after other values, but not a reference to a variable.
 _MAPPING = r"(?s)([~+]*(?:backend|imported)(?:\.(?:env|args))?=).*(?<!\$)\{.*"
 _KEYS = r"([\w.-]+)['\"]?\s*:"
 # A word that is no override of a known kind, and the last name before its value.
 _LOOSE = r"(?s)([~+]*(?:[^=]*[^\w=])?(\w+)\s*=)(.+)"
 _FLAG = r"--?[A-Za-z][\w.-]*"
-# Values that were hidden by their names: a library's message may repeat them without the name.
+# Values hidden because of their names: a library's message may repeat them without the name.
 _seen: dict[str, None] = {}
 _MOST = 256
 _SHORTEST = 8
 
 
 def redacted(text: str, name: str = "") -> str:
-    """Return a text with `…` in place of every secret, those too that were hidden elsewhere before.
+    """Return a text with `…` in place of every secret, including those hidden before in other texts.
 
     Args:
-        name: of the value that the text is; "": it has none.
+        name: name of the value in `text`; "": none.
     """
     shown = _without(text, find(text, name, code=True))
     for value in _seen:

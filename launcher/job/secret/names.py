@@ -1,23 +1,23 @@
-"""Which names say that their value is a secret: environment variables, native arguments, keys of YAML and JSON."""
+"""Names whose values are secrets: environment variables, native arguments, keys of YAML and JSON."""
 
 import itertools
 import re
 from functools import cache
 from typing import Literal
 
-# `secret`: whatever the value is. `maybe`: only a value that looks random. `no`: the name says nothing.
+# `secret`: any value. `maybe`: only a value that looks random. `no`: the name is no evidence.
 Sign = Literal["secret", "maybe", "no"]
 
 _WORDS = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+"
-# Words that make a secret wherever they stand in a name, glued to another word too (`pgpassword`).
+# Words that mark a secret anywhere in a name, also joined to another word (`pgpassword`).
 _ALWAYS = ("password", "passwd", "passphrase", "secret", "apikey", "secretkey", "accesskey", "privatekey", "sshpass")
 _ALWAYS_TOKENS = ("authtoken", "accesstoken", "apitoken", "hftoken", "hubtoken", "githubtoken", "gitlabtoken")
-# Last words that make a secret of a name of several words (`GITHUB_PAT`; `PWD` alone is the working directory).
+# Last words that mark a secret in names of several words (`GITHUB_PAT`; `PWD` alone is the working directory).
 _LAST = frozenset(
     {"pwd", "pass", "pat", "credential", "credentials", "jwt", "authorization", "ak", "sk", "psk", "auth"}
 )
 _ALONE = frozenset({"token", "credentials", "jwt", "authorization"})
-# What a key or token is for, before the word `key` or `token`, where it opens something.
+# Words before `key` or `token` that mark a credential.
 _OPENS = frozenset(
     {
         *("access", "account", "admin", "api", "auth", "bearer", "client", "enc", "encryption", "dec", "decryption"),
@@ -30,7 +30,7 @@ _OPENS = frozenset(
         *("twine", "vllm", "wandb", "zhipu"),
     }
 )
-# What stands before `token` or `key` where it is a word of a vocabulary, a number or the name of a column.
+# Words before `token` or `key` that mark a vocabulary token, a number or a column name.
 _VOCABULARY = frozenset(
     {
         *("pad", "padding", "bos", "eos", "eod", "eop", "eot", "sop", "unk", "sep", "cls", "mask", "gmask", "image"),
@@ -40,9 +40,9 @@ _VOCABULARY = frozenset(
         *("dict", "sort", "primary", "foreign", "args", "linear", "text", "column", "group", "merge", "map", "json"),
     }
 )
-# Endings that change nothing: HF_TOKEN_2 is a token as well.
+# Endings that are ignored: HF_TOKEN_2 is a token as well.
 _TRIMMED = frozenset({"value", "old", "new", "prod", "dev", "test", "main", "backup", "b64", "base64"})
-# Endings that make the name of a place, or a number, of it: TOKEN_FILE, SECRET_NAME.
+# Endings that mark a location, name or number instead of the secret: TOKEN_FILE, SECRET_NAME.
 _ABOUT = frozenset(
     {
         *("file", "files", "path", "paths", "dir", "name", "names", "ref", "namespace", "mount", "arn", "version"),
@@ -55,13 +55,13 @@ _SUGGEST_WORDS = frozenset({"pat", "ak", "sk", "sas", "sig", "dsn", "webhook", "
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value under a name is a secret whatever it is."""
+    """Return whether any value of this name is a secret."""
     return sign_of(name) == "secret"
 
 
 @cache
 def sign_of(name: str) -> Sign:
-    """Return what a name says of its value; a dotted path or a flag is judged by its last part."""
+    """Return whether a name marks its value as a secret; a dotted path or a flag is judged by its last part."""
     last = name.rpartition(".")[2].strip("-_")
     words = [word.lower() for word in re.findall(_WORDS, last)]
     while len(words) > 1 and (words[-1].isdigit() or words[-1] in _TRIMMED):
@@ -70,7 +70,7 @@ def sign_of(name: str) -> Sign:
         return "no"
     if words[-1] in _ABOUT and words[-2:] != ["access", "id"]:
         return "no"
-    # Environment variables are written in capitals: there a key or token is one, unless the word before says otherwise.
+    # In upper case (an environment variable), key or token marks a secret unless the word before excludes it.
     variable = last.isupper()
     return "secret" if _says_secret(words, variable) else "maybe" if _suggests(words) else "no"
 

@@ -1,4 +1,4 @@
-"""A job without secrets: what composition, import and the Python API keep, show and write."""
+"""Removes secrets from a job, for what composition, import and the Python API store, show and write."""
 
 import dataclasses
 import types
@@ -13,7 +13,7 @@ from launcher.job.secret.find import REDACTED, find
 from launcher.job.secret.hide import without_secrets as hidden
 from launcher.job.secret.refer import Variables, by_reference, in_bash, of_submission, unreferred
 
-# Fields that the launcher, a queue or a cluster reads itself: a reference in them is filled in by nobody.
+# Fields that the launcher, a queue or a cluster reads itself: references in them are not expanded.
 _READ_HERE = ("name", "output_dir", "runtime", "model.path", "backend.name", "backend.version")
 _SECTIONS_READ_HERE = ("cluster.", "hardware.", "rehearse.", "rules.", "search.", "estimate.")
 _VARIABLES = ("backend.env", "imported.env")
@@ -22,7 +22,7 @@ _BASH, _SUBMISSION = "cluster.setup", "cluster.sbatch_options"
 
 
 def job_without_secrets(job: Job) -> Job:
-    """Return the job with references to the environment in place of secrets, and a placeholder where none can stand."""
+    """Return the job with secrets replaced by environment references, or by a placeholder where none is possible."""
     variables = Variables()
     changed: dict[str, Any] = {}
     for path in text_fields():
@@ -38,7 +38,7 @@ def job_without_secrets(job: Job) -> Job:
 
 
 def redacted_fields(job: Job) -> tuple[str, ...]:
-    """Return the fields in which a placeholder stands for a secret: those that no process fills in."""
+    """Return the fields in which a placeholder replaces a secret, because no process expands references there."""
     return tuple(
         path
         for path in text_fields()
@@ -49,7 +49,7 @@ def redacted_fields(job: Job) -> tuple[str, ...]:
 
 @cache
 def text_fields() -> tuple[str, ...]:
-    """Return the fields that hold text, alone or in lists and mappings; not those that take one of a few words."""
+    """Return the fields that hold text, alone or in lists and mappings; without those that have fixed choices."""
     return tuple(path for path, info in fields().items() if not info.meta.choices and _holds_text(info.type))
 
 
@@ -79,7 +79,7 @@ def _kept(path: str, value: Any, variables: Variables) -> Any:
 
 
 def is_read_here(path: str) -> bool:
-    """Tell whether the launcher, a queue or a cluster reads a field as it is written: nothing fills in references."""
+    """Return whether the launcher, a queue or a cluster reads a field as it is, without expanding references."""
     return path in _READ_HERE or (path.startswith(_SECTIONS_READ_HERE) and path not in (_BASH, _SUBMISSION))
 
 
@@ -88,7 +88,7 @@ def _is_redacted(value: Any) -> bool:
 
 
 def _shown_origins(job: Job) -> Mapping[str, Origin]:
-    """Return origins that repeat no secret of the command line."""
+    """Return origins without secrets of the command line."""
     shown: dict[str, Origin] = {}
     for path, origin in job.origins.items():
         if origin.kind == "override":

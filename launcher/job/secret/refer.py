@@ -1,4 +1,4 @@
-"""Values without secrets: references to environment variables stand in their place, so that the job still runs."""
+"""Replaces secrets by references to environment variables, so that the job still runs."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from launcher.job.secret.find import REDACTED, Secret, compiled, find, is_reference, is_value, variable_of
 from launcher.job.secret.names import is_secret
 
-# What plans refer to, and processes fill in.
+# Variable names that plans reference and processes expand.
 _NAME = r"[A-Z][A-Z0-9_]*"
 _LONE = r"\$\{?([A-Za-z_]\w*)\}?"
 _EXPORT = r"(?s)(?P<head>\s*--export(?:=|\s+))(?P<list>.*)"
@@ -16,7 +16,7 @@ _LONG = 8
 
 
 class Variables:
-    """Which environment variable stands for which value, in one job: a value has one, and a variable has one value."""
+    """One-to-one mapping between secret values and environment variables in one job."""
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = os.environ if environ is None else environ
@@ -50,12 +50,12 @@ class Variables:
 def by_reference(
     name: str, value: Any, variables: Variables | None = None, *, field: str = "", whole: bool = False
 ) -> Any:
-    """Return an argument's value without secrets: references stand for them, also inside lists and mappings.
+    """Return an argument's value with secrets replaced by references, also inside lists and mappings.
 
     Args:
-        name: of the argument, variable or key.
-        field: canonical field whose value it is: its name says what, but never that the value is a secret.
-        whole: it is an environment variable: one that holds a secret is a reference as a whole, to itself.
+        name: name of the argument, variable or key.
+        field: canonical field of the value; names the variable, but never marks the value as a secret.
+        whole: it is an environment variable: one with a secret becomes a single reference, to itself.
     """
     variables = variables or Variables()
     if whole and isinstance(value, str):
@@ -76,7 +76,7 @@ def by_reference(
 
 
 def in_bash(text: str, variables: Variables) -> str:
-    """Return bash without secrets; a reference is quoted as its place needs."""
+    """Return bash code without secrets; references are quoted as the context requires."""
     for each in reversed(find(text, code=True)):
         name, start, end = variables.of(text[each.start : each.end], each.variable), each.start, each.end
         if text[start - 1 : start] == "'" == text[end : end + 1] and _quote_at(text, start) == "'":
@@ -86,7 +86,7 @@ def in_bash(text: str, variables: Variables) -> str:
 
 
 def of_submission(text: str) -> str:
-    """Return an option of sbatch without secrets: `--export=NAME` hands on what NAME is where sbatch is called."""
+    """Return an option of sbatch without secrets: `--export=NAME` exports the value of NAME at submission."""
     match = compiled(_EXPORT).fullmatch(text)
     if match is None:
         return unreferred(text)
@@ -102,7 +102,7 @@ def of_submission(text: str) -> str:
 
 
 def unreferred(text: str, name: str = "") -> str:
-    """Return a text with a placeholder for secrets, where what reads it fills in no references."""
+    """Return a text with a placeholder for secrets, for readers that do not expand references."""
     for each in reversed(find(text, name, code=True)):
         text = f"{text[: each.start]}{REDACTED}{text[each.end :]}"
     return text
@@ -111,7 +111,7 @@ def unreferred(text: str, name: str = "") -> str:
 def _text(name: str, value: str, variables: Variables, field: str) -> str:
     lone = compiled(_LONE).fullmatch(value) if value[0] == "$" else None
     if lone is not None and not field and is_secret(name):
-        return f"${{{lone[1].upper()}}}"  # plans refer to variables in capitals alone
+        return f"${{{lone[1].upper()}}}"  # plans only refer to upper-case variables
     if is_reference(value):
         return value
     for each in reversed(find(value, "" if field else name)):
@@ -121,7 +121,7 @@ def _text(name: str, value: str, variables: Variables, field: str) -> str:
 
 
 def _usual(secret: Secret, field: str) -> str:
-    """Return the usual variable of a secret; that of an address is called after the field that it stands in."""
+    """Return the usual variable of a secret; that of an address is named after its field."""
     return (
         f"{field.replace('.', '_').upper()}_PASSWORD"
         if field and secret.variable == "URL_PASSWORD"
@@ -133,12 +133,12 @@ def _key(key: Any) -> str:
     return unreferred(str(key))
 
 
-# A reference as bash expands it inside quotes: single ones are left for it.
+# A reference that bash expands inside each kind of quotes; single quotes are closed around it.
 _QUOTED = {"'": "'\"${{{}}}\"'", '"': "${{{}}}", "": '"${{{}}}"'}
 
 
 def _quote_at(text: str, position: int) -> str:
-    """Return the quote that bash is inside of at a position; "" outside of quotes."""
+    """Return the quote character that is open in bash at a position; "" outside of quotes."""
     quote, index = "", 0
     while index < position:
         char = text[index]

@@ -1,9 +1,9 @@
 """Patterns of well-known tokens, as data: what each looks like, the variable that usually holds it, and the source.
 
-detect-secrets 1.5.0 (Apache-2.0), the library that is kept for this, was measured and not taken: 0.19 s of CPU for its
+detect-secrets 1.5.0 (Apache-2.0), the maintained library for this, was measured and rejected: 0.19 s of CPU for its
 import and one line, `requests` and 370 modules with it, patterns for whole files of source code and none for Hugging
-Face, ModelScope, Anthropic or Weights & Biases; a dry run may spend 0.01 s. Patterns that it has are used here, and its
-name is their source; the others come from gitleaks 8 (MIT) and from the documentation of each service.
+Face, ModelScope, Anthropic or Weights & Biases; a dry run may spend 0.01 s. Its patterns are used here, with its name
+as their source; the others come from gitleaks 8 (MIT) and from the documentation of each service.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ _DETECT, _LEAKS = "detect-secrets 1.5.0, plugins/", "gitleaks 8, config/gitleaks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What values of one kind look like.
+    """A pattern for values of one kind.
 
     Attributes:
-        title: for people.
+        title: name for messages.
         variable: environment variable that usually holds such a value.
-        signs: texts one of which stands in every such value, in lower case: they are looked for first.
+        signs: lower-case texts, one of which is in every such value: they are searched first.
         pattern: regular expression; the group `secret` where only a part of what it matches is secret.
-        source: who says so.
+        source: origin of the pattern.
     """
 
     title: str
@@ -214,7 +214,7 @@ SHAPES = (
     ),
 )
 
-# Commands and headers in which a word is a secret by its place; group `secret`.
+# Commands and headers in which a word is a secret by its position; group `secret`.
 COMMANDS = (
     _shape(
         "an authorization header",

@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_own(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Split the command line into our own few arguments and Megatron-LM's."""
+    """Split the command line into the arguments of this module and Megatron-LM's."""
     parser = _Parser(
         prog="python -m launcher.rehearse.core",
         usage="%(prog)s [--ranks N] --options FILE.json -- MEGATRON_ARGUMENTS",
@@ -70,7 +70,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def check_directories(judged: Judged, options: TrainerOptions) -> None:
-    """Refuse directories in which something would be overwritten, and checkpoints that are not there."""
+    """Reject directories in which files would be overwritten, and missing checkpoints."""
     from launcher.rehearse.core import checkpoint
     from launcher.rehearse.core.report import check_output_directory
 
@@ -80,7 +80,7 @@ def check_directories(judged: Judged, options: TrainerOptions) -> None:
 
 
 def train(judged: Judged, options: TrainerOptions) -> int:
-    """Train as one rank of the world that the environment names."""
+    """Train as one rank of the world that the environment variables define."""
     from launcher.rehearse.core.trainer import Trainer
 
     environment.import_megatron()
@@ -93,7 +93,7 @@ def train(judged: Judged, options: TrainerOptions) -> int:
 
 
 def reporting(words: Sequence[str]) -> int:
-    """Run, and turn a refusal into one message: on the first rank, or on the only one that failed."""
+    """Run, and report a rehearsal error once: on the first rank, or on the only one that failed."""
     try:
         return run(words)
     except StageError as error:
@@ -111,7 +111,7 @@ def reporting(words: Sequence[str]) -> int:
     except RuntimeError as error:
         if not _peer_left(error):
             raise
-        return EXIT_REFUSED  # the rank that failed first has said why
+        return EXIT_REFUSED  # the rank that failed first has reported the error
 
 
 def _peer_left(error: RuntimeError) -> bool:

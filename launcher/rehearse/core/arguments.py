@@ -17,7 +17,7 @@ from launcher.rehearse.core.errors import UsageError
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ArgumentRow:
-    """One argument of Megatron-LM core 0.16.1 as its own parser declares it."""
+    """One argument of Megatron-LM core 0.16.1 as its parser declares it."""
 
     flags: tuple[str, ...]
     dest: str
@@ -44,7 +44,7 @@ def catalogue() -> tuple[ArgumentRow, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """One argument as it stood on the command line."""
+    """One argument as given on the command line."""
 
     flag: str
     dest: str
@@ -53,7 +53,7 @@ class Given:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """A parsed command line: every value (defaults filled in), and what was given."""
+    """A parsed command line: every value (defaults filled in), and the given arguments."""
 
     values: Mapping[str, Any]
     given: tuple[Given, ...]
@@ -73,7 +73,7 @@ class Arguments:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports through UsageError instead of leaving the process."""
+    """A parser that raises UsageError instead of exiting the process."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)

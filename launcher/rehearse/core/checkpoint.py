@@ -1,6 +1,6 @@
-"""Checkpoints that any layout can read: megatron's torch_dist format, complete or not there at all.
+"""Layout-independent checkpoints in megatron's torch_dist format, written atomically.
 
-`iter_0000010/` is written beside its name and renamed; latest_checkpointed_iteration.txt follows when it is complete.
+`iter_0000010/` is written under a temporary name and renamed; then latest_checkpointed_iteration.txt is updated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def latest(root: Path) -> int | None:
 
 
 def check_save_directory(settings: Settings) -> None:
-    """Refuse a --save directory that holds anything but the checkpoints that this run continues."""
+    """Reject a --save directory that holds anything but the checkpoints that this run continues."""
     save, load = settings.value("save"), settings.value("load")
     if save is None:
         return
@@ -65,7 +65,7 @@ def check_save_directory(settings: Settings) -> None:
 def find(settings: Settings) -> tuple[Path, int, bool] | None:
     """Find the checkpoint to start from: its directory, its iteration, and whether only weights are wanted.
 
-    None where the run starts from scratch; RehearsalError where the user names something that is not there.
+    None where the run starts from scratch; RehearsalError where a given checkpoint does not exist.
     """
     load, pretrained = settings.value("load"), settings.value("pretrained_checkpoint")
     weights_only = bool(settings.value("finetune"))
@@ -78,7 +78,7 @@ def find(settings: Settings) -> tuple[Path, int, bool] | None:
     if iteration is None:
         continues = settings.value("save") and Path(settings.value("save")).resolve() == root.resolve()
         if continues and not settings.value("exit_on_missing_checkpoint"):
-            return None  # the first start of a job that always names --load and --save
+            return None  # the first start of a job that always sets --load and --save
         raise RehearsalError(f"--load {root}: no {TRACKER} there; works: a directory that a run saved to")
     found = directory_of(root, iteration)
     if not (found / "metadata.json").is_file():
@@ -107,7 +107,7 @@ def _model_state(model: Model, metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _random_state(settings: Settings) -> Any:
-    """Collect this rank's random state as one object of a layout-shaped grid (Megatron-LM checkpointing.py:336)."""
+    """Return this rank's random state as a ShardedObject shaped like the layout (Megatron-LM checkpointing.py:336)."""
     import numpy
     import torch
     from megatron.core import parallel_state, tensor_parallel
@@ -171,7 +171,7 @@ def save(settings: Settings, stepper: Stepper, *, iteration: int) -> Path:
 
 
 def _publish(root: Path, partial: Path, final: Path, iteration: int) -> None:
-    """Rename a complete checkpoint to its name, then point the tracker to it."""
+    """Rename a complete checkpoint to its final name, then update the tracker."""
     if final.exists():
         old = final.with_name(final.name + ".old" + _PARTIAL)
         os.replace(final, old)
@@ -231,7 +231,7 @@ def load(settings: Settings, stepper: Stepper) -> int:
 
 
 def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
-    """Continue the learning rate schedule; megatron insists on the same one unless told which counts."""
+    """Resume the learning rate schedule; megatron requires the same one unless a flag selects which applies."""
     try:
         stepper.scheduler.load_state_dict(state)
     except AssertionError as error:
@@ -242,7 +242,7 @@ def _load_schedule(stepper: Stepper, path: Path, state: dict[str, Any]) -> None:
 
 
 def _check_optimizer(settings: Settings, path: Path, common: dict[str, Any]) -> None:
-    """Refuse a checkpoint whose optimizer state cannot be read by this run's optimizer."""
+    """Reject a checkpoint whose optimizer state this run's optimizer cannot load."""
     if "optimizer" not in common:
         raise RehearsalError(f"{path}: saved without the optimizer's state; works: --no-load-optim, or --finetune")
     saved, wanted = common.get("distributed_optimizer"), settings.value("use_distributed_optimizer")
@@ -268,12 +268,12 @@ def _restore_random_state(states: list[dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def _readable_errors(path: Path) -> Iterator[None]:
-    """Say which checkpoint does not fit this run, instead of a traceback from inside megatron."""
+    """Raise an error that names the incompatible checkpoint, instead of a traceback from megatron."""
     try:
         yield
     except RehearsalError:
         raise
-    except BaseException as error:  # torch's CheckpointException is no Exception
+    except BaseException as error:  # torch's CheckpointException is not a subclass of Exception
         if not isinstance(error, _UNFIT) and "Checkpoint" not in type(error).__name__:
             raise
         lines = str(error).strip().splitlines()

@@ -1,4 +1,4 @@
-"""Judge a command line of the trainer without importing anything heavy; for planners, and for every rank itself."""
+"""Checks a command line of the trainer without heavy imports; used by planners and by every rank."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Judged:
 
 
 def check(argv: Sequence[str], world_size: int) -> Judged:
-    """Judge Megatron-LM arguments for a world of `world_size` ranks.
+    """Check Megatron-LM arguments for a world of `world_size` ranks.
 
     UsageError for arguments that do not exist or have a wrong value; RehearsalError with every argument that changes
     training and is not honoured, or else with everything that cannot work.

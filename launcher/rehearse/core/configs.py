@@ -1,4 +1,4 @@
-"""Turn settings into megatron-core's configuration objects."""
+"""Builds megatron-core's configuration objects from settings."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _activation(settings: Settings) -> dict[str, Any]:
 
 
 def _initialisers(settings: Settings) -> dict[str, Any]:
-    """Return the initialisers that are not normal distributions of --init-method-std, which the config makes itself."""
+    """Return initialisers other than the normal distribution of --init-method-std, which the config creates itself."""
     from torch.nn.init import xavier_uniform_
 
     if not settings.value("init_method_xavier_uniform"):
@@ -68,7 +68,7 @@ def _initialisers(settings: Settings) -> dict[str, Any]:
 
 
 def _kernels(settings: Settings, *, transformer_engine: bool) -> dict[str, Any]:
-    """Switch every fusion off that the local layers lack; with Transformer Engine take Megatron-LM's own choice."""
+    """Disable every fusion that the local layers lack; with Transformer Engine use Megatron-LM's settings."""
     if not transformer_engine:
         return {
             "persist_layer_norm": False,

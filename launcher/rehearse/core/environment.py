@@ -25,7 +25,7 @@ def quiet_imports() -> Iterator[None]:
 
 
 def import_megatron() -> None:
-    """Import megatron-core, with the CPU's shims and modules where no accelerator is."""
+    """Import megatron-core, with the CPU shims and modules where there is no accelerator."""
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     import torch
 
@@ -61,7 +61,7 @@ def local_world_size() -> int:
 
 
 def has_cuda() -> bool:
-    """Tell whether a CUDA device is here, without starting CUDA in this process (which would forbid forking)."""
+    """Return whether a CUDA device is present, without starting CUDA in this process (which would forbid forking)."""
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
@@ -100,7 +100,7 @@ def start(settings: Settings) -> None:
 
 
 def start_fake(settings: Settings, fake_rank: int) -> None:
-    """Play `fake_rank` of the whole world in this process: collectives return at once, with meaningless values."""
+    """Simulate `fake_rank` of the whole world in this process: collectives return at once, with meaningless values."""
     import torch
     from torch.testing._internal.distributed.fake_pg import FakeStore
 

@@ -1,4 +1,4 @@
-"""The errors that a user of the trainer can cause; they end the run with one readable message and no traceback."""
+"""User errors of the trainer; they end the run with one readable message and no traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EXIT_SIGTERM = 143
 
 
 class RehearsalError(Exception):
-    """A refusal: what is wrong, where, and what would work; one line for each problem."""
+    """A rejected run: what is wrong, where, and what would work; one line per problem."""
 
     exit_code = EXIT_REFUSED
 
@@ -23,18 +23,18 @@ class RehearsalError(Exception):
 
 
 class UsageError(RehearsalError):
-    """A command line that cannot be understood: an unknown flag, a wrong type or choice."""
+    """An invalid command line: an unknown flag, a wrong type or choice."""
 
     exit_code = EXIT_USAGE
 
 
 class StageError(RehearsalError):
-    """What megatron-core refused, on this rank, while a part of the run was built."""
+    """An error of megatron-core on this rank while a part of the run was built."""
 
 
 @contextlib.contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Report what fails inside as one line that names the stage; refusals of our own pass through."""
+    """Convert exceptions inside to one line that names the stage; RehearsalError is re-raised."""
     try:
         yield
     except RehearsalError:

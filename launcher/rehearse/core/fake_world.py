@@ -1,7 +1,7 @@
-"""Play single ranks of a large world, each in one process on torch's fake process group, for one iteration.
+"""Simulates single ranks of a large world, each in one process on torch's fake process group, for one iteration.
 
-Nothing is communicated, so that the numbers are meaningless; what megatron-core refuses at that world size, it refuses
-here too.
+Nothing is communicated, so the numbers are meaningless; errors that megatron-core raises at that world size occur here
+too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VOCABULARY = 256
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedRank:
-    """What came of one rank."""
+    """Result of one rank."""
 
     rank: int
     ok: bool
@@ -40,7 +40,7 @@ class PlayedRank:
     place: dict[str, int] | None = None
 
     def line(self) -> str:
-        """Say it in one line."""
+        """Return the result as one line."""
         place = " ".join(f"{name}{index}" for name, index in (self.place or {}).items())
         where = f"rank {self.rank}" + (f" ({place})" if place else "")
         if self.ok:
@@ -49,7 +49,7 @@ class PlayedRank:
 
 
 def run(settings: Settings, options: TrainerOptions, not_honoured: Sequence[NotHonoured]) -> int:
-    """Play the ranks that the options name, one after another, and return the exit code."""
+    """Simulate the ranks in the options, one after another, and return the exit code."""
     assert options.fake_world is not None
     world = options.fake_world.world_size
     outside = [rank for rank in options.fake_world.ranks if not 0 <= rank < world]
@@ -82,7 +82,7 @@ def run(settings: Settings, options: TrainerOptions, not_honoured: Sequence[NotH
 
 
 def peers_do_as_this_rank() -> None:
-    """Give collectives the shapes and split sizes of a world in which every peer holds what this rank holds.
+    """Patch collectives to return the shapes and split sizes of a world in which every peer equals this rank.
 
     The fake process group leaves outputs as they are: expert parallelism would read the number of tokens to exchange
     from uninitialised memory. Must run before megatron-core binds these functions.
@@ -114,7 +114,7 @@ def peers_do_as_this_rank() -> None:
 
 
 def _in_child(settings: Settings, options: TrainerOptions, rank: int) -> PlayedRank:
-    """Fork after the imports: parallel state is global, so that each rank needs a process of its own."""
+    """Fork after the imports: parallel state is global, so each rank needs its own process."""
     read, write = os.pipe()
     sys.stdout.flush()
     child = os.fork()
@@ -173,7 +173,7 @@ def _play(settings: Settings, options: TrainerOptions, rank: int) -> PlayedRank:
 
 
 def telling_micro_batches(settings: Settings) -> int:
-    """Return a smaller number of micro batches on which the pipeline schedule judges as on the real one."""
+    """Return a smaller number of micro batches with the same pipeline schedule checks as the real one."""
     count = settings.num_microbatches
     group = settings.value("microbatch_group_size_per_vp_stage") or settings.layout.pp
     return count if count <= 2 * group else group + count % group + (group == 1)

@@ -1,4 +1,4 @@
-"""For every argument of Megatron-LM: where this trainer honours it, or why not and whether that changes training.
+"""Where this trainer honours each argument of Megatron-LM, or why not and whether that changes training.
 
 The tables are total (a test compares them with the catalogue) and import nothing heavy.
 """
@@ -102,7 +102,7 @@ class NotHonoured:
     works: str
 
     def refusal(self) -> str:
-        """Say why this argument is refused, and what would work."""
+        """Return why this argument is rejected, and what would work."""
         shown = "" if self.value is True or self.value is False else f" {self.value}"
         return f"{self.flag}{shown}: {self.why}; works: {self.works}"
 
@@ -127,7 +127,7 @@ def judge(arguments: Arguments) -> tuple[NotHonoured, ...]:
 
 
 def _only(values: tuple[object, ...], why: str, works: str) -> Callable[[object], UnsupportedArg | None]:
-    """Build a condition: an honoured argument whose value is outside `values` is refused."""
+    """Build a condition that rejects an honoured argument with a value outside `values`."""
     row = UnsupportedArg(dests="", why=why, changes_training=True, works=works)
     return lambda value: None if value in values else row
 

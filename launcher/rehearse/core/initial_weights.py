@@ -1,8 +1,8 @@
 """Initial weights that depend on the seed and the parameter's name only, so that every layout starts the same training.
 
 megatron-core draws weights in the order in which a rank builds its modules, so that two layouts start from different
-models. Here each parameter is drawn again, whole, from a generator seeded with its global name, and each rank keeps
-its slice. The names and slices are those of megatron's own checkpoint description (sharded_state_dict).
+models. Here each full parameter is drawn again from a generator seeded with its global name, and each rank keeps
+its slice. The names and slices are those of megatron's sharded_state_dict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Recorder = dict[int, Callable[[Any], Any]]
 
 
 def record_initialisers(config: Any) -> Recorder:
-    """Wrap the initialisers of a TransformerConfig so that each parameter's own is known after the model is built.
+    """Wrap the initialisers of a TransformerConfig to record which one each parameter uses.
 
     The keys are `id(parameter)`; valid while the parameter lives.
     """

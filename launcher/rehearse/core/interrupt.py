@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the step, save, leave; a second Ctrl-C leaves at once."""
+"""Handles Ctrl-C and SIGTERM: finish the step, save, exit; a second Ctrl-C exits at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launcher.rehearse.core.errors import EXIT_SIGINT
 
 
 class Interrupt:
-    """Remembers the first signal; the training loop asks between two steps."""
+    """Records the first signal; the training loop checks it between steps."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -26,7 +26,7 @@ class Interrupt:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is None:
             self.signal = signal.Signals(number)
-        # A launcher forwards Ctrl-C as SIGTERM right after the terminal's SIGINT: only a second SIGINT means "now".
+        # A launcher forwards Ctrl-C as SIGTERM right after the terminal's SIGINT: only a second SIGINT exits at once.
         self._interrupts += number == signal.SIGINT
         if self._interrupts > 1:
             os._exit(EXIT_SIGINT)

@@ -118,7 +118,7 @@ def _mtp_spec(settings: Settings, config: Any, stage: int | None, *, transformer
 
 
 def mask_padding(chunk: Any, vocab_size: int) -> None:
-    """Keep the padding of the vocabulary out of the softmax, so that the loss does not depend on how much there is.
+    """Exclude the vocabulary padding from the softmax, so that the loss does not depend on the padded size.
 
     The padded size is a multiple of the tensor parallel size: without this, two layouts would train different models.
     """

@@ -1,8 +1,7 @@
-"""Fit a checkpoint's optimizer state to this run's optimizers, whose number and groups depend on the layout.
+"""Adapts a checkpoint's optimizer state to this run's optimizers, whose number and groups depend on the layout.
 
 With expert parallelism megatron-core keeps experts and the rest in two chained optimizers, without it in one. The
-tensors of a state are named after parameters and fit any layout; what does not is the little beside them (the parameter
-groups, the step).
+tensors of a state are named after parameters and fit any layout; parameter groups and the step do not.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What one optimizer says of itself before a checkpoint is loaded into it."""
+    """Parameter groups and sharding of one optimizer before a checkpoint is loaded into it."""
 
     groups: tuple[dict[str, Any], ...]
     """Its parameter groups without the parameters."""
@@ -22,7 +21,7 @@ class Described:
 
 
 def describe(state: dict[Any, Any]) -> tuple[Described, ...]:
-    """Describe each optimizer of a freshly made optimizer state."""
+    """Describe each optimizer of a newly created optimizer state."""
     return tuple(
         Described(
             groups=tuple(_without_parameters(group) for group in _inner(part)["param_groups"]),

@@ -1,4 +1,4 @@
-"""What the trainer needs to know beside Megatron-LM's arguments, as one JSON file; imports nothing heavy."""
+"""Options of the trainer in addition to Megatron-LM's arguments, as one JSON file; no heavy imports."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IMPLEMENTATIONS = ("auto", "local", "transformer_engine")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DataOptions:
-    """Where the tokens come from.
+    """Source of the tokens.
 
     `sample`: the text that ships with the project, bytes as tokens. `text`: JSONL of {"text": …}. `messages`: JSONL of
     {"messages": [{"role", "content"}, …]}. `megatron`: prefixes of .bin/.idx pairs (none: those of --data-path).
@@ -33,7 +33,7 @@ class DataOptions:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class FakeWorld:
-    """A world larger than this machine, of which one process plays single ranks on torch's fake process group."""
+    """A world larger than this machine; one process simulates single ranks on torch's fake process group."""
 
     world_size: int
     ranks: tuple[int, ...] = (0,)
@@ -47,11 +47,11 @@ class TrainerOptions:
     """Receives result.json, log.txt, loss.png and tensorboard/."""
     data: DataOptions = dataclasses.field(default_factory=DataOptions)
     layer_impl: LayerImplementation = "auto"
-    """`auto`: Transformer Engine's layers where CUDA and it are there, else megatron-core's local ones."""
+    """`auto`: Transformer Engine's layers where it and CUDA are available, else megatron-core's local ones."""
     progress: bool = True
     """Print a line each --log-interval iterations."""
     check_only: bool = False
-    """Stop after the arguments are judged, before torch is imported."""
+    """Stop after the arguments are checked, before torch is imported."""
     fake_world: FakeWorld | None = None
 
     def to_json(self) -> str:

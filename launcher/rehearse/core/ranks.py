@@ -1,7 +1,7 @@
-"""Start every rank of a run on this machine: one import, quiet errors, true exit codes, and no process left behind.
+"""Starts every rank of a run on this machine: one import, short errors, correct exit codes, no orphaned processes.
 
 Does what torchrun does for a rehearsal, and in addition: ranks are forked from one process that has imported
-megatron-core (where there is no CUDA), a refusal is said once, and Ctrl-C ends with the run's own exit code.
+megatron-core (where there is no CUDA), errors are printed once, and Ctrl-C ends with the run's exit code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
-    """Watches the ranks: passes signals on, and ends the others when one fails."""
+    """Supervises the ranks: forwards signals, and stops the others when one fails."""
 
     def __init__(self) -> None:
         self.alive: dict[int, int] = {}
@@ -69,7 +69,7 @@ class Supervisor:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         second = self.signal is not None and number == signal.SIGINT
         self.signal = self.signal or number
-        # SIGTERM asks a rank to finish its step; a terminal has sent it SIGINT already, and two SIGINTs would kill it.
+        # SIGTERM makes a rank finish its step; a terminal has sent it SIGINT already, and two SIGINTs would kill it.
         self._send(signal.SIGKILL if second else signal.SIGTERM)
 
     @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _fork(rank_main: Callable[[], int]) -> int:
 
 
 def _end_with(parent: int) -> None:
-    """Let this rank finish its step and stop when its supervisor is gone (Linux)."""
+    """Make this rank finish its step and stop when its supervisor exits (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""What a run tells: progress lines, TensorBoard events, a picture of the loss, and result.json."""
+"""Output of a run: progress lines, TensorBoard events, a plot of the loss, and result.json."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Line:
 
 
 class Progress:
-    """Writes progress to the terminal and log.txt, and scalars to TensorBoard; only one rank has a real one."""
+    """Writes progress to the terminal and log.txt, and scalars to TensorBoard; only one rank has an instance."""
 
     def __init__(
         self, output_dir: Path, *, iterations: int, show: bool, tensorboard_dir: str | None, first_iteration: int
@@ -103,7 +103,7 @@ def _writer(directory: str, first_iteration: int) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration for people: 42 s, 3 min 05 s, 2 h 10 min."""
+    """Format a duration: 42 s, 3 min 05 s, 2 h 10 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -113,7 +113,7 @@ def duration(seconds: float) -> str:
 
 
 def write_result(output_dir: Path, result: dict[str, Any]) -> None:
-    """Write result.json beside its place and rename it; not-a-number becomes null."""
+    """Write result.json under a temporary name and rename it; NaN becomes null."""
     clean = json.dumps(_finite(result), indent=2, allow_nan=False)
     partial = output_dir / (RESULT + ".partial")
     partial.write_text(clean + "\n", encoding="utf-8")
@@ -121,7 +121,7 @@ def write_result(output_dir: Path, result: dict[str, Any]) -> None:
 
 
 def check_output_directory(output_dir: Path, *, continues: bool) -> None:
-    """Make the directory; RehearsalError where it cannot be, or holds the result of a run that this one starts anew."""
+    """Create the directory; RehearsalError where that fails, or a result exists and this run starts from scratch."""
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -136,7 +136,7 @@ def check_output_directory(output_dir: Path, *, continues: bool) -> None:
 
 
 def set_aside(output_dir: Path, first_iteration: int) -> list[float]:
-    """Keep the result of the run that this one continues under another name, and return its losses."""
+    """Rename the result of the run that this one continues, and return its losses."""
     result = output_dir / RESULT
     if not result.exists():
         return []
@@ -164,7 +164,7 @@ def draw_curve(
     title: str,
     earlier: Sequence[float] = (),
 ) -> None:
-    """Draw the loss over iterations to loss.png; nothing where matplotlib is missing or there is no loss.
+    """Draw the loss over iterations to loss.png; do nothing where matplotlib is missing or there is no loss.
 
     `first` counts the iterations before this run, `earlier` are the losses of the last of them.
     """

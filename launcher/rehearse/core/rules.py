@@ -1,4 +1,4 @@
-"""What cannot work on any machine, found in the arguments alone; each problem names its flags and what would work."""
+"""Checks that need the arguments only; each problem names its flags and what would work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AT_LEAST_ONE = (
 
 
 def problems_of(arguments: Arguments, world_size: int) -> list[str]:
-    """List everything that cannot work, all at once; the rules that need valid numbers run when the first ones pass."""
+    """List all problems at once; the rules that need valid numbers run only when the first ones pass."""
     problems = [*_missing(arguments), *_not_positive(arguments)]
     if problems:
         return problems

@@ -1,4 +1,4 @@
-"""Megatron-LM's arguments with every derived value filled in, checked before anything heavy is imported.
+"""Megatron-LM's arguments with every derived value filled in, checked before heavy imports.
 
 The derivations follow `validate_args` of Megatron-LM core 0.16.1 (megatron/training/arguments.py:293-1286).
 """
@@ -46,7 +46,7 @@ class Settings:
     lr_decay_steps: int
     wsd_decay_steps: int | None
     overrides: dict[str, Any]
-    """Values that replace an argument's own: derived, or disabled here."""
+    """Values that replace those of arguments: derived, or disabled here."""
 
     def value(self, dest: str) -> Any:
         """Read an argument, derived values first."""
@@ -54,7 +54,7 @@ class Settings:
 
 
 def resolve(arguments: Arguments, world_size: int) -> Settings:
-    """Derive a run from its arguments; RehearsalError lists everything that cannot work."""
+    """Derive a run from its arguments; RehearsalError lists all problems."""
     problems = problems_of(arguments, world_size)
     if problems:
         raise RehearsalError(*problems)
@@ -167,7 +167,7 @@ def padded_vocabulary(settings: Settings, tokenizer_size: int | None) -> tuple[i
     """Return the vocabulary size and its padded size (megatron/training/tokenizer: a multiple of divisor times tp).
 
     `tokenizer_size` is None where the data is tokenised already. RehearsalError where the model has fewer tokens than
-    the tokenizer, or where nothing names a size.
+    the tokenizer, or where no size is given.
     """
     arguments = settings.arguments
     multiple = arguments.make_vocab_size_divisible_by * settings.layout.tp
@@ -177,7 +177,7 @@ def padded_vocabulary(settings: Settings, tokenizer_size: int | None) -> tuple[i
             "tokenised data needs the size of its vocabulary; works: --vocab-size or --padded-vocab-size"
         )
     if arguments.vocab_size and arguments.tokenizer_type == "NullTokenizer":
-        size += 1  # it adds the end of document
+        size += 1  # it adds the end-of-document token
     padded = arguments.padded_vocab_size or math.ceil(size / multiple) * multiple
     needed = tokenizer_size or size
     if needed > padded:

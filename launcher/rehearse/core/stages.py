@@ -1,4 +1,4 @@
-"""How many layers and chunks an argument list gives its pipeline stages."""
+"""Layers and chunks of the pipeline stages of an argument list."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def virtual_stages(arguments: Arguments) -> int | None:
 
 
 def layers_to_split(arguments: Arguments) -> int:
-    """Count the layers that pipeline stages share, embedding and loss included where they count as one."""
+    """Count the layers split over pipeline stages, embedding and loss included where they count as layers."""
     layers: int = arguments.num_layers or arguments.encoder_num_layers
     return layers + arguments.account_for_embedding_in_pipeline_split + arguments.account_for_loss_in_pipeline_split
 
 
 def layout_stages(text: str) -> int:
-    """Count the stages of a pipeline layout such as `Et*3|(tt|)*2L`: `|` stands between two stages."""
+    """Count the stages of a pipeline layout such as `Et*3|(tt|)*2L`: `|` separates stages."""
     expanded = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         expanded = re.sub(pattern, lambda match: match.group(1) * int(match.group(2)), expanded)

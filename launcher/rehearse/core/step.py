@@ -1,4 +1,4 @@
-"""One training step and one evaluation on megatron-core's own schedules and optimizer."""
+"""One training step and one evaluation with megatron-core's schedules and optimizer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from launcher.rehearse.core.settings import Settings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What one step did; loss is the mean over the learned tokens of the global batch."""
+    """Result of one step; loss is the mean over the unmasked tokens of the global batch."""
 
     loss: float
     grad_norm: float
     skipped: bool
     stop: bool
-    """Some rank was asked to stop."""
+    """Some rank received a stop request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Stepper:
         return results or []
 
     def _clear_trackers(self) -> None:
-        """Empty what megatron collects for its own logging of auxiliary losses."""
+        """Clear megatron's trackers of auxiliary losses."""
         if self.model.config.num_moe_experts:
             from megatron.core.transformer.moe import moe_utils
 
@@ -92,7 +92,7 @@ class Stepper:
                 MTPLossLoggingHelper.clean_loss_in_tracker()
 
     def _sum_over_world(self, losses: list[Any], stop: bool) -> tuple[float, float, float]:
-        """Sum loss, tokens and stop requests over all ranks in one message.
+        """Sum loss, tokens and stop requests over all ranks in one all-reduce.
 
         A loss counts once in each tensor parallel group.
         """
@@ -118,7 +118,7 @@ def forward_step(data: Iterator[dict[str, Any]], model: Any) -> tuple[Any, Any]:
 
 
 def masked_loss(loss_mask: Any, output: Any) -> tuple[Any, Any, Any]:
-    """Return the sum of the learned tokens' losses, their number, and both for the report.
+    """Return the sum of the unmasked tokens' losses, their number, and both for the report.
 
     Like loss_func of Megatron-LM's pretrain_gpt.py; the schedule divides the sum.
     """

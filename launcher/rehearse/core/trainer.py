@@ -1,4 +1,4 @@
-"""The run itself: from settings to result.json, on one rank of many."""
+"""The training run: from settings to result.json, on each rank."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
 @dataclasses.dataclass(slots=True, kw_only=True)
 class History:
-    """What happened so far; the same on every rank."""
+    """Progress so far; the same on every rank."""
 
     first_iteration: int
     losses: list[float] = dataclasses.field(default_factory=list)
     validation: list[tuple[int, float]] = dataclasses.field(default_factory=list)
     milliseconds: list[float] = dataclasses.field(default_factory=list)
     earlier: list[float] = dataclasses.field(default_factory=list)
-    """Losses of the run that this one continues, for the picture; on the first rank only."""
+    """Losses of the run that this one continues, for the plot; on the first rank only."""
     skipped: int = 0
     last_checkpoint: str | None = None
     saved_iteration: int = -1
@@ -53,7 +53,7 @@ class Trainer:
         self.output_dir = Path(options.output_dir)
 
     def run(self) -> Interrupt:
-        """Train to the end or to an interrupt; writes everything a run leaves behind."""
+        """Train to the end or to an interrupt, and write all outputs of the run."""
         settings = self.settings
         self.interrupt.install()
         tokenizer = load_tokenizer(self.options.data.tokenizer)
@@ -122,7 +122,7 @@ class Trainer:
         history: History,
         progress: Progress | None,
     ) -> bool:
-        """Run and report one iteration; True where some rank was asked to stop."""
+        """Run and report one iteration; True where some rank received a stop request."""
         started = time.perf_counter()
         trained = stepper.train(iterators, stop=self.interrupt.signal is not None)
         if self.settings.value("check_for_nan_in_loss_and_grad") and trained.loss != trained.loss:
@@ -196,7 +196,7 @@ class Trainer:
         return self._agreed(bool(minutes) and time.perf_counter() - loop_started > minutes * 60) if minutes else False
 
     def _agreed(self, wish: bool) -> bool:
-        """Let rank 0's clock decide for all."""
+        """Return rank 0's decision on all ranks."""
         import torch
 
         decision = [wish]
@@ -204,7 +204,7 @@ class Trainer:
         return decision[0]
 
     def _finish(self, stepper: Stepper, history: History, progress: Progress | None) -> None:
-        """Save what is not saved yet, and write result.json and the picture."""
+        """Save a final checkpoint if needed, and write result.json and the plot."""
         if self.settings.value("save") and history.saved_iteration != history.iteration and history.losses:
             self._save(stepper, history, progress)
         if progress is None:
@@ -278,7 +278,7 @@ def count_parameters(model: Model, vocab_size: int) -> int:
 
 
 def what_runs(settings: Settings, model: Model) -> str:
-    """Say in one line what really trains here."""
+    """Return one line that describes the run."""
     from importlib.metadata import version
 
     ranks = settings.layout.world_size

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedArg:
-    """Arguments (dests, separated by blanks) that are not honoured, for one reason."""
+    """Arguments (dests, separated by blanks) that are not honoured for the same reason."""
 
     dests: str
     why: str

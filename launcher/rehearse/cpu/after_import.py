@@ -1,4 +1,4 @@
-"""Runs a fix right after an upstream module is loaded, so that upstream's own import order is never changed."""
+"""Runs a fix right after an upstream module is loaded, so that upstream's import order is never changed."""
 
 import importlib.abc
 import importlib.machinery
@@ -30,7 +30,7 @@ class _FixingLoader(importlib.abc.Loader):
 
 
 class _FixingFinder(importlib.abc.MetaPathFinder):
-    """Wraps the loader of every module that has a fix; finds nothing itself."""
+    """Wraps the loader of every module that has a fix; does not find modules itself."""
 
     def __init__(self) -> None:
         self.fixes: dict[str, list[Fix]] = {}

@@ -1,4 +1,4 @@
-"""Megatron's compiled data set index builder (helpers.cpp) in numpy, for a source tree where nobody has compiled it."""
+"""Megatron's compiled data set index builder (helpers.cpp) in numpy, for source trees where it is not compiled."""
 
 import importlib.abc
 import importlib.machinery
@@ -92,7 +92,7 @@ def _not_for_gpt(name: str) -> Any:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Offers these functions under the compiled module's name; asked last, so that a compiled one is preferred."""
+    """Provides these functions under the compiled module's name; searched last, to prefer a compiled one."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -118,7 +118,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install(package: str = "megatron.core.datasets", compiled: str = "helpers_cpp", compiler: str = "utils") -> None:
-    """Answer ``import package.compiled`` where no compiled module is found, and never start a compiler.
+    """Provide ``package.compiled`` where no compiled module is found, and never start a compiler.
 
     ``package.compiler`` holds the function ``compile_helpers`` that would run ``make`` inside the source tree.
     """

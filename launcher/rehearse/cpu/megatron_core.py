@@ -44,11 +44,11 @@ def dispatcher_split_sizes() -> None:
 
 
 def latent_attention_without_te() -> None:
-    """Say that Transformer Engine is absent (multi_latent_attention.py:62: a mocked import leaves HAVE_TE True)."""
+    """Mark Transformer Engine as absent (multi_latent_attention.py:62: a mocked import leaves HAVE_TE True)."""
     import megatron.core.transformer.multi_latent_attention as latent
 
     class NoTransformerEngineLinear:
-        """Stands for TELinear in isinstance() and `in` tests; never instantiated."""
+        """Replaces TELinear in isinstance() and `in` tests; never instantiated."""
 
     latent.HAVE_TE = False
     latent.TELinear = NoTransformerEngineLinear
@@ -113,7 +113,7 @@ def latent_attention_gradients() -> None:
 
 
 def recompute_without_te() -> None:
-    """Recompute without asking Transformer Engine for fp8 (tensor_parallel/random.py:619: False counts as fp8)."""
+    """Recompute without querying Transformer Engine for fp8 (tensor_parallel/random.py:619: False counts as fp8)."""
     from megatron.core.tensor_parallel import random
 
     recompute = getattr(random, "CheckpointWithoutOutput", None)
@@ -130,9 +130,9 @@ def recompute_without_te() -> None:
 
 
 class ResultsQueue:
-    """What megatron's checkpoint writers report, without a process or thread of its own.
+    """Result queue of megatron's checkpoint writers, without a separate process or thread.
 
-    Entries put by the process that made the queue stay in memory; those of a forked writer go through a file.
+    Entries put by the process that created the queue stay in memory; those of a forked writer go through a file.
     """
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ def checkpoint_queue_without_process() -> None:
     """Give the checkpoint writer a queue without a process (filesystem_async.py:51).
 
     Megatron spawns a manager process that imports `__main__` again: 1.8 s a save instead of 0.1 s, without shims under
-    runpy, and left behind when a rank ends abruptly.
+    runpy, and orphaned when a rank ends abruptly.
     """
     from megatron.core.dist_checkpointing.strategies import filesystem_async
 
@@ -207,7 +207,7 @@ def torch_adam_resumes() -> None:
     def set_states_keeping_step(self: Any, model_param: Any, tensors: dict[str, Any]) -> Any:
         group, order = self.model_param_group_index_map[model_param]
         state = self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]
-        if "step" in state:  # dp_reshardable hands in the fresh step 0
+        if "step" in state:  # dp_reshardable passes the new step 0
             tensors["step"] = state["step"].clone()
         with torch.no_grad():  # in fp32 the main parameter is a view of the model's leaf
             return set_states(self, model_param, tensors)
@@ -238,7 +238,7 @@ FIXES: tuple[Callable[[], None], ...] = (
 
 
 def has_transformer_engine() -> bool:
-    """Tell whether Transformer Engine can be imported and a CUDA device can run it."""
+    """Return whether Transformer Engine can be imported and a CUDA device can run it."""
     if not torch.cuda.is_available():
         return False
     try:

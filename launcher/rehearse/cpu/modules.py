@@ -1,4 +1,4 @@
-"""What megatron-core lacks without Transformer Engine: a sequence-parallel norm and a context-parallel attention.
+"""Modules that megatron-core lacks without Transformer Engine: sequence-parallel norm, context-parallel attention.
 
 Both run on any device; parameter names and checkpoint keys are those of the modules they replace.
 """
@@ -49,7 +49,7 @@ def torch_norm(
 ) -> Any:
     """Build torch's norm with its parameters tagged for the gradient all-reduce of sequence parallelism.
 
-    Stands for WrappedTorchNorm, which refuses sequence parallelism and zero-centred weights (torch_norm.py:32).
+    Replaces WrappedTorchNorm, which rejects sequence parallelism and zero-centred weights (torch_norm.py:32).
     """
     norm: Any
     if config.layernorm_zero_centered_gamma:
@@ -62,7 +62,7 @@ def torch_norm(
 
 
 class CoreAttention(MegatronModule):
-    """Scaled dot product attention with what DotProductAttention refuses: MLA, packing, and context parallelism.
+    """Scaled dot product attention with features that DotProductAttention rejects: MLA, packing, context parallelism.
 
     Grouped queries, key and value heads of different size (MLA), sliding windows, attention sinks, THD packing, and
     context parallelism by gathered keys and values over zigzag chunks, also with packing.

@@ -1,4 +1,4 @@
-"""What a rank process of a native rehearsal does before its script: decide, say it, install the stand-ins."""
+"""Installs and announces the stand-ins in a rank process of a native rehearsal, before its script runs."""
 
 import importlib
 import importlib.util
@@ -13,7 +13,7 @@ def enter(address: str, *, rank: str, script: str) -> None:
     """Install the stand-ins of the NativeOnCpu that ``address`` (``module:NAME``) names, unless a device is usable.
 
     ``script`` is the absolute path of what runs next. Raises whatever the installation raises: the caller ends the
-    process then, because a half-prepared run would give wrong numbers.
+    process then, because an incomplete installation would give wrong numbers.
     """
     native: NativeOnCpu = resolve(address)
     speaks = rank == "0"

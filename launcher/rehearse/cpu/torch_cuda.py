@@ -1,4 +1,4 @@
-"""CUDA names of torch answered by the CPU, so that megatron-core trains unchanged where no accelerator is.
+"""CPU implementations of torch's CUDA functions, so that megatron-core trains unchanged without an accelerator.
 
 Call `install()` before `import megatron.core`: it binds `torch.compile` and `torch.cuda` names at import time. Each
 shim is one small function; nothing happens where `torch.cuda.is_available()`. Tested with torch 2.13.0 and
@@ -38,7 +38,7 @@ _installed: list[str] = []
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
-    """Build a function that answers `value`; one for each name, because torch._dynamo keeps a table of functions."""
+    """Build a function that returns `value`; one for each name, because torch._dynamo keeps a table of functions."""
 
     def answer(*_args: Any, **_kwargs: Any) -> Any:
         return value
@@ -47,7 +47,7 @@ def _answer(value: Any = None) -> Callable[..., Any]:
 
 
 def compile_is_identity() -> None:
-    """Let torch.compile return its argument: megatron's jit_fuser would start a C++ compiler for each use."""
+    """Make torch.compile return its argument: megatron's jit_fuser would start a C++ compiler for each use."""
 
     def compile_(model: Any = None, **_kwargs: Any) -> Any:
         return (lambda function: function) if model is None else model
@@ -63,7 +63,7 @@ def one_device() -> None:
 
 
 def device_properties() -> None:
-    """Answer questions about the device: capability 8.0, the machine's memory, the name "cpu"."""
+    """Return device properties: capability 8.0, the machine's memory, the name "cpu"."""
 
     class Properties:
         major, minor, multi_processor_count, name = 8, 0, 1, "cpu"
@@ -75,7 +75,7 @@ def device_properties() -> None:
 
 
 def synchronisation_and_memory() -> None:
-    """Make synchronisation, cache and memory statistics empty answers."""
+    """Make synchronisation, cache and memory statistics no-ops with empty results."""
     for name in ("synchronize", "empty_cache", "reset_peak_memory_stats", "ipc_collect"):
         setattr(torch.cuda, name, _answer())
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
@@ -84,7 +84,7 @@ def synchronisation_and_memory() -> None:
 
 
 class _Event:
-    """A CUDA event that has always happened; elapsed_time in milliseconds."""
+    """A CUDA event that is always complete; elapsed_time in milliseconds."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self.recorded = time.perf_counter()
@@ -102,7 +102,7 @@ class _Event:
 
 
 class _Stream:
-    """A CUDA stream on which everything is already done."""
+    """A CUDA stream on which all work is complete."""
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
         self.cuda_stream = 0
@@ -153,7 +153,7 @@ def random_state() -> None:
     torch.cuda.default_generators = Generators((torch.default_generator,))
     torch.cuda._lazy_call = lambda callback, **_kwargs: callback()
     torch.cuda._lazy_init = _answer()
-    # Every fork() of the tracker would warn that the CPU's state changed: here that is the point.
+    # Every fork() of the tracker would warn that the CPU RNG state changed, which is intended here.
     logging.getLogger("megatron.core.tensor_parallel.random").addFilter(
         lambda record: "CPU RNG state changed" not in record.getMessage()
     )
@@ -200,14 +200,14 @@ def factories_on_cpu() -> None:
 
 
 def cuda_methods_are_identity() -> None:
-    """Let .cuda() and .pin_memory() return the tensor or module itself."""
+    """Make .cuda() and .pin_memory() return the tensor or module itself."""
     for owner in (torch.Tensor, torch.nn.Module):
         owner.cuda = lambda self, *_args, **_kwargs: self
     torch.Tensor.pin_memory = lambda self, *_args, **_kwargs: self
 
 
 def tensor_type_names() -> None:
-    """Let Tensor.type() answer torch.cuda.XTensor: megatron's optimizers and clipping compare with these strings."""
+    """Make Tensor.type() return torch.cuda.XTensor: megatron's optimizers and clipping compare with these strings."""
     type_of = torch.Tensor.type
 
     def type_(self: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -222,12 +222,12 @@ def tensor_type_names() -> None:
 
 
 def nvtx_ranges() -> None:
-    """Make NVTX ranges empty."""
+    """Make NVTX ranges no-ops."""
     torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop = _answer(), _answer()
 
 
 def nccl_is_gloo() -> None:
-    """Open every process group with gloo, whatever the caller asks for; torch's fake process group stays."""
+    """Open every process group with gloo, whatever backend is requested, except torch's fake process group."""
     init, new = dist.init_process_group, dist.new_group
 
     @functools.wraps(init)
@@ -299,7 +299,7 @@ SHIMS: tuple[Callable[[], None], ...] = (
 def install(skip: Sequence[str] = ()) -> list[str]:
     """Install every shim not named in `skip` and return the names installed; does nothing with CUDA or a second time.
 
-    Must run before `import megatron.core`. `skip` serves ablation tests and callers that bring their own replacement.
+    Must run before `import megatron.core`. `skip` is for ablation tests and callers with their own replacement.
     """
     if torch.cuda.is_available() or _installed:
         return list(_installed)

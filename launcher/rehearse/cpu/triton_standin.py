@@ -1,4 +1,4 @@
-"""Names of triton for the few upstream modules that import it without a guard; for everybody else it stays absent."""
+"""Names of triton for the few upstream modules that import it without a guard; all others find no triton."""
 
 import importlib.abc
 import importlib.machinery
@@ -19,7 +19,7 @@ MEGATRON_CORE = (
 
 
 class _Anything(ModuleType):
-    """Answers every public name with ``object``: annotations (``tl.constexpr``) are evaluated, kernels never run."""
+    """Returns ``object`` for every public name: annotations (``tl.constexpr``) are evaluated, kernels never run."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -77,9 +77,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def install(importers: Sequence[str]) -> None:
-    """Let the modules named ``importers`` (dotted, not imported yet) import triton; does nothing where it is installed.
+    """Let modules ``importers`` (dotted names, not imported yet) import triton; does nothing where it is installed.
 
-    The PyPI wheel is 1 GB and only CUDA needs it. torch and transformers probe for triton: the names are in place
+    The PyPI wheel is 1 GB and only CUDA needs it. torch and transformers probe for triton: the names exist
     only while one of the importers is executed.
     """
     if importlib.util.find_spec("triton") is None:

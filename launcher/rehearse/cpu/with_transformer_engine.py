@@ -1,4 +1,4 @@
-"""The stand-ins for a Megatron stack that was written for CUDA and Transformer Engine: one call in a rank process."""
+"""Installs the stand-ins for a Megatron stack written for CUDA and Transformer Engine, in a rank process."""
 
 from types import ModuleType
 from typing import Any
@@ -10,9 +10,9 @@ from launcher.rehearse.cpu.after_import import after_import
 
 
 def install() -> None:
-    """Put CUDA and Transformer Engine stand-ins in place, and repairs for when megatron-core is imported.
+    """Install CUDA and Transformer Engine stand-ins, and repairs that run when megatron-core is imported.
 
-    Imports nothing of megatron itself: which copy of it the script uses is the script's own affair.
+    Does not import megatron: the script determines which copy of it is used.
     """
     torch_cuda.install()
     # TorchScript compiles the operators themselves, not the Python functions that send them to the CPU.
@@ -32,7 +32,7 @@ def _checkpoint_queue(_module: ModuleType) -> None:
 
 
 def _float32_resume(module: Any) -> None:
-    """Load optimizer states without autograd: in float32 the main parameter is a view of the model's own leaf.
+    """Load optimizer states without autograd: in float32 the main parameter is a view of the model's leaf tensor.
 
     megatron-core 0.16.1 optimizer/distrib_optimizer.py copies into that view; with bf16 parameters it is a separate
     tensor.

@@ -1,4 +1,4 @@
-"""MindFormers' run_mindformer.py for an installation from PyPI: the wheel lacks that script, but not what it calls."""
+"""MindFormers' run_mindformer.py for an installation from PyPI: the wheel contains all but that script."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ def parse(words: list[str]) -> tuple[argparse.Namespace, list[tuple[str, str]]]:
 
 
 def override(config: Any, name: str, text: str) -> None:
-    """Set the dotted ``name`` in a MindFormerConfig to the parsed ``text``; every section on the way must exist."""
+    """Set the dotted ``name`` in a MindFormerConfig to the parsed ``text``; all parent sections must exist."""
     from mindformers.tools.utils import parse_value
 
     *sections, key = name.split(".")

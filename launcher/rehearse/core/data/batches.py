@@ -1,4 +1,4 @@
-"""Which samples a step trains on: a function of the seed and the samples consumed, never of the layout."""
+"""Samples of a step: a function of the seed and the samples consumed, never of the layout."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HELD_OUT = 0.05
 
 
 class ShuffledSamples:
-    """Samples without end: each epoch in another order, which the seed alone decides."""
+    """An endless sequence of samples; each epoch has another order, which depends on the seed only."""
 
     def __init__(self, samples: Samples, seed: int, *, shuffle: bool, vocab_size: int, eod: int | None = None) -> None:
         self.samples, self.seed, self.shuffle = samples, seed, shuffle
@@ -55,7 +55,7 @@ class TrainingData:
 
 
 def evaluates(settings: Settings) -> bool:
-    """Tell whether the run evaluates at all: --eval-interval given, and --eval-iters above 0."""
+    """Return whether the run evaluates: --eval-interval given, and --eval-iters above 0."""
     return bool(settings.value("eval_interval") and settings.value("eval_iters"))
 
 
@@ -111,7 +111,7 @@ class _Part:
 
 
 def _split(samples: Samples, hold_out: bool) -> tuple[Samples, Samples | None]:
-    """Hold the last 5 % out for evaluation, at least one sample, where the run evaluates."""
+    """Hold out the last 5 % for evaluation, at least one sample, where the run evaluates."""
     if not hold_out:
         return samples, None
     held = max(1, round(len(samples) * _HELD_OUT))

@@ -1,4 +1,4 @@
-"""Documents that share a sample: what may attend to what, and where positions start again."""
+"""Documents packed into one sample: attention masks and position ids."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NEEDS_END = ("eod_mask_loss", "reset_attention_mask", "reset_position_ids")
 
 
 def end_of_document(settings: Settings, options: DataOptions, tokenizer: TextTokenizer) -> int | None:
-    """Return the token that ends a document; None where tokenised data does not say and no argument needs to know.
+    """Return the end-of-document token; None where it is unknown for tokenised data and no argument needs it.
 
-    RehearsalError where an argument needs to know.
+    RehearsalError where an argument needs it.
     """
     if options.kind != "megatron" or options.tokenizer is not None:
         return tokenizer.eod

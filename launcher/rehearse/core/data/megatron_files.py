@@ -1,4 +1,4 @@
-"""Samples from Megatron's .bin/.idx files through megatron-core's own GPTDataset."""
+"""Samples from Megatron's .bin/.idx files through megatron-core's GPTDataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.rehearse.core.settings import Settings
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MegatronSamples:
-    """A GPTDataset (or a blend); it shuffles by itself, from the seed."""
+    """A GPTDataset (or a blend), which shuffles by the seed itself."""
 
     dataset: Any
 
@@ -29,7 +29,7 @@ class MegatronSamples:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _TokenNumbers:
-    """As much of a tokenizer as GPTDataset asks of one whose data is tokenised already."""
+    """The tokenizer attributes that GPTDataset needs for tokenised data."""
 
     eod: int
     vocab_size: int
@@ -72,7 +72,7 @@ def build(settings: Settings, paths: tuple[str, ...], *, eod: int | None, sizes:
 
 
 def check_files(words: list[str]) -> None:
-    """Refuse a list of prefixes and weights of which a file is missing."""
+    """Raise an error if a file of a list of prefixes and weights is missing."""
     prefixes = [word for word in words if not _is_number(word)]
     if not prefixes:
         raise RehearsalError("data of kind megatron needs a prefix; works: --data-path PREFIX (of PREFIX.bin and .idx)")

@@ -14,7 +14,7 @@ from launcher.rehearse.core.errors import RehearsalError
 
 
 class Samples(Protocol):
-    """Samples by number; what a number means never depends on the layout."""
+    """Samples by index; the sample of an index never depends on the layout."""
 
     def __len__(self) -> int: ...
 
@@ -25,13 +25,13 @@ class Samples(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSamples:
-    """Windows of one long stream of tokens, each continuing where the one before ended."""
+    """Consecutive windows of one long stream of tokens."""
 
     tokens: Any
     """numpy int64 [count]."""
     seq_length: int
     eod: int | None = None
-    """Do not learn to predict what follows this token (--eod-mask-loss); None: learn everything."""
+    """Mask the loss of the token after this one (--eod-mask-loss); None: no masking."""
 
     def __len__(self) -> int:
         return max(0, (len(self.tokens) - 1) // self.seq_length)
@@ -49,7 +49,7 @@ class StreamSamples:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MessageSamples:
-    """One conversation a sample, padded or cut at the end; only assistant turns are learned."""
+    """One conversation per sample, padded or truncated at the end; the loss covers assistant turns only."""
 
     conversations: tuple[tuple[list[int], list[bool]], ...]
     seq_length: int
@@ -119,7 +119,7 @@ def text_stream(texts: Iterator[str], tokenizer: TextTokenizer) -> Any:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MadeUpSamples:
-    """Numbers that stand for tokens where only shapes matter."""
+    """Arbitrary token ids, where only shapes matter."""
 
     seq_length: int
     vocabulary: int

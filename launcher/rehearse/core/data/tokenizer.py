@@ -1,4 +1,4 @@
-"""Text to token numbers with a local tokenizer directory, through the `tokenizers` package alone."""
+"""Tokenizes text with a local tokenizer directory, through the `tokenizers` package only."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class TextTokenizer:
     """The token between documents, and the padding after a conversation."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of `text`, without special tokens of the tokenizer's own."""
+        """Return the tokens of `text`, without adding special tokens."""
         tokens: list[int] = self.engine.encode(text, add_special_tokens=False).ids
         return tokens
 
     def encode_messages(self, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[bool]]:
         """Render a conversation in ChatML; the second list is True where a token belongs to an assistant's answer.
 
-        Each turn is `<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`; of an assistant's turn the content and `<|im_end|>` are
-        learned.
+        Each turn is `<|im_start|>ROLE\\nCONTENT<|im_end|>\\n`; the loss covers the content and `<|im_end|>` of
+        assistant turns.
         """
         tokens: list[int] = []
         learned: list[bool] = []

@@ -1,4 +1,4 @@
-"""Imported by Python at start-up, its folder being on PYTHONPATH: puts the stand-ins into rank processes only."""
+"""Imported by Python at start-up through PYTHONPATH; installs the stand-ins in rank processes only."""
 
 import fnmatch
 import importlib
@@ -16,7 +16,7 @@ _OPTIONS_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
 class _OwnPackages(importlib.abc.MetaPathFinder):
-    """Finds this project's packages without putting their folder (perhaps a foreign site-packages) on sys.path."""
+    """Finds this project's packages without adding their folder (possibly another site-packages) to sys.path."""
 
     def __init__(self, names: set[str]) -> None:
         self.names = names
@@ -78,7 +78,7 @@ def _main() -> None:
     try:
         sys.meta_path.insert(0, _OwnPackages({"launcher", address.partition(".")[0]}))
         importlib.import_module("launcher.rehearse.cpu.standins").enter(address, rank=rank, script=script)
-    except BaseException as error:  # SystemExit too: nothing may run half prepared
+    except BaseException as error:  # SystemExit too: the script must not run with an incomplete installation
         _refuse(rank, error)
 
 

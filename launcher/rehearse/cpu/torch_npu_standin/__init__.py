@@ -17,11 +17,11 @@ _PACKAGES = {
     "mindio_ttp": "1.0.0",
     "triton": "3.2.0",
 }
-"""Packages that come with CANN (and its triton), with the versions that upstream's checks are to see."""
+"""Packages that come with CANN (and its triton), with the versions that upstream's checks require."""
 
 
 def install() -> None:
-    """Put the stand-ins in place, once in a child process: after ``torch_cuda.install()``, before upstream loads."""
+    """Install the stand-ins once in a child process, after ``torch_cuda.install()``, before upstream loads."""
     from launcher.rehearse.cpu.torch_npu_standin import devices, operators, placeholders, triton_driver
 
     placeholders.provide(_PACKAGES)

@@ -14,7 +14,7 @@ _STATISTIC_LANES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Ways from one ``input_layout`` to [batch, heads, tokens, head dimension] and back."""
+    """Conversion of one ``input_layout`` to [batch, heads, tokens, head dimension] and back."""
 
     split: Callable[[Tensor, int], Tensor]
     join: Callable[[Tensor], Tensor]
@@ -40,7 +40,7 @@ _LAYOUTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """What both directions share: how heads lie, which pairs attend, how scores are scaled."""
+    """Parameters of forward and backward: head layout, attention mask, scale of scores."""
 
     head_num: int
     layout: str
@@ -203,7 +203,7 @@ def npu_fusion_attention(
     """Return (output, softmax_max, softmax_sum, None, seed, offset, numels) as torch_npu.npu_fusion_attention does.
 
     Layouts SBH, BSH, BSND, BNSD and packed TND (with cumulative ``actual_seq_*len``); grouped heads; what is True in
-    the mask is left out. Scores, softmax and weighted sum are float32. Raises NotImplementedError for pse, prefix and
+    the mask is masked out. Scores, softmax and weighted sum are float32. Raises NotImplementedError for pse, prefix and
     sparse modes above 4.
     """
     _refuse(pse=pse, prefix=prefix)

@@ -1,4 +1,4 @@
-"""Ascend devices answered by the CPU: torch's npu names, and its cuda names as transfer_to_npu leaves them."""
+"""Ascend devices on the CPU: torch's npu names, and its cuda names as transfer_to_npu leaves them."""
 
 from types import ModuleType
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from launcher.rehearse.cpu import torch_cuda
 
 DEVICE_NAME = "Ascend910B2"
-"""What the stand-in says it is: an Atlas A2 training device, the one upstream's examples are written for."""
+"""Reported device name: an Atlas A2 training device, which upstream's examples are written for."""
 _MEMORY_BYTES = 64 << 30
 _SHARED_WITH_CUDA = (
     "Event",
@@ -47,7 +47,7 @@ _TYPED_CONSTRUCTORS = (
 
 
 class _Properties:
-    """What get_device_properties answers."""
+    """Result of get_device_properties."""
 
     name = DEVICE_NAME
     major, minor, multi_processor_count = 9, 0, 24
@@ -55,9 +55,9 @@ class _Properties:
 
 
 def present_as_ascend(torch_npu: ModuleType) -> None:
-    """Answer torch.npu, torch_npu.npu and torch.cuda alike: one present Ascend device for each local rank, on the CPU.
+    """Make torch.npu, torch_npu.npu and torch.cuda report one Ascend device for each local rank, on the CPU.
 
-    ``torch_cuda.install()`` comes first; it redirects the work itself.
+    Call ``torch_cuda.install()`` first; it redirects the computation.
     """
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_name = lambda *_args, **_kwargs: DEVICE_NAME
@@ -73,7 +73,7 @@ def present_as_ascend(torch_npu: ModuleType) -> None:
 
 
 def _redirect_npu_devices() -> None:
-    """Let torch_cuda's redirection of factories and Tensor.to() take device="npu" as it takes device="cuda"."""
+    """Extend torch_cuda's redirection of factories and Tensor.to() from device="cuda" to device="npu"."""
     redirected, name = torch_cuda._is_cuda, "_is_cuda"
 
     def is_accelerator(device: Any) -> bool:

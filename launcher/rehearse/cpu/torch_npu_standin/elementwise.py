@@ -41,7 +41,7 @@ def npu_rotary_position_embedding(x: Tensor, cos: Tensor, sin: Tensor, mode: int
 
 
 def npu_scaled_masked_softmax(x: Tensor, mask: Tensor, scale: float = 1.0, fixed_triu_mask: bool = False) -> Tensor:
-    """Return softmax(x * scale) over the last dimension, True in ``mask`` (or above the diagonal) left out."""
+    """Return softmax(x * scale) over the last dimension, True in ``mask`` (or above the diagonal) masked out."""
     if fixed_triu_mask:
         mask = torch.triu(torch.ones(x.shape[-2:], dtype=torch.bool), 1)
     return torch.softmax((x.float() * scale).masked_fill(mask.bool(), -10000.0), -1).to(x.dtype)

@@ -1,4 +1,4 @@
-"""Puts the plain-torch operators on the torch_npu placeholder module, under the names that torch_npu gives them."""
+"""Sets the plain-torch operators on the torch_npu placeholder module, under torch_npu's names."""
 
 import importlib
 from collections.abc import Callable
@@ -29,7 +29,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 def install() -> ModuleType:
-    """Import the torch_npu placeholder, put the operators on it and return it."""
+    """Import the torch_npu placeholder, set the operators on it and return it."""
     torch_npu = importlib.import_module("torch_npu")
     for name, operator in OPERATORS.items():
         setattr(torch_npu, name, operator)

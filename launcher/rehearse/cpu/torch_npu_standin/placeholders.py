@@ -9,9 +9,9 @@ from typing import Any
 
 
 class Placeholder:
-    """An object that imports, decorators, type annotations and feature checks can touch without doing anything.
+    """An object that imports, decorators, type annotations and feature checks can use without effect.
 
-    It is not a silent substitute for computing: an operator that has no stand-in is an :class:`AbsentOperator`.
+    It does not silently replace computation: an operator that has no stand-in is an :class:`AbsentOperator`.
     """
 
     def __init__(self, name: str) -> None:
@@ -82,7 +82,7 @@ class PlaceholderModule(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers for the named top-level packages and everything below them."""
+    """Finds the given top-level packages and all their submodules."""
 
     def __init__(self, versions: Mapping[str, str]) -> None:
         self.versions = versions
@@ -105,7 +105,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def provide(versions: Mapping[str, str]) -> None:
-    """Make the packages in ``versions`` (name to the version they claim) importable as placeholders.
+    """Make the packages in ``versions`` (name to reported version) importable as placeholders.
 
     They hide an installed package of the same name: half of such a stack (its Python part without its driver) fails
     later and less clearly.

@@ -1,4 +1,4 @@
-"""The little of triton that is asked for at import: which device its active driver has."""
+"""The part of triton that upstream uses at import: the device of its active driver."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ from launcher.rehearse.cpu.torch_npu_standin.devices import DEVICE_NAME
 
 
 class _Target:
-    """What get_current_target answers on Ascend."""
+    """Result of get_current_target on Ascend."""
 
     backend = "npu"
     arch = DEVICE_NAME
@@ -15,7 +15,7 @@ class _Target:
 
 
 class _ActiveDriver:
-    """What triton.runtime.driver.active is."""
+    """Replacement of triton.runtime.driver.active."""
 
     class utils:
         """Device properties as triton's driver reports them."""
@@ -34,7 +34,7 @@ class _ActiveDriver:
 
 
 def present_as_ascend() -> None:
-    """Let the triton placeholder's active driver say that it drives an Ascend device."""
+    """Make the triton placeholder's active driver report an Ascend device."""
     driver = importlib.import_module("triton.runtime.driver")
     vars(driver)["active"] = _ActiveDriver()
     runtime = importlib.import_module("triton.runtime")

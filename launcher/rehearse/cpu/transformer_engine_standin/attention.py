@@ -1,4 +1,4 @@
-"""Transformer Engine's DotProductAttention on torch's own: grouped queries, packed sequences, context parallelism."""
+"""Transformer Engine's DotProductAttention on torch's: grouped queries, packed sequences, context parallelism."""
 
 import contextlib
 import itertools
@@ -13,7 +13,7 @@ from launcher.rehearse.cpu.transformer_engine_standin.precision import refuse
 
 
 class FlashAttentionUtils:
-    """What is asked before a flash-attention version is forced: every version counts as installed."""
+    """Flags checked before a flash-attention version is forced: every version counts as installed."""
 
     is_installed = v3_is_installed = v4_is_installed = True
 
@@ -32,8 +32,8 @@ def zigzag(boundaries: list[int], ranks: int, rank: int) -> Any:
 class DotProductAttention(TransformerEngineBaseModule):
     """te.pytorch.DotProductAttention on query [s, b, heads, dim] (sbhd), [b, s, ..] (bshd) or [t, heads, dim] (thd).
 
-    Context parallelism gathers keys and values, whose backward reduce-scatters: the numbers of Transformer Engine's
-    ring, all-to-all and all-gather alike, none of their speed.
+    Context parallelism gathers keys and values, whose backward reduce-scatters: the results of Transformer Engine's
+    ring, all-to-all and all-gather, without their speed.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class DotProductAttention(TransformerEngineBaseModule):
     def _cp(self) -> Any:
         if isinstance(
             self.cp_group, list
-        ):  # a2a+p2p hands in the two levels; one gather over all ranks gives the same numbers
+        ):  # a2a+p2p passes the two levels; one gather over all ranks gives the same numbers
             from megatron.core import parallel_state
 
             return parallel_state.get_context_parallel_group()
@@ -187,7 +187,7 @@ def _boundaries(cumulative: Any, tokens: int) -> list[int]:
 
 
 def _visible(queries: Any, keys: Any, causal: bool, window: tuple[int, int] | None) -> Any:
-    """Return which key positions each query position sees, [queries, keys]; window = (left, right), -1 is unlimited."""
+    """Return the mask of keys that each query attends to, [queries, keys]; window = (left, right), -1 is unlimited."""
     distance = queries[:, None] - keys[None, :]
     visible = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
     if window is not None:
@@ -199,7 +199,7 @@ def _visible(queries: Any, keys: Any, causal: bool, window: tuple[int, int] | No
 
 
 def _dense_mask(query: Any, key: Any, masked: Any, causal: bool, window: tuple[int, int] | None) -> Any:
-    """Return the mask of one whole sequence, or None where torch's causal (or full) attention is exactly it.
+    """Return the mask of one whole sequence, or None where torch's causal (or full) attention is equivalent.
 
     ``masked`` is Transformer Engine's convention: True is hidden.
     """
@@ -209,5 +209,5 @@ def _dense_mask(query: Any, key: Any, masked: Any, causal: bool, window: tuple[i
     visible = _visible(torch.arange(len(query)), torch.arange(len(key)), causal, window)
     if masked is not None:
         visible = visible & ~masked
-    # A row that sees nothing (padding) would become NaN; what it sees instead is masked in the loss.
+    # A fully masked row (padding) would become NaN; it attends to itself and is masked in the loss.
     return visible | torch.eye(len(query), len(key), dtype=torch.bool)

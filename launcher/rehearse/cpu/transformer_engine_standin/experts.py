@@ -68,7 +68,7 @@ def fused_topk_with_score_function(
     expert_bias: Any,
     **_kwargs: Any,
 ) -> tuple[Any, Any]:
-    """Return routing probabilities and map [n, experts], by megatron-core's own unfused router."""
+    """Return routing probabilities and map [n, experts], by megatron-core's unfused router."""
     from megatron.core.transformer.moe.moe_utils import topk_routing_with_score_function
 
     result = topk_routing_with_score_function(
@@ -88,7 +88,7 @@ def fused_topk_with_score_function(
 def fused_compute_score_for_moe_aux_loss(
     logits: Any, topk: int, score_function: str, **_kwargs: Any
 ) -> tuple[Any, Any]:
-    """Return the routing map and the scores of the balancing loss, by megatron-core's own unfused formula."""
+    """Return the routing map and the scores of the balancing loss, by megatron-core's unfused formula."""
     from megatron.core.transformer.moe.moe_utils import compute_routing_scores_for_aux_loss
 
     routing_map, scores = compute_routing_scores_for_aux_loss(logits, topk, score_function, fused=False)

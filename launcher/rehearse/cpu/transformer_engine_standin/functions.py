@@ -12,7 +12,7 @@ from launcher.rehearse.cpu.transformer_engine_standin.attention import zigzag
 
 
 class SplitAlongDim:
-    """Splits one tensor along a dimension; used through ``apply`` like the autograd function that it stands for."""
+    """Splits one tensor along a dimension; used through ``apply`` like the autograd function that it replaces."""
 
     @staticmethod
     def apply(tensor: Any, dim: int, sizes: list[int], squeeze: bool = False) -> tuple[Any, ...]:
@@ -84,7 +84,7 @@ def checkpoint(
     use_reentrant: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """Recompute ``function`` in the backward pass, with megatron-core's own checkpoint and random state."""
+    """Recompute ``function`` in the backward pass, with megatron-core's checkpoint and random state."""
     from megatron.core import tensor_parallel
 
     return tensor_parallel.checkpoint(functools.partial(function, **kwargs), distribute_saved_activations, *args)
@@ -122,7 +122,7 @@ class CudaRNGStatesTracker:
         self.seeds_: set[int] = set()
 
     def reset(self) -> None:
-        """Forget every stream."""
+        """Remove every stream."""
         self.states_, self.seeds_ = {}, set()
 
     def get_states(self) -> dict[str, Any]:

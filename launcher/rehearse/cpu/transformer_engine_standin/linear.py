@@ -1,4 +1,4 @@
-"""Transformer Engine's linear layers: tensor and sequence parallel through megatron-core's own collectives."""
+"""Transformer Engine's linear layers: tensor and sequence parallel through megatron-core's collectives."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class TransformerEngineBaseModule(torch.nn.Module):
     def _linear_parameter(self, shape: tuple[int, int], build: "_Build") -> Any:
         """Make and initialise one weight as Transformer Engine does: in the tracker's fork, tagged as tensor parallel.
 
-        It tags every weight, also one that no rank shares (module/linear.py, reset_parameters): the gradient norm
+        It tags every weight, even one that is not sharded (module/linear.py, reset_parameters): the gradient norm
         depends on it.
         """
         weight = torch.nn.Parameter(torch.empty(*shape, dtype=build.dtype, device=build.device))
@@ -64,7 +64,7 @@ class TransformerEngineBaseModule(torch.nn.Module):
 
 
 class _Build:
-    """How the parameters of one module are made."""
+    """Settings for creating the parameters of one module."""
 
     def __init__(self, dtype: Any, device: Any, init_method: Any, tracker: Callable[[], Any] | None, name: Any) -> None:
         self.dtype, self.device = dtype or torch.get_default_dtype(), on_cpu(device)
@@ -78,7 +78,7 @@ class _Build:
 
 
 def tag_tensor_parallel(parameter: Any, *, dim: int) -> None:
-    """Set the attributes by which megatron-core knows a tensor-parallel parameter."""
+    """Set the attributes by which megatron-core identifies a tensor-parallel parameter."""
     parameter.tensor_model_parallel = True
     parameter.partition_dim = dim
     parameter.partition_stride = 1
@@ -117,11 +117,11 @@ class Linear(TransformerEngineBaseModule):
         self.use_bias, self.return_bias, self.apply_bias = bias, return_bias, bias and not return_bias
         build = _Build(params_dtype, device, init_method, get_rng_state_tracker, rng_tracker_name)
         self.weight = self._linear_parameter((out_features, in_features), build)
-        # Without a bias Transformer Engine keeps an empty tensor, which is no parameter.
+        # Without a bias Transformer Engine keeps an empty tensor, which is not a parameter.
         self.bias = self._bias_parameter(out_features, build) if bias else torch.empty(0, dtype=build.dtype)
 
     def gather_input(self, hidden: Any) -> Any:
-        """Bring the input of a column-parallel layer to every rank; its backward reduces the gradient."""
+        """Gather or copy the input of a column-parallel layer to every rank; its backward reduces the gradient."""
         if self.parallel_mode != "column" or self.tp_size == 1:
             return hidden
         from megatron.core.tensor_parallel import mappings

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 
 def normalise(hidden: Any, normalization: str, weight: Any, bias: Any, eps: float, zero_centered: bool) -> Any:
-    """Normalise the last dimension of ``hidden`` [..., size] in float32 and return it in its own type."""
+    """Normalise the last dimension of ``hidden`` [..., size] in float32 and return it in its dtype."""
     scale = weight.float() + 1 if zero_centered else weight.float()
     if normalization == "RMSNorm":
         normed = F.rms_norm(hidden.float(), hidden.shape[-1:], scale, eps)
@@ -22,7 +22,7 @@ def on_cpu(device: Any) -> Any:
 
 
 class Norm(torch.nn.Module):
-    """What LayerNorm and RMSNorm share: ``weight``, ``bias`` (None for RMSNorm) and an empty ``_extra_state``."""
+    """Base class of LayerNorm and RMSNorm: ``weight``, ``bias`` (None for RMSNorm) and an empty ``_extra_state``."""
 
     normalization = ""
 

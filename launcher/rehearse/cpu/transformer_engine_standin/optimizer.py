@@ -1,4 +1,4 @@
-"""Transformer Engine's optimizer and multi-tensor functions, with the state layout that checkpoints rely on."""
+"""Transformer Engine's optimizer and multi-tensor functions, with the state layout that checkpoints use."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,10 +9,10 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class FusedAdam(torch.optim.Optimizer):
-    """te.pytorch.optimizers.FusedAdam: Adam(W) with one step count a group and states in the types that are asked for.
+    """te.pytorch.optimizers.FusedAdam: Adam(W) with one step count per group and states in the requested dtypes.
 
     With ``master_weights`` a parameter that is not float32 is trained through its state ``master_param``; with
-    ``use_decoupled_grad`` gradients come from ``parameter.decoupled_grad``. Scaled (fp8) states are refused.
+    ``use_decoupled_grad`` gradients come from ``parameter.decoupled_grad``. Scaled (fp8) states are rejected.
     """
 
     def __init__(

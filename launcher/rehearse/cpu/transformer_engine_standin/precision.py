@@ -1,4 +1,4 @@
-"""Low-precision recipes and contexts of Transformer Engine: accepted, and computed in the parameters' own type."""
+"""Low-precision recipes and contexts of Transformer Engine: accepted, and computed in the parameters' dtype."""
 
 import contextlib
 import enum
@@ -11,7 +11,7 @@ import torch
 
 
 class Unsupported:
-    """Something that the stand-in does not have; building it raises NotImplementedError and names the feature."""
+    """A class that the stand-in does not implement; building it raises NotImplementedError and names the feature."""
 
     feature = "this feature"
 
@@ -20,7 +20,7 @@ class Unsupported:
 
 
 def refuse(feature: str) -> Any:
-    """Raise NotImplementedError for a feature of Transformer Engine that the CPU rehearsal cannot imitate."""
+    """Raise NotImplementedError for a feature of Transformer Engine that the CPU rehearsal does not implement."""
     raise NotImplementedError(
         f"the CPU rehearsal's stand-in for Transformer Engine has no {feature}: "
         "switch it off for the rehearsal, or rehearse on a machine with a GPU"
@@ -28,7 +28,7 @@ def refuse(feature: str) -> Any:
 
 
 def no_fp8_parameters(*_args: Any, **_kwargs: Any) -> Any:
-    """Refuse parameters that are stored in fp8 (fp8_param_gather)."""
+    """Reject parameters that are stored in fp8 (fp8_param_gather)."""
     return refuse("parameters stored in fp8 (fp8_param_gather)")
 
 
@@ -42,21 +42,21 @@ class Format(enum.Enum):
 
 
 class Recipe:
-    """A low-precision recipe: its arguments are kept as attributes and nothing else."""
+    """A low-precision recipe: its arguments are only kept as attributes."""
 
     def __init__(self, *_args: Any, **kwargs: Any) -> None:
         vars(self).update(kwargs)
 
     def delayed(self) -> bool:
-        """Tell whether this is delayed scaling."""
+        """Return whether this is delayed scaling."""
         return isinstance(self, DelayedScaling)
 
     def mxfp8(self) -> bool:
-        """Tell whether this is MXFP8 block scaling."""
+        """Return whether this is MXFP8 block scaling."""
         return isinstance(self, MXFP8BlockScaling)
 
     def float8_block_scaling(self) -> bool:
-        """Tell whether this is fp8 block scaling."""
+        """Return whether this is fp8 block scaling."""
         return isinstance(self, Float8BlockScaling)
 
 
@@ -84,15 +84,15 @@ RECIPES = (DelayedScaling, Float8CurrentScaling, Float8BlockScaling, MXFP8BlockS
 
 
 class QuantizedTensor(torch.Tensor):
-    """The class that upstream asks isinstance() about; no tensor of a CPU rehearsal is one."""
+    """The class of upstream's isinstance() checks; no tensor of a CPU rehearsal is an instance."""
 
 
 class FP8GlobalStateManager:
-    """Answers that no low-precision region is ever active."""
+    """Reports that no low-precision region is active."""
 
     @classmethod
     def is_fp8_enabled(cls) -> bool:
-        """Return False: products run in the parameters' own type."""
+        """Return False: matrix products run in the parameters' dtype."""
         return False
 
     @classmethod
@@ -114,7 +114,7 @@ _warned: list[str] = []
 
 @contextlib.contextmanager
 def fp8_autocast(enabled: bool = False, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-    """Open a region that would be computed in fp8; it is computed in the parameters' type, which is said once."""
+    """Open an fp8 region, which is computed in the parameters' dtype with one warning."""
     if enabled and not _warned and os.environ.get("RANK", "0") == "0":
         _warned.append("fp8")
         sys.stderr.write(
@@ -125,7 +125,7 @@ def fp8_autocast(enabled: bool = False, *_args: Any, **_kwargs: Any) -> Iterator
 
 @contextlib.contextmanager
 def fp8_model_init(enabled: bool = False, *_args: Any, **_kwargs: Any) -> Iterator[None]:
-    """Open a region in which parameters would be made in fp8; refused when enabled."""
+    """Open a region in which parameters would be created in fp8; rejected when enabled."""
     if enabled:
         no_fp8_parameters()
     yield

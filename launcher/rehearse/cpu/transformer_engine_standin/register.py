@@ -1,4 +1,4 @@
-"""Puts the stand-in's modules into ``sys.modules`` under Transformer Engine's names, as the table says."""
+"""Registers the stand-in's modules in ``sys.modules`` under Transformer Engine's names, by a table."""
 
 import importlib.machinery
 import sys
@@ -19,7 +19,7 @@ from launcher.rehearse.cpu.transformer_engine_standin import (
 )
 
 VERSION = "2.9.0"
-"""The Transformer Engine whose interface this follows; megatron-core asks for it before it passes newer arguments."""
+"""The Transformer Engine whose interface this follows; megatron-core checks it before it passes newer arguments."""
 
 
 def _ops() -> dict[str, type]:
@@ -88,7 +88,7 @@ TABLE: Mapping[str, Mapping[str, Any]] = {
         "multi_tensor_l2norm": optimizer.multi_tensor_l2norm,
     },
 }
-"""Module below ``transformer_engine`` → its names; what is not here is an ImportError, which upstream handles."""
+"""Module below ``transformer_engine`` → its names; other names raise ImportError, which upstream handles."""
 
 
 def _module(name: str, contents: Mapping[str, Any]) -> ModuleType:
@@ -104,7 +104,7 @@ def _module(name: str, contents: Mapping[str, Any]) -> ModuleType:
 
 
 def register() -> None:
-    """Make ``import transformer_engine`` find the stand-in in this process; does nothing a second time.
+    """Make ``import transformer_engine`` find the stand-in in this process; no effect when called again.
 
     Raises RuntimeError where a real Transformer Engine has been imported already.
     """
