@@ -13,9 +13,9 @@ from launcher.mapping.engine import active_rows
 from launcher.mapping.environment import Variable
 from launcher.mapping.launchers import ENVIRONMENT, starters
 from launcher.mapping.native_only_index import owns_of
-from launcher.mapping.renames import elsewhere, renames_of
+from launcher.mapping.renames import find_renamed, renames_of
 from launcher.mapping.rows import Row
-from launcher.rules.diagnostics import TOLD
+from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of, flags_of, rules_of
@@ -56,7 +56,7 @@ def known_names(backends: Sequence[Backend]) -> Iterator[str]:
     yield from fields()
     yield from RULES
     yield from _of_estimate()
-    yield from TOLD
+    yield from DIAGNOSTICS
     for backend in backends:
         for version in backend.versions:
             yield from backend.catalogue(version).names()
@@ -180,7 +180,7 @@ def _is_flag(word: str, backend: Backend, rule: Rule) -> bool:
 
 
 def _told(name: str, backends: Sequence[Backend]) -> Tree | None:
-    told = TOLD.get(name.upper())
+    told = DIAGNOSTICS.get(name.upper())
     if told is None:
         return None
     return {
@@ -271,7 +271,7 @@ def _renamed(name: str, backend: Backend) -> Iterator[str]:
     plain = name.replace("-", "_")
     missing = [version for version in backend.versions if not _matching(name, backend.catalogue(version))]
     if missing and (len(missing) < len(backend.versions) or plain in renames_of(backend.name)):
-        known = elsewhere(name, backend, missing[0])
+        known = find_renamed(name, backend, missing[0])
         works = f" (near: {' · '.join(known.works)})" if known.works else ""
         if known.message:
             yield f"{backend.title} {missing[0]} has no {name}: {known.message}{works}"

@@ -36,7 +36,7 @@ class Plan:
 
     Attributes:
         moves: for each target content the moves that fill it.
-        repeats: source contents that are not copied because another one holds the same.
+        repeats: source contents that are not copied, since an identical one is.
     """
 
     moves: tuple[tuple[Move, ...], ...]

@@ -124,7 +124,7 @@ class Report:
             outcome = "every byte is where it should be" if self.verified else "it differs"
             found.append(f"  verified in {duration(self.verify_seconds)}: {outcome}")
         else:
-            found.append("  not verified (--no-verify)")
+            found.append("  not verified (--no-verify): NaN and inf in tensors copied without a cast are not counted")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Compares every byte of one checkpoint with each position in another one that should hold it."""
+"""Compares two checkpoints byte by byte, at each position where the second should hold a byte of the first."""
 
 from __future__ import annotations
 

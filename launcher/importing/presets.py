@@ -71,7 +71,7 @@ def _read(path: Path) -> Preset:
 def with_known_model(job: Job) -> tuple[Job, str]:
     """Return a job with the architecture of its model's config.json or preset, and why the file cannot be read.
 
-    Multi-token prediction stays as in the script: no backend takes its number of layers from config.json.
+    The number of multi-token prediction layers stays as in the script: backends read it from an argument.
     """
     if job.model.hidden_size is not None:
         return job, ""

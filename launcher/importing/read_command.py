@@ -22,7 +22,7 @@ from launcher.job.cluster import Cluster
 from launcher.job.secret import Variables, by_reference, redacted
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.passthrough import shown_value
-from launcher.mapping.renames import elsewhere
+from launcher.mapping.renames import find_renamed
 
 # Up to this many argument names may match by chance in a command of another backend.
 _FEW = 2
@@ -294,7 +294,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         Note(message=f"{option} {text}", where=places.of(option.lstrip("-$"))) for option, text in parsed.warnings
     ]
     for option, words in parsed.unknown.items():
-        known = elsewhere(option, backend, version)
+        known = find_renamed(option, backend, version)
         where = places.of(option)
         if option in parsed.ambiguous and not known.message:
             problems.append(Note(message=_said(f"--{option}", parsed.ambiguous[option]), where=where))

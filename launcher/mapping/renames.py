@@ -21,7 +21,7 @@ def renames_of(backend: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
+class RenamedArg:
     """Result of the look-up of an option that this version lacks.
 
     Attributes:
@@ -39,7 +39,7 @@ class Elsewhere:
     implied: tuple[Value, ...] = ()
 
 
-def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
+def find_renamed(option: str, backend: Backend, version: str) -> RenamedArg:
     """Look up an unknown option: in other versions (with its new name), other backends, and near spellings."""
     catalogue = backend.catalogue(version)
     having = [each for each in backend.versions if each != version and backend.catalogue(each).get(option) is not None]
@@ -47,18 +47,18 @@ def elsewhere(option: str, backend: Backend, version: str) -> Elsewhere:
     older = _before(option, backend, catalogue) if having and not row else None
     if older is not None:
         where = f"it is an argument of {backend.title} {', '.join(having)}; in {version} it is {older}"
-        return Elsewhere(message=where, name=older, convert=lambda value: value)
+        return RenamedArg(message=where, name=older, convert=lambda value: value)
     if having:
         return _became(f"it is an argument of {backend.title} {', '.join(having)}", row, option, catalogue)
     if row:
         return _became(_of_history(row, backend), row, option, catalogue)
     spelled = _spelled(option.replace("-", "_"), catalogue)
     if spelled is not None and spelled != option and catalogue.get(spelled) is not None:
-        return Elsewhere(message=f"it is written --{spelled}", name=spelled, convert=lambda value: value)
+        return RenamedArg(message=f"it is written --{spelled}", name=spelled, convert=lambda value: value)
     near = catalogue.suggest(option)
     elsewhere_in = _other_backends(option, backend.name)
     message = f"it is an argument of {', '.join(elsewhere_in)}" if elsewhere_in else ""
-    return Elsewhere(message=message, works=tuple(f"--{name}" for name in near))
+    return RenamedArg(message=message, works=tuple(f"--{name}" for name in near))
 
 
 def _before(option: str, backend: Backend, catalogue: Catalogue) -> str | None:
@@ -92,26 +92,26 @@ def _spelled(name: str | None, catalogue: Catalogue) -> str | None:
     return next((known for known in catalogue.names() if known.replace("-", "_") == name), name)
 
 
-def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue) -> Elsewhere:
+def _became(where: str, row: Mapping[str, Any], option: str, catalogue: Catalogue) -> RenamedArg:
     new = _spelled(row.get("new"), catalogue)
     if row.get("of") or row.get("kind") == "newer":
-        return Elsewhere(message=where)
+        return RenamedArg(message=where)
     if row and new is None:
         gone = "it is the default" if row.get("implied") else "nothing took its place"
-        return Elsewhere(message=f"{where}; {gone}{_note(row)}", implied=tuple(row.get("implied", ())))
+        return RenamedArg(message=f"{where}; {gone}{_note(row)}", implied=tuple(row.get("implied", ())))
     if new is None or catalogue.get(new) is None:
         near = catalogue.suggest(option)
-        return Elsewhere(message=where, works=tuple(f"--{name}" for name in near))
+        return RenamedArg(message=where, works=tuple(f"--{name}" for name in near))
     message = f"{where}; in {catalogue.version} it is {new}{_note(row)}"
     kind = row.get("kind")
     if kind == "rename":
-        return Elsewhere(message=message, name=new, convert=lambda value: value)
+        return RenamedArg(message=message, name=new, convert=lambda value: value)
     if kind == "inverted":
-        return Elsewhere(message=f"{message} (the opposite)", name=new, convert=lambda value: not value)
+        return RenamedArg(message=f"{message} (the opposite)", name=new, convert=lambda value: not value)
     if kind == "convert" and row.get("scale"):
         scale = row["scale"]
-        return Elsewhere(message=message, name=new, convert=lambda value: _scaled(value, scale))
-    return Elsewhere(message=message, works=(f"--{new}",))
+        return RenamedArg(message=message, name=new, convert=lambda value: _scaled(value, scale))
+    return RenamedArg(message=message, works=(f"--{new}",))
 
 
 def _scaled(value: Value, scale: float) -> Value:

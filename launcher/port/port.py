@@ -11,7 +11,7 @@ from launcher.job.derive import with_values
 from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, NativeOnlyArg
-from launcher.mapping.renames import Elsewhere, elsewhere
+from launcher.mapping.renames import RenamedArg, find_renamed
 from launcher.port.defaults import source_defaults, told_defaults
 from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, text_of, values_of
 from launcher.port.files import files
@@ -261,18 +261,18 @@ def _of_one_dialect(way: PortRoute) -> bool:
     return way.source.name == way.target.name or (renames is not None and renames == way.target.entry.renames)
 
 
-def _renamed(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> Elsewhere | None:
+def _renamed(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> RenamedArg | None:
     """Return the argument that replaced this one in the target's version."""
     if not _of_one_dialect(way) or (row is not None and row.alone and way.source.name != way.target.name):
         return None
-    known = elsewhere(flag, way.target, way.version)
+    known = find_renamed(flag, way.target, way.version)
     return known if known.name is not None and known.convert is not None else None
 
 
 def _history(way: PortRoute, flag: str, here: str | None) -> str | None:
     if here is not None or way.source.name != way.target.name:
         return None
-    return elsewhere(flag, way.target, way.version).message or None
+    return find_renamed(flag, way.target, way.version).message or None
 
 
 def _of_source(name: str, source: Backend, backend: Backend) -> bool:

@@ -10,12 +10,21 @@ _SECTIONS = ("parallel", "batch", "cluster")
 _MODEL = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
 
 
-@rule("ARG-BOUND", source="arithmetic: sizes divide one another; each backend divides by them")
-def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
-    """A native argument that is a size of the layout, the batch or the model must not be 0 or negative."""
+def refused_sizes(facts: RuleContext) -> dict[str, tuple[str, str]]:
+    """Return the sizes that must not be 0 or negative: canonical path to the argument that sets it, and the reason."""
+    found = {}
     for path, (flag, why) in facts.beyond.items():
         section, _, name = path.partition(".")
         low = field_at(path).meta.minimum
         if low is not None and low >= 1 and (section in _SECTIONS or (section == "model" and name in _MODEL)):
-            works = (f"backend.args.{flag}={low:g}",) if section == "parallel" and not facts.as_written else ()
-            yield Violation(message=f"{flag}: {why} ({path})", fields=(path,), flags=(flag,), works=works)
+            found[path] = (flag, why)
+    return found
+
+
+@rule("ARG-BOUND", source="arithmetic: sizes divide one another; each backend divides by them")
+def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
+    """A native argument that is a size of the layout, the batch or the model must not be 0 or negative."""
+    for path, (flag, why) in refused_sizes(facts).items():
+        is_layout = path.startswith("parallel.") and not facts.as_written
+        works = (f"backend.args.{flag}={field_at(path).meta.minimum:g}",) if is_layout else ()
+        yield Violation(message=f"{flag}: {why} ({path})", fields=(path,), flags=(flag,), works=works)

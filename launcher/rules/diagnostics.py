@@ -21,12 +21,12 @@ class Diagnostic:
     source: str = "launch"
 
 
-TOLD: dict[str, Diagnostic] = {}
+DIAGNOSTICS: dict[str, Diagnostic] = {}
 
 
 def tell(id: str, severity: str, doc: str, works: str, source: str = "launch") -> None:
     """Declare the meaning of a finding's id; modules and backends with their own ids call it when imported."""
-    TOLD[id] = Diagnostic(id=id, severity=severity, doc=doc, works=works, source=source)
+    DIAGNOSTICS[id] = Diagnostic(id=id, severity=severity, doc=doc, works=works, source=source)
 
 
 for _id, _severity, _doc, _works in (

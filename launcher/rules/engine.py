@@ -6,6 +6,7 @@ from importlib import import_module
 from launcher.job.finding import SEVERITIES, Finding, Fix
 from launcher.mapping.native import NativeArg
 from launcher.nearest import nearest
+from launcher.rules.bounds import refused_sizes
 from launcher.rules.registry import (
     LIFTED,
     LOWERED,
@@ -92,9 +93,15 @@ def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
     try:
         faults = list(rule.check(facts))
     except (ArithmeticError, TypeError, ValueError, LookupError):
-        if not facts.beyond:
+        sizes = refused_sizes(facts)
+        if not sizes:
             raise
-        return  # it divides by a size that ARG-BOUND refuses
+        # The rule divides by a size that ARG-BOUND refuses; where the job disables ARG-BOUND, this rule refuses it.
+        disabled = "ARG-BOUND" in facts.job.rules.disable
+        faults = [
+            Violation(message=f"cannot be checked: {flag}: {why}", fields=(path,), flags=(flag,))
+            for path, (flag, why) in (sizes if disabled else {}).items()
+        ]
     for fault in faults:
         yield _finding(rule, fault, facts)
 

@@ -3,8 +3,10 @@
 import pytest
 
 from launcher.api import check, compose, import_argv
-from launcher.job import with_values
+from launcher.job import Job, with_values
 from launcher.job.finding import Finding
+from launcher.rules.engine import findings_of
+from launcher.rules.registry import Rule, RuleContext
 
 WORDS = {
     "megatron": ["megatron", "sft", "--model", "Qwen/Qwen3-8B", "--dataset", "x"],
@@ -54,3 +56,22 @@ def test_an_interval_of_0_means_never() -> None:
     """Megatron-LM: `if args.save_interval and …`, training.py checkpoint_and_decide_exit @core_v0.16.1."""
     imported = import_argv([*WORDS["megatron_lm"], "--save-interval", "0"], backend="megatron_lm", world_size=8)
     assert not bounds(check(imported))
+
+
+def test_without_the_bound_a_rule_that_divides_by_the_size_refuses_it() -> None:
+    job = compose(["+recipe=tiny_qwen3", "backend=mindspeed", "rules.disable=[ARG-BOUND]"])
+    found = check(with_values(job, {"backend.args": {"tensor-model-parallel-size": 0}}))
+    assert not bounds(found)
+    (told,) = (finding for finding in found if finding.rule == "MLM-TP-GROUPS")
+    assert told.severity == "error"
+    assert told.message.startswith("cannot be checked: tensor-model-parallel-size: 0 is below 1")
+
+
+def test_only_a_refused_size_excuses_a_rule_that_fails() -> None:
+    """A number below another field's minimum does not hide a fault of a rule."""
+    broken = Rule(id="X-FAILS", check=lambda facts: [1 / 0], severity="error", source="test")  # type: ignore[list-item]
+    with pytest.raises(ZeroDivisionError):
+        list(
+            findings_of(broken, RuleContext(job=Job(), beyond={"optimizer.weight_decay": ("weight-decay", "below 0")}))
+        )
+    assert not list(findings_of(broken, RuleContext(job=Job(), beyond={"parallel.tp": ("x", "0 is below 1")})))

@@ -1,1 +1,1 @@
-"""What the program answers, written down: verdicts, arguments and the public surface, to compare two commits by."""
+"""Snapshots of verdicts, findings, native arguments and the public surface, to compare two commits."""

@@ -1,4 +1,4 @@
-"""Write what the program answers, or compare what two commits answered.
+"""Write a snapshot of the program's answers, or compare two snapshots.
 
     python -m tools.snapshot write [FILE]        all recipes, the corpus, 2,000 fuzzed lines a backend, the surface
     python -m tools.snapshot compare OLD NEW     differences by kind, each with its number of cases and one of them

@@ -1,4 +1,4 @@
-"""What is asked: the corpus, fuzzed command lines and files, and every recipe on every backend."""
+"""Cases of a snapshot: the corpus, fuzzed command lines and files, and every recipe on every backend version."""
 
 import json
 import random
@@ -37,7 +37,7 @@ Answer = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One question: `section/backend/name`, and what gives the answer."""
+    """One case: its name `section/backend/name`, and the function that returns its answer."""
 
     name: str
     answer: Callable[[], Answer]
@@ -169,7 +169,7 @@ def _file(tree: dict[str, Any], world: int | None, number: int) -> Answer:
 
 
 def _imported(read: Imported, *, fixes: bool) -> Answer:
-    """Return what is said of arguments as they stand, and of the job that they are read as."""
+    """Return the findings on the arguments as written, and on the job that they are imported as."""
     return {
         "version": read.version,
         "imported": as_tree(read.job),

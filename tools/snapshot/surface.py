@@ -20,7 +20,7 @@ from tools.snapshot.cases import Answer, Case
 
 _RECIPE = ("+recipe=tiny_qwen3", "backend=megatron")
 _SCRIPT = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-8B --dataset x --tensor_model_parallel_size 5\n"
-# One command of each verb that can end well, be refused, or be misspelt; {} is a folder with the script.
+# Commands of each verb that succeed, are refused, or are misspelt; {} is a folder with the script.
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("dry-run", *_RECIPE),
     ("dry-run", *_RECIPE, "--json"),
@@ -62,7 +62,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 
 
 def surface() -> Iterator[Case]:
-    """Yield the API's signatures, and what each verb answers."""
+    """Yield the signatures of the API, and the output of each verb."""
     for name in sorted(api.__all__):
         yield Case(name=f"surface/api/{name}", answer=partial(_signature, getattr(api, name)))
     yield from _commands()

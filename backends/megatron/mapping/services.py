@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from backends.megatron.mapping.factories import FOUR
 from backends.megatron_lm.mapping.factories import listed
-from backends.megatron_lm.mapping.services import ELSEWHERE, GAPS, NO_CLIPPING
+from backends.megatron_lm.mapping.services import GAPS, NO_CLIPPING, OTHER_BACKENDS_ONLY
 from launcher.catalogue.versions import in_range
 from launcher.mapping.rows import Gap, Row, same
 
@@ -28,7 +28,7 @@ def rows() -> tuple[Row, ...]:
 def gaps(version: str) -> Mapping[str, Gap]:
     """Return the fields of this module that a version does not support."""
     found = {
-        **ELSEWHERE,
+        **OTHER_BACKENDS_ONLY,
         **NO_CLIPPING,
         "kernels.sparse_mode": GAPS["kernels.sparse_mode"],
         "data.object_storage_cache": Gap(why="it has its own data sets, not Megatron's token files"),

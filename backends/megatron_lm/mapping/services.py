@@ -136,7 +136,7 @@ BEFORE_0_12: Mapping[str, Gap] = {
 # For backends that do not take Megatron-LM's arguments.
 _SERVICE = "a service of Megatron-LM's own loop; training is unaffected"
 _NVIDIA = "a service of NVIDIA's clusters; training is unaffected"
-ELSEWHERE: Mapping[str, Gap] = {
+OTHER_BACKENDS_ONLY: Mapping[str, Gap] = {
     "schedule.sync_interval": _told(_SERVICE),
     "kernels.manual_gc_eval": _told("it has no such switch; training is unaffected", True),
     "logging.timer_barrier": _told(_SERVICE, True),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.services import ELSEWHERE, NO_CLIPPING
+from backends.megatron_lm.mapping.services import NO_CLIPPING, OTHER_BACKENDS_ONLY
 from backends.mindformers.mapping.legacy import modern
 from backends.mindformers.mapping.loader import CONFIG, is_megatron
 from backends.mindformers.mapping.support import key, require
@@ -61,7 +61,7 @@ SERVICES_BEFORE_2_1: Mapping[str, Gap] = {
     "model.sliding_window": Gap(why="windows of attention came with 2.1", works=("backend.version=2.1.0",)),
 }
 SERVICE_GAPS: Mapping[str, Gap] = {
-    **ELSEWHERE,
+    **OTHER_BACKENDS_ONLY,
     **NO_CLIPPING,
     "data.enable_thinking": Gap(why="chats are tokenized before training", works=("data.enable_thinking=null",)),
     "task.reward_models": Gap(why="MindFormers has no GRPO", works=("task.reward_models=[]",)),
