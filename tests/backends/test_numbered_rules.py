@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launcher.mapping.backend import get_backend
-from launcher.rules.diagnostics import TOLD
+from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
 
@@ -43,8 +43,8 @@ def test_a_number_has_rules_or_a_reason(backend, row):
 
 
 def _severity(name: str, backend: str) -> str:
-    if name in TOLD:
-        return TOLD[name].severity
+    if name in DIAGNOSTICS:
+        return DIAGNOSTICS[name].severity
     rule = RULES[name]
     assert any(rule.holds_for(backend, version) for version in get_backend(backend).versions), name
     return rule.severity

@@ -14,7 +14,7 @@ from launcher.cli.explain_names import explained, load_all
 from launcher.job import fields
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.launchers import starters
-from launcher.rules.diagnostics import TOLD
+from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.registry import RULES
 from tests.conftest import ROOT
 
@@ -83,14 +83,14 @@ def test_every_id_that_a_finding_can_carry_is_explained(backends: list[Backend])
     ids = ids_in_the_source()
     assert {"MAP-UNSUPPORTED", "ARG-REPLACED", "MODEL-LOCAL", "EST-FITS", "IMPORT", "REHEARSE-NODES"} <= set(ids)
     parts = [name for name in ids if any(name in rule_id and name != rule_id for rule_id in RULES)]
-    families = {rule_id.partition("-")[0] for rule_id in (*RULES, *TOLD)} | {"DEEP", "EST", "IMPORT"}
+    families = {rule_id.partition("-")[0] for rule_id in (*RULES, *DIAGNOSTICS)} | {"DEEP", "EST", "IMPORT"}
     for name, place in ids.items():
         if name not in parts and name not in _NO_IDS and name.partition("-")[0] in families:
             assert list(explained(name, backends)), f"{place}: {name} is not explained: launcher/rules/diagnostics.py"
 
 
 def test_told_findings_say_what_to_do() -> None:
-    for told in TOLD.values():
+    for told in DIAGNOSTICS.values():
         assert told.doc, told.id
         assert told.works, told.id
 

@@ -16,7 +16,7 @@ import pytest
 from launcher.cli import main
 from launcher.cli.dispatch import VERBS, Verb
 from launcher.cli.streams import ASCII
-from launcher.rules.diagnostics import TOLD
+from launcher.rules.diagnostics import DIAGNOSTICS
 from tests.commands import ROOT, run_process
 
 # name: what a verb raises; exit code, what is said.
@@ -112,7 +112,7 @@ def test_old_details_do_not_pile_up(broken: Path, capsys: pytest.CaptureFixture[
 
 
 def test_every_finding_of_the_command_line_is_explained() -> None:
-    assert {"CMD-INTERNAL", "CMD-BUDGET"} <= set(TOLD)
+    assert {"CMD-INTERNAL", "CMD-BUDGET"} <= set(DIAGNOSTICS)
 
 
 # -- words

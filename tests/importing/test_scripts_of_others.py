@@ -13,7 +13,7 @@ from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 from launcher.mapping.backend import get_backend
-from launcher.mapping.renames import elsewhere
+from launcher.mapping.renames import find_renamed
 
 # name: (script, words of every command it starts)
 WORDS = {
@@ -227,9 +227,9 @@ def test_options_of_forks_and_of_other_releases_are_told_apart(tmp_path: Path) -
 
 def test_a_renamed_option_of_an_old_release_is_carried_over() -> None:
     backend = get_backend("megatron_lm")
-    known = elsewhere("layernorm-epsilon", backend, "0.16.1")
+    known = find_renamed("layernorm-epsilon", backend, "0.16.1")
     assert (known.name, "until 23.06" in known.message) == ("norm-epsilon", True)
-    assert elsewhere("override-lr-scheduler", backend, "0.16.1").name == "override-opt_param-scheduler"
+    assert find_renamed("override-lr-scheduler", backend, "0.16.1").name == "override-opt_param-scheduler"
 
 
 def test_an_old_parser_alone_does_not_make_a_script_one_for_ascend(tmp_path: Path) -> None:

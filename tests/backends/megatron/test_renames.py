@@ -10,7 +10,7 @@ import pytest
 from launcher.catalogue.catalogue import Catalogue, load
 from launcher.importing.read_argv import read_argv
 from launcher.mapping.backend import get_backend
-from launcher.mapping.renames import elsewhere
+from launcher.mapping.renames import find_renamed
 
 ROOT = Path(__file__).resolve().parents[3]
 FACTS = Path(os.environ.get("LAUNCH_FACTS", ROOT.parent / "shared" / "facts"))
@@ -70,7 +70,7 @@ def _trains(row: dict[str, Any], catalogue: Catalogue) -> bool:
 @pytest.mark.parametrize("row", RENAMES["names"], ids=[row["old"] for row in RENAMES["names"]])
 def test_an_old_name_is_told_with_its_version_and_its_new_name(row: dict[str, Any]) -> None:
     backend = get_backend("megatron")
-    known = elsewhere(row["old"], backend, "4.6.0")
+    known = find_renamed(row["old"], backend, "4.6.0")
     assert f"{row['until']}" in known.message
     if row["kind"] in ("rename", "inverted", "convert"):
         assert row["new"] in known.message

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from launcher.mapping.backend import get_backend
-from launcher.rules.diagnostics import TOLD
+from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
 from tests.backends.megatron_lm import rule_cases
@@ -34,8 +34,8 @@ def test_a_case_has_a_rule_of_its_severity_or_a_reason(row):
         assert more
         return
     for name in rules.split():
-        if name in TOLD:
-            assert TOLD[name].severity == verdict
+        if name in DIAGNOSTICS:
+            assert DIAGNOSTICS[name].severity == verdict
             continue
         assert RULES[name].holds_for("mindspeed", VERSION), name
         if name in STRICTER:
