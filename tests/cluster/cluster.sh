@@ -33,6 +33,7 @@ SlurmdPort=6818
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
+AuthInfo=socket=$root/munge/socket
 SlurmctldPidFile=$root/slurmctld.pid
 SlurmdPidFile=$root/slurmd.%n.pid
 SlurmctldLogFile=$root/log/slurmctld.log
@@ -68,6 +69,15 @@ CONF
 start_sshd() { inside "$1" /usr/sbin/sshd -f "$root/sshd_config" -E "$root/log/sshd.$1.log"; }
 start_slurmd() { mkdir -p "$root/spool.$1"; inside "$1" slurmd -f "$SLURM_CONF" -N "$1"; }
 
+# A daemon of this cluster's own: the machine's may be absent, half installed, or belong to another run. `--force`, because
+# pytest's folders are closed to other users, whom munged would otherwise insist on admitting.
+start_munged() {
+  mkdir -p "$root/munge"
+  (umask 077 && head -c 128 /dev/urandom >"$root/munge/key")
+  /usr/sbin/munged --force --key-file="$root/munge/key" --socket="$root/munge/socket" --pid-file="$root/munged.pid" \
+    --log-file="$root/log/munged.log" --seed-file="$root/munge/seed" 2>>"$root/log/munged.log"
+}
+
 start_node() {
   local node=$1 pid link=l$number${1}
   # shellcheck disable=SC2016 # the inner shell expands
@@ -92,12 +102,7 @@ up() {
   ip link set "$bridge" up
   for node in $nodes; do start_node "$node"; done
   command -v slurmctld >/dev/null && command -v munged >/dev/null || return 0
-  mkdir -p /run/munge && chown munge:munge /run/munge && chmod 755 /run/munge
-  if ! munge -n >/dev/null 2>&1; then
-    su -s /bin/sh munge -c /usr/sbin/munged
-    touch "$root/own_munged"
-    sleep 0.5
-  fi
+  start_munged
   slurmctld -f "$SLURM_CONF" >/dev/null 2>&1
   for node in $nodes; do start_slurmd "$node"; done
   for _ in $(seq 100); do [ "$(sinfo -h -N -o %t 2>/dev/null | grep -c '^idle')" = "$count" ] && return 0; sleep 0.2; done
@@ -115,7 +120,6 @@ down() {
       [ "$(readlink "$process/ns/net" 2>/dev/null)" = "$space" ] && kill -KILL "${process#/proc/}" 2>/dev/null || true
     done
   done
-  [ ! -e "$root/own_munged" ] || kill "$(cat /run/munge/munged.pid)" 2>/dev/null || true
   ip link del "$bridge" 2>/dev/null || true
 }
 
