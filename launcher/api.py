@@ -73,7 +73,7 @@ def check(job: Job | Imported, strict: str | None = None) -> list[Finding]:
     if not isinstance(job, Job):
         from launcher.importing.judge import judge_existing
 
-        return judge_existing(job, strict)
+        return list(judge_existing(job, strict).findings)
     if strict is not None:
         job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, strict=strict))
     return list(pipeline.judge(job).findings)

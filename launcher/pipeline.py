@@ -11,6 +11,7 @@ from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, ba
 from launcher.mapping.engine import Translation, translate
 from launcher.mapping.ignored_fields import unread
 from launcher.mapping.native import NativeArgs
+from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.fixes import with_fixes
@@ -50,6 +51,21 @@ class Outcome:
         return self.backend.launch(self.job, self.native)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsWritten:
+    """Arguments of an existing command line or file, to be judged as they stand.
+
+    Attributes:
+        native: the arguments; the job was read from them.
+        flags: by canonical path, the arguments that it was read from.
+        findings: what reading found.
+    """
+
+    native: NativeArgs
+    flags: Mapping[str, Sequence[str]]
+    findings: tuple[Finding, ...] = ()
+
+
 def chosen_backend(job: Job) -> tuple[Backend, str]:
     """Return the job's backend and version.
 
@@ -80,8 +96,12 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
         ) from None
 
 
-def judge(job: Job, *, fixes: bool = True) -> Outcome:
-    """Translate the job for its backend and apply every rule, before and after translation.
+def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> Outcome:
+    """Apply every rule to the job and to its native arguments: those of its translation, or existing ones.
+
+    Args:
+        written: the existing arguments that `job` was read from; they are judged instead of the translation.
+        fixes: search for changes with which the job passes.
 
     Raises:
         Refused: there is no such backend or version.
@@ -89,14 +109,38 @@ def judge(job: Job, *, fixes: bool = True) -> Outcome:
     job = job_without_secrets(job)
     backend, version = chosen_backend(job)
     load(backend.rules)
+    if written is not None:
+        return _judged_as_written(job, backend, version, written, fixes=fixes)
     job, told = _arrived(job, backend, version, sound if fixes else None)
     translation, findings = _judged(job, backend, version)
+    findings = without_echoes(findings)
     if fixes:
-        findings = with_fixes(without_echoes(findings), lambda: variants_of(job))
+        findings = with_fixes(findings, lambda: variants_of(job))
     named = {path for finding in findings for path in finding.fields}
     findings = ordered([*findings, *told, *unread(job, backend, version, translation.native, named)])
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
     return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
+
+
+def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWritten, *, fixes: bool) -> Outcome:
+    prepared = backend.prepare(job, version)
+    findings = run(facts_of(prepared, backend, version, written.native, as_written=True))
+    if backend.catalogue(version).style == "yaml":
+        # A command-line parser rejects a wrong value while it reads; a file's values are read as they are.
+        findings += (each for each in pass_through(prepared, [], backend, version)[1] if each.rule == "ARG-VALUE")
+    findings = ordered(_with_flags(finding, written.flags) for finding in (*findings, *written.findings))
+    outcome = Outcome(job=job, backend=backend, version=version, native=written.native, findings=tuple(findings))
+    if outcome.ok or not fixes:
+        return outcome
+    # The same errors of the job, which the user can change field by field.
+    found = {(finding.rule, finding.fields): finding.fixes for finding in judge(job).findings}
+    fixed = (dataclasses.replace(each, fixes=found.get((each.rule, each.fields), each.fixes)) for each in findings)
+    return dataclasses.replace(outcome, findings=tuple(fixed))
+
+
+def _with_flags(finding: Finding, flags: Mapping[str, Sequence[str]]) -> Finding:
+    named = (flag for path in finding.fields for flag in flags.get(path, ()))
+    return finding if finding.flags else dataclasses.replace(finding, flags=tuple(dict.fromkeys(named)))
 
 
 def variants_of(job: Job) -> Variants:

@@ -77,7 +77,8 @@ def _existing(options: argparse.Namespace) -> Answer:
         outcome = judge(job)
         changed = f"{path} with {' '.join(without_secrets(words))} on {outcome.backend.title} {outcome.version}"
         return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
-    return _show(options, judge_existing(imported), located(imported), label, imported.job if options.fix else None)
+    findings = list(judge_existing(imported).findings)
+    return _show(options, findings, located(imported), label, imported.job if options.fix else None)
 
 
 def _with_overrides(imported: "Imported", path: str, words: list[str], options: argparse.Namespace) -> Job:

@@ -6,6 +6,7 @@ from typing import Any
 
 from launcher.importing.notes import Note
 from launcher.job import Job, Value, as_tree
+from launcher.job.imported import ImportedFrom
 from launcher.mapping.native import NativeArg, NativeArgs
 
 
@@ -81,3 +82,13 @@ class Imported:
                 for each in self.became
             ],
         }
+
+
+def source_of(imported: Imported) -> ImportedFrom:
+    """Return the record of the source script for the job."""
+    return ImportedFrom(
+        backend=imported.backend,
+        version=imported.version,
+        program=imported.program or None,
+        exact=tuple(imported.exact),
+    )

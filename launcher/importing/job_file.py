@@ -1,11 +1,9 @@
 """The imported job as a YAML file for `+job=`: fields that differ from the defaults, and notes on the import."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from launcher.importing.imported import Imported
-from launcher.importing.port import source_of
 from launcher.importing.presets import preset_of, without_preset
 from launcher.job import Job, Value, fields, value_at
 
@@ -53,10 +51,7 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
     """
     import yaml
 
-    job = imported.job
-    if job.imported.backend is None:
-        job = dataclasses.replace(job, imported=source_of(imported))
-    tree = job_tree(job)
+    tree = job_tree(imported.job)
     preset = preset_of(imported.job)
     if preset is not None:
         without_preset(tree, preset)

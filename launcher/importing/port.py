@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from launcher.catalogue.catalogue import plain
 from launcher.importing.accounts import Account, Outcome, accounts
-from launcher.importing.imported import Imported
+from launcher.importing.imported import Imported, source_of
 from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, fields, value_at
 from launcher.job.finding import Finding
-from launcher.job.imported import ImportedFrom
 from launcher.mapping.backend import get_backend
 from launcher.port.dropped import DroppedArg, PortRoute
 from launcher.port.port import ALL, PortResult, Split, command_of, port_job
@@ -62,7 +61,14 @@ def ported(
     from launcher.pipeline import judge, sound
 
     job = imported.job
-    told = dataclasses.replace(source_of(imported, accepted), args=job.backend.args, env=job.backend.env)
+    passed = {plain(name) for name in job.backend.args}
+    told = dataclasses.replace(
+        source_of(imported),
+        args=job.backend.args,
+        env=job.backend.env,
+        # The others have canonical fields: nothing is dropped for them.
+        accept=tuple(name for name in accepted if name == ALL or plain(name) in passed),
+    )
     backend = get_backend(target)
     chosen = dataclasses.replace(job.backend, name=target, version=backend.version(version), args={}, env={})
     start = with_preset(dataclasses.replace(_as_file(job), backend=chosen, imported=told))
@@ -103,19 +109,3 @@ def _accounts(imported: Imported, arrival: PortResult, judged: "Judged") -> list
         missing=split.missing,
     )
     return accounts(imported, way, outcome)
-
-
-def source_of(imported: Imported, accepted: Iterable[str] = ()) -> ImportedFrom:
-    """Return the record of the source script for the job file.
-
-    Args:
-        accepted: arguments that may be dropped; only those without a canonical field are kept.
-    """
-    passed = {plain(name) for name in imported.job.backend.args}
-    return ImportedFrom(
-        backend=imported.backend,
-        version=imported.version,
-        program=imported.program or None,
-        exact=tuple(imported.exact),
-        accept=tuple(name for name in accepted if name == ALL or plain(name) in passed),
-    )

@@ -12,7 +12,7 @@ from launcher.importing.assemble import assemble
 from launcher.importing.cluster import cluster_of, fitting, secrets_of
 from launcher.importing.config import Configuration, configuration
 from launcher.importing.exact import exact
-from launcher.importing.imported import Imported
+from launcher.importing.imported import Imported, source_of
 from launcher.importing.invocation import Invocation, stand_in
 from launcher.importing.notes import ImportRefused, Note
 from launcher.importing.shell.placeholders import INHERITED
@@ -113,9 +113,10 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     cluster = said if said.is_said else fitting(said, on(said.cluster)(kept).job, invocation.where)
     slurm = invocation.slurm.notes(invocation.where)
     older = _older_version(match, invocation.where)
-    imported = exact(on(cluster.cluster), kept)
+    imported = dataclasses.replace(exact(on(cluster.cluster), kept), program=redacted(invocation.program))
     return dataclasses.replace(
         imported,
+        job=dataclasses.replace(imported.job, imported=source_of(imported)),
         warnings=(
             *older,
             *warnings,
@@ -125,7 +126,6 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
             *imported.warnings,
         ),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
-        program=redacted(invocation.program),
         where=invocation.where,
         problems=tuple(problems),
         older_version=older[0].message if older else "",

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from launcher.importing.imported import Imported
+from launcher.importing.presets import with_known_model
 from launcher.job import Job, Value
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
@@ -21,7 +22,8 @@ def differences(imported: Imported) -> list[Difference]:
     """Return the arguments whose effective value changes by import and translation."""
     backend = get_backend(imported.backend)
     catalogue = backend.catalogue(imported.version)
-    after, _ = written(imported.job, imported.backend, imported.version)
+    job, _ = with_known_model(imported.job)
+    after, _ = written(job, imported.backend, imported.version)
     before = {arg.flag: arg.value for arg in imported.native}
     return compare(before, after, catalogue)
 

@@ -1,6 +1,6 @@
 """The mapping engine: one table, read forwards (job to native arguments) and backwards (native arguments to job)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -35,7 +35,7 @@ def translate(job: Job, backend: Backend, version: str) -> Translation:
     for row in active_rows(table, version):
         written, finding = write_row(job, row, backend, version)
         args.extend(written)
-        if finding is not None:
+        if finding is not None and not _stands_as_imported(job, finding.fields[0], row.flags, backend):
             findings.append(finding)
     gaps = (gap_finding(job, path, gap, backend, version) for path, gap in table.unsupported.items())
     findings.extend(finding for finding in gaps if finding is not None)
@@ -79,6 +79,17 @@ def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[
     except Unsupported as error:
         return args, _inexpressible(error.path, str(error), "error", error.works, job, backend, version)
     return args, None
+
+
+def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Backend) -> bool:
+    """Return whether a field of a job imported from this backend needs no argument but those passed through.
+
+    An existing file may omit what a new job must say, and may say in its own arguments what no row writes. What the
+    user overrides is written or refused as in any job.
+    """
+    if job.imported.backend != backend.name or job.origin(path).kind == "override":
+        return False
+    return value_at(job, path) is None or any(flag in job.backend.args for flag in flags)
 
 
 def _written(job: Job, row: Row) -> Iterator[NativeArg]:

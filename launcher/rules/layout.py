@@ -173,7 +173,7 @@ def sequence_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
 
 
 def _is_existing_file(facts: RuleContext) -> bool:
-    return facts.as_written and facts.catalogue is not None and facts.catalogue.style == "yaml"
+    return facts.existing and facts.catalogue is not None and facts.catalogue.style == "yaml"
 
 
 @rule("MOE-EP-DENSE", source="Megatron-LM core_v0.12.1 arguments.py:851")

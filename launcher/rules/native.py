@@ -34,6 +34,7 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         for row in _renaming(backend.name, version):
             _read(row, view)
         # The values of a file were read already, except those that no field can hold.
+        read_before = as_written or job.imported.backend == backend.name
         new = set(job.backend.args) if as_written else passed | (view.values.keys() - values.keys())
         values = view.values
         # Reading marks arguments as taken, so each row gets its own view.
@@ -42,9 +43,11 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         found = {path: value for _, each in read for path, value in each.items() if value is not None}
         by = {path: _by(row, passed, values) for row, each in read for path in each}
         beyond = {path: (by[path], why) for path, value in found.items() if (why := _beyond(path, value))}
-        changes = {} if as_written else _changes(job, found)
+        changes = _changes(job, found)
+        if read_before:
+            changes = {path: value for path, value in changes.items() if _is_override(by[path], job)}
         job = with_values(job, changes) if changes else job
-        said = {} if as_written else {path: flag for path, flag in by.items() if flag and path in changes}
+        said = {path: flag for path, flag in by.items() if flag and path in changes}
     return RuleContext(
         job=job,
         backend=backend.name,
@@ -106,6 +109,10 @@ def _of_type(path: str, value: Value) -> Value:
         return convert(value, info.type, info.meta)
     except WrongValue as error:
         return None if error.kind == "type" else value
+
+
+def _is_override(flag: str, job: Job) -> bool:
+    return bool(flag) and job.origin(f"backend.args.{flag}").kind == "override"
 
 
 def _by(row: Row, passed: set[str], values: Mapping[str, Value]) -> str:

@@ -41,6 +41,14 @@ class RuleContext:
     passed: Mapping[str, str] = field(default_factory=dict)
     beyond: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
+    @property
+    def existing(self) -> bool:
+        """Whether the job is an existing script or file, read directly or from its imported job file.
+
+        What such a job omits has the backend's default, not the launcher's.
+        """
+        return self.as_written or (self.backend is not None and self.job.imported.backend == self.backend)
+
     def given(self, name: str) -> bool:
         """Return whether the native argument is written."""
         return name in self.values
@@ -218,11 +226,6 @@ def lower(
         when: the jobs for which it is lowered.
     """
     LOWERED.setdefault(id, []).append((backend, (since, until), reason, when))
-
-
-def is_existing(facts: RuleContext) -> bool:
-    """Return whether the arguments come from an existing script, read directly or from its imported job file."""
-    return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
 
 
 def lowered(rule: Rule, facts: RuleContext) -> str:

@@ -18,7 +18,7 @@ _SIZES = (
 @rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
 def model_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
-    if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)):
+    if _is_read_by_the_backend(facts) or (facts.existing and _has_defaults(facts)):
         return
     model, tokenizer = facts.job.model, facts.job.tokenizer
     missing = [f"model.{name}" for name in _SIZES if getattr(model, name) is None]
@@ -72,11 +72,6 @@ def _is_read_by_the_backend(facts: RuleContext) -> bool:
     return bool(named) and job.model.hidden_size is None and _has_defaults(facts)
 
 
-def _stands(facts: RuleContext) -> bool:
-    """Return whether the job comes from an existing command line, whose omitted values the backend decides."""
-    return facts.as_written or (facts.backend is not None and facts.job.imported.backend == facts.backend)
-
-
 def _has_defaults(facts: RuleContext) -> bool:
     """Return whether unset values follow from the model or the backend; not so for plain argparse command lines."""
     return facts.catalogue is not None and facts.catalogue.style != "argparse"
@@ -86,8 +81,8 @@ def _has_defaults(facts: RuleContext) -> bool:
 def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Sequence length and global batch size affect training; they have no default."""
     # An existing command line has a global batch size: the one that the backend derives.
-    names = ("seq_length",) if _stands(facts) else ("seq_length", "global_batch_size")
-    for name in () if _is_read_by_the_backend(facts) or (_stands(facts) and _has_defaults(facts)) else names:
+    names = ("seq_length",) if facts.existing else ("seq_length", "global_batch_size")
+    for name in () if _is_read_by_the_backend(facts) or (facts.existing and _has_defaults(facts)) else names:
         if getattr(facts.job.batch, name) is None:
             yield Violation(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 
@@ -95,7 +90,7 @@ def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
 @rule("REQ-LR", source="Megatron-LM arguments.py: lr is required")
 def learning_rate_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The learning rate has no default."""
-    if facts.job.optimizer.lr is None and not (_stands(facts) and _has_defaults(facts)):
+    if facts.job.optimizer.lr is None and not (facts.existing and _has_defaults(facts)):
         yield Violation(message="optimizer.lr is not set", fields=("optimizer.lr",))
 
 
@@ -106,7 +101,7 @@ def length_is_known(facts: RuleContext) -> Iterator[Violation]:
     names = [
         f"schedule.{name}" for name in ("train_iters", "train_samples", "epochs") if getattr(schedule, name) is not None
     ]
-    if not names and not (_stands(facts) and _has_defaults(facts)):
+    if not names and not (facts.existing and _has_defaults(facts)):
         yield Violation(
             message="training has no end: set schedule.train_iters (or train_samples, or epochs)",
             fields=("schedule.train_iters",),

@@ -272,7 +272,7 @@ def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
     flags = (flag for flag, path in facts.fields_by_flag.items() if path == "model.scoring_func")
     # A class that only the backend defines has its own default, which an existing file need not write.
     named = facts.catalogue is not None and facts.catalogue.style != "argparse"
-    unknown = facts.as_written and named and (model.model_type is None or not any(map(facts.given, flags)))
+    unknown = facts.existing and named and (model.model_type is None or not any(map(facts.given, flags)))
     if model.router_expert_bias and model.scoring_func != "sigmoid" and not unknown:
         yield Violation(
             message=f"router_expert_bias needs scoring_func sigmoid, not {model.scoring_func}",

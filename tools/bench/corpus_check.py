@@ -67,7 +67,7 @@ def judged(facts: Path) -> Iterator[tuple[str, int, list[Refused]]]:
         refused = []
         for each in read:
             assert each.imported is not None
-            errors = {finding.rule for finding in judge_existing(each.imported) if finding.severity == "error"}
+            errors = {finding.rule for finding in judge_existing(each.imported).findings if finding.severity == "error"}
             if errors:
                 why = next((why for part, why in BROKEN.items() if part in each.path), "")
                 refused.append(Refused(path=each.path, rules=tuple(sorted(errors)), why=why))

@@ -175,7 +175,7 @@ def _imported(read: Imported, *, fixes: bool) -> Answer:
         "imported": as_tree(read.job),
         "unmapped": {arg.flag: arg.value for arg in read.unmapped},
         "warnings": [str(note) for note in (*read.warnings, *read.problems)],
-        "as_written": _findings(judge_existing(read, fixes=fixes)),
+        "as_written": _findings(judge_existing(read, fixes=fixes).findings),
         "job": _judged(read.job, fixes=fixes),
     }
 

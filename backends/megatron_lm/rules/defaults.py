@@ -20,11 +20,11 @@ def _has_shape(facts: RuleContext) -> bool:
 
 def _has_tokenizer(facts: RuleContext) -> bool:
     """Return whether a tokenizer defines the vocabulary size; Megatron-LM's own entry point has a default tokenizer."""
-    return bool(facts.flag("tokenizer-type")) or (facts.backend == BACKENDS[0] and facts.as_written)
+    return bool(facts.flag("tokenizer-type")) or (facts.backend == BACKENDS[0] and facts.existing)
 
 
 def _has_batch(facts: RuleContext) -> bool:
-    return facts.as_written and bool(facts.flag("micro-batch-size"))
+    return facts.existing and bool(facts.flag("micro-batch-size"))
 
 
 def _visited(facts: RuleContext) -> int:
@@ -32,7 +32,7 @@ def _visited(facts: RuleContext) -> int:
 
 
 # Megatron-LM checks the arguments for every model: see MLM-EXPERT-BIAS.
-lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.as_written)
+lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.existing)
 # A separate encoder uses additional devices: see MLM-ENCODER.
 for _id in ("PAR-WORLD", "PAR-EXPERT-WORLD"):
     lift(_id, "megatron_lm", lambda facts: facts.number("encoder-pipeline-model-parallel-size") > 0)

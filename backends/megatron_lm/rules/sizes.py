@@ -255,7 +255,7 @@ def experts_are_positive(facts: RuleContext) -> Iterator[Violation]:
 @rule("MLM-MICRO-BATCH", source=arguments("419-420", "495-496"), backends=BACKENDS, versions=EVERY)
 def micro_batch_is_written(facts: RuleContext) -> Iterator[Violation]:
     """A command line without a micro-batch size is rejected; it has no default."""
-    if facts.as_written and facts.number("micro-batch-size") < 1:
+    if facts.existing and facts.number("micro-batch-size") < 1:
         yield Violation(
             message="--micro-batch-size is not set", fields=("batch.micro_batch_size",), flags=("micro-batch-size",)
         )

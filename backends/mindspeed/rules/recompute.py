@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import RuleContext, Violation, is_existing, lower, rule
+from launcher.rules.registry import RuleContext, Violation, lower, rule
 from launcher.rules.table import FlagConstraint, declare
 
 _MINDSPEED = ("mindspeed",)
@@ -97,7 +97,7 @@ _WAS = (
 declare(_WAS, backends=_MINDSPEED, until="2.1.0")
 
 # The switch has no effect in an existing script (core/transformer/mlp.py:49 and transformer_block.py:586 @26.1.0).
-lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2.0", when=is_existing)
+lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2.0", when=lambda facts: facts.existing)
 
 
 @rule(

@@ -25,7 +25,11 @@ def errors(case: dict[str, Any]) -> list[str]:
         imported = import_argv(case["words"], backend="megatron", version=case["version"], env=case["env"])
     except ImportRefused as error:
         return [str(error)]
-    return [f"{finding.rule}: {finding.message}" for finding in judge_existing(imported) if finding.severity == "error"]
+    return [
+        f"{finding.rule}: {finding.message}"
+        for finding in judge_existing(imported).findings
+        if finding.severity == "error"
+    ]
 
 
 @pytest.mark.parametrize("case", COMMANDS, ids=[case["source"] for case in COMMANDS])
@@ -36,4 +40,4 @@ def test_the_example_has_no_error_or_a_known_one(case: dict[str, Any]) -> None:
 def test_scripts_without_initialisation_are_warned_of_the_gradient_norm() -> None:
     case = next(c for c in COMMANDS if c["source"] == "ms-swift main, examples/megatron/dense/qwen3_32b.sh")
     imported = import_argv(case["words"], backend="megatron", version=case["version"], env=case["env"])
-    assert "SW-INITIALIZATION-TP" in {finding.rule for finding in judge_existing(imported)}
+    assert "SW-INITIALIZATION-TP" in {finding.rule for finding in judge_existing(imported).findings}

@@ -14,7 +14,7 @@ WRONG = {"pretrain_telechat3_105b_a4b_4k": "MF-OFFSET-SUM"}
 
 def errors(name: str) -> list[Finding]:
     imported = assemble(examples()[name], BACKEND, NEWEST)
-    return [finding for finding in judge_existing(imported) if finding.severity == "error"]
+    return [finding for finding in judge_existing(imported).findings if finding.severity == "error"]
 
 
 @pytest.mark.parametrize("name", sorted(examples()))
@@ -31,5 +31,5 @@ def test_45_layers_on_8_stages_with_offset_0_are_an_error() -> None:
         "model.model_config.num_layers": 45,
         "model.model_config.offset": 0,
     }
-    found = judge_existing(assemble(values, BACKEND, NEWEST))
+    found = judge_existing(assemble(values, BACKEND, NEWEST)).findings
     assert "45 layers leave 5 beyond 8 equal chunks, offset adds 0" in {finding.message for finding in found}
