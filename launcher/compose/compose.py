@@ -7,9 +7,10 @@ from typing import Any
 
 from launcher.compose import plain
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
+from launcher.compose.model import ModelFiles
 from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.resolve import resolve
-from launcher.compose.search_path import SECTION_GROUPS, SearchPath, search_path, shipped
+from launcher.compose.search_path import SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath, search_path, shipped
 from launcher.compose.suggestions import mistakes_of_word, verified
 from launcher.compose.user_files import check_files
 from launcher.compose.variables import secrets_unread, with_references
@@ -56,7 +57,13 @@ def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
     job, problems = build(tree, origins)
     if problems:
         raise ComposeError([_mistake(problem, origins) for problem in problems])
-    return resolve(job, _model_file(files), _default_name(overrides))
+    model = ModelFiles(
+        preset=next((path for group, path in files if group == "model"), None),
+        chosen="model" in _chosen_sections(overrides),
+        whole=tuple(path for group, path in files if group in WHOLE_JOB_GROUPS),
+        places=places,
+    )
+    return resolve(job, model, _default_name(overrides))
 
 
 def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
@@ -144,10 +151,6 @@ def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[s
         if not override.is_group:
             origins[override.key] = Origin(kind="override", where=override.raw)
     return origins
-
-
-def _model_file(files: list[tuple[str, Path]]) -> Path | None:
-    return next((path for group, path in files if group == "model"), None)
 
 
 def _default_name(overrides: list[Override]) -> str | None:

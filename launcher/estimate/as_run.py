@@ -3,7 +3,8 @@
 import re
 from dataclasses import replace
 
-from launcher.importing.presets import named_like, with_preset
+from launcher.compose.presets import named_like
+from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, Value, value_at, with_values
 from launcher.job.width import megatron_width
 

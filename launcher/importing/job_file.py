@@ -1,22 +1,26 @@
 """The imported job as a YAML file for `+job=`: fields that differ from the defaults, and notes on the import."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from launcher.importing.imported import Imported
-from launcher.importing.presets import preset_of, without_preset
+from launcher.importing.presets import preset_of, said_of_model, without_preset
 from launcher.job import Job, Value, fields, value_at
 
 # Computed whenever the job is composed.
 _DERIVED = frozenset({"model.overridden", "parallel.dp", "backend.name"})
 
 
-def job_tree(job: Job) -> dict[str, Any]:
-    """Return the fields of a job that differ from their defaults, nested by section."""
+def job_tree(job: Job, stated: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a job that differ from their defaults, nested by section.
+
+    Args:
+        stated: fields that are written in any case.
+    """
     tree: dict[str, Any] = {}
     for path, info in fields().items():
         value = value_at(job, path)
-        if value == info.default or value is None or path in _DERIVED:
+        if (value in (info.default, None) and path not in stated) or path in _DERIVED:
             continue
         node = tree
         *sections, leaf = path.split(".")
@@ -51,8 +55,11 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
     """
     import yaml
 
-    tree = job_tree(imported.job)
+    job = imported.job
     preset = preset_of(imported.job)
+    named = preset is not None or job.model.path is not None
+    # Where the model's own files fill the section, a default that the arguments state must be stated, too.
+    tree = job_tree(job, {f"model.{name}" for name in said_of_model(imported)} if named else ())
     if preset is not None:
         without_preset(tree, preset)
     backend = tree.setdefault("backend", {})

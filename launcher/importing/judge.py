@@ -19,7 +19,7 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
         strict: `all` or `upstream`, instead of `all`.
         fixes: search for changes with which the job passes.
     """
-    job, unreadable = with_known_model(imported.job)
+    job, unreadable = with_known_model(imported)
     if strict is not None:
         job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, strict=strict))
     problems = [*map(str, imported.problems), *([unreadable] if unreadable else [])]
@@ -34,7 +34,7 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
 def located(imported: Imported) -> Job:
     """Return the job with the source location of its values in the input: `file:line --flag`."""
     dashes = "" if get_backend(imported.backend).catalogue(imported.version).style == "yaml" else "--"
-    job, _ = with_known_model(imported.job)
+    job, _ = with_known_model(imported)
     origins = dict(job.origins)
     for each in imported.became:
         if each.where:

@@ -22,7 +22,7 @@ def differences(imported: Imported) -> list[Difference]:
     """Return the arguments whose effective value changes by import and translation."""
     backend = get_backend(imported.backend)
     catalogue = backend.catalogue(imported.version)
-    job, _ = with_known_model(imported.job)
+    job, _ = with_known_model(imported)
     after, _ = written(job, imported.backend, imported.version)
     before = {arg.flag: arg.value for arg in imported.native}
     return compare(before, after, catalogue)

@@ -47,10 +47,12 @@ class Origin:
         kind: `recipe` (a file of the composition), `override` (command line), `derived` (computed by composition,
             for instance read from the model's config.json) or `default`.
         where: `file:line`, the override as typed, or the file that it was read from; empty for defaults.
+        replaced: the value of the model's config.json or preset that it replaces, and the file; empty: none.
     """
 
     kind: str
     where: str = ""
+    replaced: str = ""
 
 
 DEFAULT_ORIGIN = Origin(kind="default")

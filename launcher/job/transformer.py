@@ -50,7 +50,9 @@ class Transformer:
     path: str | None = option(
         None, "Local Hugging Face directory; its config.json fills this section.", source=PRETRAINED_CONFIG
     )
-    hub_id: str | None = option(None, "Name on a model hub, such as Qwen/Qwen3-8B.", source=PRETRAINED_CONFIG)
+    hub_id: str | None = option(
+        None, "Name on a model hub, such as Qwen/Qwen3-8B.", source=PRETRAINED_CONFIG, affects_training=True
+    )
     pretrained: bool | None = option(
         None,
         "Start from the weights of model.path / model.hub_id (true) or from random weights (false).",

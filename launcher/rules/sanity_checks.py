@@ -200,6 +200,30 @@ def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
+# Fields of config.json with which the same weights make the same model.
+_NO_SHAPE = ("attention_dropout", "initializer_range", "max_position_embeddings")
+
+
+@rule("SENSE-CONFIG", source="config.json of model.path", severity="warning")
+def architecture_is_that_of_config_json(facts: RuleContext) -> Iterator[Violation]:
+    """The job's own values take precedence over config.json: a model of another architecture is trained."""
+    job = facts.job
+    changed = [name for name in job.model.overridden if name not in _NO_SHAPE]
+    if job.model.path is None or not changed:
+        return
+    replaced = {name: job.origin(f"model.{name}").replaced for name in changed}
+    said = (f"{name} {_text(job, name)}{f' (not {text})' if text else ''}" for name, text in replaced.items())
+    yield Violation(
+        message=f"the job replaces values of the model's config.json: {', '.join(said)}",
+        fields=("model.path", *(f"model.{name}" for name in changed)),
+    )
+
+
+def _text(job: Job, name: str) -> str:
+    value = value_at(job, f"model.{name}")
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 @rule("SENSE-LR-HIGH", source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4", severity="warning")
 def tuning_rate_is_small(facts: RuleContext) -> Iterator[Violation]:
     """A learning rate for pre-training destroys pretrained weights instead of fine-tuning them."""

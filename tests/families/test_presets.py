@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from launcher.compose import compose
+from launcher.compose.presets import named_like
 from launcher.importing.job_file import job_yaml
-from launcher.importing.presets import named_like, preset_of, with_preset
+from launcher.importing.presets import preset_of, with_preset
 from launcher.importing.read_argv import read_argv
 from launcher.pipeline import judge
 

@@ -47,6 +47,10 @@ PAIRS = {
         {"model": {"path": "/models/a", "overridden": ["hidden_size"]}},
         {"model": {"path": "/models/a", "overridden": ["hidden_size"], "pretrained": False}},
     ),
+    "SENSE-CONFIG": (
+        {"model": {"path": "/models/a", "overridden": ["num_hidden_layers"]}},
+        {"model": {"path": "/models/a", "overridden": ["initializer_range"]}},
+    ),
     "SENSE-LR-HIGH": ({**_TUNED, "optimizer": {"lr": 2e-3}}, {**_TUNED, "optimizer": {"lr": 1e-3}}),
     "SENSE-LR-ZERO": ({"optimizer": {"lr": 0.0}}, {"optimizer": {"lr": 1e-9}}),
     "SENSE-WSD": (

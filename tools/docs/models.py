@@ -28,7 +28,17 @@ launch dry-run +recipe=qwen3_8b backend=megatron model.num_hidden_layers=4   # o
 
 `model.pretrained` says whether training starts from the published weights (the default where `model.path` or
 `model.hub_id` is given) or from random ones. `model.overridden` lists, in `dry-run --json`, every field that differs
-from the config.json that the job names.
+from the config.json that the job names; `SENSE-CONFIG` tells each such value beside the file's.
+
+What config.json says is laid under what the job says: a value of the command line, a recipe, a job file or an imported
+script stands, even if it is the default. A model's name, sizes, vocabulary and tokenizer are one thing:
+
+- `+recipe=qwen3_8b model.hub_id=Qwen/Qwen3-4B` takes the sizes of that preset with its name; a name whose sizes are not
+  known is refused, unless `model=qwen3_8b` beside it says that they are the same;
+- `model=` and `model.path=` over a recipe remove its tokenizer and padded vocabulary if the new model's vocabulary is
+  another one;
+- a tokenizer of another vocabulary, another `model.model_type` than config.json's or the preset's, and a `model.hub_id`
+  of another model than `model.path` are refused.
 
 """
 READING = """
