@@ -5,7 +5,7 @@ from pathlib import Path
 
 from backends.megatron.effective import computed, effective
 from backends.megatron.environment import ENVIRONMENT
-from backends.megatron.launch import argv, launch
+from backends.megatron.launch import argv, command, launch
 from backends.megatron.mapping.merge import prepare
 from backends.megatron.mapping.model import converted_folder
 from backends.megatron.mapping.table import table
@@ -72,6 +72,7 @@ BACKEND = Backend(
     stacks_layers=late("backends.megatron.families:stacks_layers"),
     converted_folder=converted_folder,
     argv=argv,
+    command=command,
     prepare=prepare,
     rules=tuple(
         f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")

@@ -99,6 +99,7 @@ class Backend:
         catalogue: version to catalogue.
         launch: job and native arguments to a plan that starts the backend's own entry point.
         prepare: changes that the backend's conventions make to a job before it is translated (derived defaults).
+        command: job to the sub-command that trains it, on which defaults may depend; "": there is none.
         argv: native arguments to command-line arguments, in the backend's own style.
         rules: modules that declare the backend's rules.
         requires: what must be importable (`module:name`) or set in the environment (`env:NAME`) for a native run.
@@ -131,6 +132,7 @@ class Backend:
     catalogue: Callable[[str], Catalogue]
     launch: Callable[[Job, NativeArgs], LaunchPlan]
     argv: Callable[[NativeArgs], list[str]]
+    command: Callable[[Job], str] = field(default=lambda job: "")
     prepare: Callable[[Job, str], Job] = field(default=lambda job, version: job)
     rules: tuple[str, ...] = ()
     requires: tuple[str, ...] = ()

@@ -56,6 +56,7 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
         values=values,
         written={arg.flag: arg for arg in native},
         catalogue=catalogue,
+        command=backend.command(job),
         fields_by_flag=_fields_by_flag(backend.name, version),
         as_written=as_written,
         passed=said,

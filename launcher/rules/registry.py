@@ -1,8 +1,9 @@
-"""Registry of rules: small pure functions with an id."""
+"""Registry of rules: one record for the launcher and all backends, with a condition as text or a plain function."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.versions import in_range
@@ -22,6 +23,7 @@ class RuleContext:
         values: the same by name, deprecated ones also under their new names.
         written: the arguments by name, with the origin of each.
         catalogue: what the backend's parser accepts, for defaults.
+        command: sub-command of the backend, on which defaults may depend; "": it has none.
         fields_by_flag: the canonical field that each native argument expresses first.
         as_written: the arguments are an existing command line, not one that the launcher writes.
         passed: canonical path to the pass-through argument that sets its value instead of the job.
@@ -36,6 +38,7 @@ class RuleContext:
     values: Mapping[str, Value] = field(default_factory=dict)
     written: Mapping[str, NativeArg] = field(default_factory=dict)
     catalogue: Catalogue | None = None
+    command: str = ""
     fields_by_flag: Mapping[str, str] = field(default_factory=dict)
     as_written: bool = False
     passed: Mapping[str, str] = field(default_factory=dict)
@@ -50,8 +53,8 @@ class RuleContext:
         return self.as_written or (self.backend is not None and self.job.imported.backend == self.backend)
 
     def given(self, name: str) -> bool:
-        """Return whether the native argument is written."""
-        return name in self.values
+        """Return whether the native argument is written with a value."""
+        return self.values.get(name) is not None
 
     def knows(self, name: str) -> bool:
         """Return whether this version of the backend has the native argument."""
@@ -64,12 +67,19 @@ class RuleContext:
         """
         if name in self.values:
             return self.values[name]
-        argument = self.catalogue.get(name) if self.catalogue is not None else None
-        if argument is None:
-            return default
-        if argument.is_flag:
-            return False
-        return default if argument.default is None else argument.default
+        value = _default(self.catalogue, name, self.command) if self.catalogue is not None else None
+        return default if value is None else value
+
+    def __getitem__(self, name: str) -> Any:
+        """Return `flag(name)` for functions that expect a type; one of another type ends in no finding."""
+        return self.flag(name)
+
+    def items(self, name: str) -> tuple[Any, ...]:
+        """Return the values of an argument that takes one or several."""
+        value = self.flag(name)
+        if value is None:
+            return ()
+        return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
     def number(self, name: str, default: int = 0) -> int:
         """Return a whole number's value; `default` where it is not set or not a whole number."""
@@ -90,6 +100,14 @@ class RuleContext:
         return tuple(paths)
 
 
+@cache
+def _default(catalogue: Catalogue, name: str, command: str) -> Value:
+    argument = catalogue.get(name)
+    if argument is None:
+        return None
+    return False if argument.is_flag else argument.default_for(command)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """Violation of a rule: one sentence with the figures, and the fields and flags it concerns.
@@ -103,22 +121,39 @@ class Violation:
     works: tuple[str, ...] = ()
 
 
-Check = Callable[[RuleContext], Iterable[Violation]]
+Check = Callable[[RuleContext], Any]
+PHASES = ("parse", "validate", "config", "model", "launch")
+
+
+def _nothing(facts: RuleContext) -> tuple[Violation, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One declared rule.
+    """One rule of the launcher or of a backend.
+
+    Its condition is text (`when`, `then`), a plain function (`check`), or both: the function then applies where `when`
+    holds. `launcher.rules.table` has the syntax of the text.
 
     Attributes:
         id: stable name, such as `MOE-EP-EXPERTS`.
-        check: `RuleContext` to violations.
-        severity: of its findings.
         source: upstream file:line, document section or paper.
+        severity: of its findings.
+        phase: when the backend would notice: one of `PHASES`.
+        when: conditions under which the rule applies.
+        then: what must hold then; empty: nothing can, `when` itself is the violation.
+        check: function that returns the violations; in a table also a message, or whether the rule is violated.
+        reads: names that `check` reads; those of a declared text are added.
+        sets: for a `change`: arguments and the values that the backend gives them, with `{name}` for values.
+        message: text of the finding, with `{name}` for values; empty: made from the conditions and `doc`.
+        flags: arguments that the finding concerns, which a fix may change; empty: those of the conditions.
+        about: arguments that it concerns beside those.
+        fields: canonical fields of the finding; empty: those of the flags.
         backends: names that it holds for; empty: all.
         since, until: versions of that backend that it holds for.
         versions: first and last version by backend, where they differ; wins over `since` and `until`.
-        doc: what it demands and why, one or two sentences (the function's docstring).
+        doc: what it demands and why, one or two sentences (of a function: its docstring).
         stricter: not enforced by the backend; `rules.strict=upstream` lowers it to a warning.
         enforced_until: last version that enforced it; only later ones are less strict than the rule.
         reason: why a stricter rule is kept.
@@ -126,17 +161,26 @@ class Rule:
     """
 
     id: str
-    check: Check
-    severity: str
     source: str
+    doc: str = ""
+    severity: str = "error"
+    phase: str = ""
+    when: str = ""
+    then: str = ""
+    check: Check = _nothing
+    reads: tuple[str, ...] = ()
+    sets: Mapping[str, Value] = field(default_factory=dict)
+    message: str = ""
+    flags: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
     backends: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
-    doc: str = ""
+    versions: Mapping[str, Range] = field(default_factory=dict)
     stricter: bool = False
     enforced_until: str | None = None
     reason: str = ""
-    versions: Mapping[str, Range] = field(default_factory=dict)
     mandatory: bool = False
 
     def is_stricter(self, version: str | None) -> bool:
@@ -157,11 +201,21 @@ class Rule:
 RULES: dict[str, Rule] = {}
 
 
+def register(found: Rule) -> None:
+    """Add a rule whose check returns violations."""
+    assert found.phase in PHASES, found.id
+    known = RULES.get(found.id)
+    assert known is None or known.check.__module__ == found.check.__module__, f"two rules are called {found.id}"
+    RULES[found.id] = found
+
+
 def rule(
     id: str,
     *,
     source: str,
     severity: str = "error",
+    phase: str = "validate",
+    reads: tuple[str, ...] = (),
     backends: tuple[str, ...] = (),
     since: str | None = None,
     until: str | None = None,
@@ -171,24 +225,27 @@ def rule(
     versions: Mapping[str, Range] | None = None,
     mandatory: bool = False,
 ) -> Callable[[Check], Check]:
-    """Declare a rule; the function's docstring is its explanation."""
+    """Declare a function that returns violations as a rule; its docstring is the explanation."""
 
     def declare(check: Check) -> Check:
-        assert id not in RULES or RULES[id].check.__module__ == check.__module__, f"two rules are called {id}"
-        RULES[id] = Rule(
-            id=id,
-            check=check,
-            severity=severity,
-            source=source,
-            backends=backends,
-            since=since,
-            until=until,
-            doc=" ".join((check.__doc__ or "").split()),
-            stricter=stricter,
-            enforced_until=enforced_until,
-            reason=reason,
-            versions=versions or {},
-            mandatory=mandatory,
+        register(
+            Rule(
+                id=id,
+                check=check,
+                severity=severity,
+                phase=phase,
+                reads=reads,
+                source=source,
+                backends=backends,
+                since=since,
+                until=until,
+                doc=" ".join((check.__doc__ or "").split()),
+                stricter=stricter,
+                enforced_until=enforced_until,
+                reason=reason,
+                versions=versions or {},
+                mandatory=mandatory,
+            )
         )
         return check
 

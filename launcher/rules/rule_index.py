@@ -9,9 +9,7 @@ from launcher.job import fields
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import active_rows
 from launcher.rules.registry import RULES, Rule
-
-# Attributes of rows of declarative tables that hold arguments and fields.
-_ATTRIBUTES = ("flags", "keys", "fields", "about", "when", "then")
+from launcher.rules.table import FIELD, TERM, TERMS
 
 
 @cache
@@ -34,6 +32,21 @@ def flags_of(rule: Rule) -> set[str]:
     return set(_words(rule))
 
 
+def reads_of(rule: Rule) -> set[str]:
+    """Return the arguments and `job.` fields that a rule declares to read, those of its terms included."""
+    found: set[str] = set()
+    waiting = list(rule.reads)
+    while waiting:
+        name = waiting.pop()
+        if name.startswith(TERM):
+            backends = rule.backends or backend_names()
+            terms = (TERMS.get((backend, name.removeprefix(TERM))) for backend in backends)
+            waiting += [each for found_ in terms if found_ is not None for each in found_.reads]
+        else:
+            found.add(name)
+    return found
+
+
 @cache
 def _ties(backend: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     found: dict[str, dict[str, None]] = {}
@@ -46,9 +59,13 @@ def _ties(backend: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _words(rule: Rule) -> Iterator[str]:
+    yield from (name.removeprefix(FIELD) for name in reads_of(rule))
+    yield from (*rule.flags, *rule.about, *rule.fields)
     yield from _constants(rule.check.__code__) if hasattr(rule.check, "__code__") else ()
     for cell in getattr(rule.check, "__closure__", None) or ():
-        yield from _held(cell.cell_contents)
+        yield from _strings(cell.cell_contents)
+        for name in ("keys", "fields"):
+            yield from _strings(getattr(cell.cell_contents, name, None))
 
 
 def _constants(code: CodeType) -> Iterator[str]:
@@ -57,13 +74,6 @@ def _constants(code: CodeType) -> Iterator[str]:
             yield from _constants(constant)
         else:
             yield from _strings(constant)
-
-
-def _held(value: Any) -> Iterator[str]:
-    yield from _strings(value)
-    if hasattr(value, "__dataclass_fields__"):
-        for name in _ATTRIBUTES:
-            yield from _strings(getattr(value, name, None))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -1,119 +1,195 @@
-"""Rules as data: most state that one native argument needs, or excludes, another."""
+"""Rules as data: most state that one value needs, or excludes, another.
+
+Conditions are written `name` (on), `!name` (off), `name?` (written), `!name?` (not written), `name=a|b`, `name!=a`,
+`name>1`, `name~a|b` (a list that holds one of them), joined by ` & `; those of `then` may be alternatives, joined by
+` or `. A name is a native argument (`moe-grouped-gemm`), a canonical field (`job.parallel.tp`), or a term that the
+backend derives (`@dialect`). `None` is the value of what is neither written nor has a default. A comparison with a
+value that is not set or not a number does not hold.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from launcher.job import Value
-from launcher.rules.registry import Range, RuleContext, Violation, rule
+from launcher.rules.registry import Range, Rule, RuleContext, Violation, register
 
 Test = Callable[[RuleContext], bool]
+Getter = Callable[[RuleContext], Any]
+FIELD, TERM = "job.", "@"
 _SYNTAX = re.compile(
-    r"(?P<no>!?)(?P<flag>[a-z0-9][a-z0-9-]*)(?P<given>\??)(?:(?P<sign>>=|<=|!=|=|>|<|~)(?P<value>.+))?"
+    r"(?P<no>!?)(?P<name>@?[a-z0-9][a-z0-9._-]*)(?:(?P<given>\?)|(?P<sign>>=|<=|!=|=|>|<|~)(?P<value>.+))?",
+    re.IGNORECASE,
 )
+_PLACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+# What a function raises that meets a value of another type: ARG-VALUE reports the value, the rule finds nothing.
+_OF_ANOTHER_TYPE = (TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlagConstraint:
-    """One rule as a row of data.
-
-    Conditions are written `flag` (on), `!flag` (off), `flag?` (written), `flag=a|b`, `flag!=a`, `flag>1`, `flag~a|b` (a
-    list that holds one of them), joined by ` & `; those of `then` may be alternatives, joined by ` or `. Values are
-    what the backend's parser would see.
+class Term:
+    """A value that rules of a backend derive from others.
 
     Attributes:
-        id: of the rule.
-        when: conditions under which the rule applies.
-        then: what must hold then; empty: nothing can, `when` itself is the violation.
-        why: what it demands and why, in one sentence.
-        source: upstream file:line.
-        message: text of the finding, with `{flag}` for values; empty: made from the conditions and `why`.
-        stricter, enforced_until, reason: see `Rule`.
-        about: further flags that the finding concerns, which a fix may change.
-        fields: canonical fields of the finding; empty: those of the flags.
+        value: its function.
+        reads: names that the function reads.
     """
 
-    id: str
-    when: str
-    then: str = ""
-    why: str
-    source: str
-    message: str = ""
-    severity: str = "error"
-    stricter: bool = False
-    enforced_until: str | None = None
-    reason: str = ""
-    about: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
+    value: Getter
+    reads: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
-    text: str
-    flag: str
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a rule's text.
+
+    Attributes:
+        name: argument, `job.` and a field, or `@` and a term.
+        sign: what is compared: "", "?", "=", "!=", ">", "<", ">=", "<=" or "~".
+        values: what it is compared with.
+        wanted: False: the condition holds where the comparison does not.
+        test: the condition as a function.
+    """
+
+    name: str
+    sign: str
+    values: tuple[str, ...]
+    wanted: bool
     test: Test
-    shown: str
+
+    @property
+    def shown(self) -> str:
+        """The condition as a part of a sentence."""
+        name, either = shown_name(self.name), " or ".join(self.values)
+        if self.sign in ("", "?"):
+            return name if self.wanted else f"no {name}"
+        if self.sign in ("=", "~"):
+            return f"{name} {either}" if self.wanted else f"{name} other than {either}"
+        words = {">": "above", "<": "below", ">=": "of at least", "<=": "of at most"}
+        return f"{name} {words[self.sign]} {either}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """The text of a rule as a tree: all of `when` hold, and none of the alternatives `then` holds as a whole."""
+
+    when: tuple[Condition, ...]
+    then: tuple[tuple[Condition, ...], ...]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that are compared, in the order of the text."""
+        all_ = (*self.when, *(condition for option in self.then for condition in option))
+        return tuple(dict.fromkeys(condition.name for condition in all_))
+
+    def are_broken(self, facts: RuleContext) -> bool:
+        """Return whether the rule applies and does not hold."""
+        if not all(condition.test(facts) for condition in self.when):
+            return False
+        return not any(all(condition.test(facts) for condition in option) for option in self.then)
+
+
+TERMS: dict[tuple[str, str], Term] = {}
+
+
+def term(backend: str, name: str, *reads: str) -> Callable[[Getter], Getter]:
+    """Declare a term of a backend, and the names that its function reads."""
+
+    def declared(value: Getter) -> Getter:
+        TERMS[backend, name] = Term(value=value, reads=reads)
+        return value
+
+    return declared
 
 
 def declare(
-    rows: Iterable[FlagConstraint],
+    rows: Iterable[Rule],
     *,
     backends: tuple[str, ...],
+    phase: str = "validate",
     since: str | None = None,
     until: str | None = None,
     versions: Mapping[str, Range] | None = None,
 ) -> None:
-    """Declare the rules of a table for these backends and versions."""
+    """Declare the rules of a table for these backends and versions; a row's own versions win."""
     for row in rows:
-        check = _check(row)
-        check.__doc__ = row.why
-        rule(
-            row.id,
-            source=row.source,
-            severity=row.severity,
+        made = replace(
+            row,
             backends=backends,
-            since=since,
-            until=until,
-            versions=versions,
-            stricter=row.stricter,
-            enforced_until=row.enforced_until,
-            reason=row.reason,
-        )(check)
+            phase=row.phase or phase,
+            since=row.since or since,
+            until=row.until or until,
+            versions=versions or {},
+        )
+        register(replace(made, check=_compiled(made), reads=tuple(dict.fromkeys((*_named(made), *row.reads)))))
 
 
-def _check(row: FlagConstraint) -> Callable[[RuleContext], Iterator[Violation]]:
-    when = [_condition(part) for part in row.when.split(" & ")]
-    then = [[_condition(part) for part in option.split(" & ")] for option in row.then.split(" or ")] if row.then else []
-    flags = tuple(dict.fromkeys([c.flag for c in when] + [c.flag for option in then for c in option] + [*row.about]))
-    tests = tuple(condition.test for condition in when)
+def conditions_of(rule: Rule) -> Conditions:
+    """Return the text of a rule as a tree."""
+    return _tree(rule.when, rule.then)
+
+
+@cache
+def _tree(when: str, then: str) -> Conditions:
+    return Conditions(when=_joined(when), then=tuple(_joined(option) for option in then.split(" or ")) if then else ())
+
+
+def _joined(text: str) -> tuple[Condition, ...]:
+    return tuple(_condition(part) for part in text.split(" & ")) if text else ()
+
+
+def _named(row: Rule) -> Iterator[str]:
+    yield from conditions_of(row).names()
+    yield from (name for name in _PLACES.findall(row.message) if name)
+
+
+def _compiled(row: Rule) -> Callable[[RuleContext], Iterator[Violation]]:
+    conditions = conditions_of(row)
+    named = tuple(name for name in conditions.names() if not name.startswith((FIELD, TERM)))
+    flags = tuple(dict.fromkeys((*(row.flags or named), *row.about)))
+    of_function = row.check if row.check is not Rule.__dataclass_fields__["check"].default else None
 
     def check(facts: RuleContext) -> Iterator[Violation]:
-        if not all(test(facts) for test in tests):
+        if not conditions.are_broken(facts):
             return
-        if any(all(condition.test(facts) for condition in option) for option in then):
-            return
-        yield Violation(message=_message(row, when, then, facts), fields=row.fields, flags=flags)
+        found: Any = True
+        if of_function is not None:
+            try:
+                found = of_function(facts)
+            except _OF_ANOTHER_TYPE:
+                return
+        if found:
+            text = found if isinstance(found, str) else _message(row, conditions, facts)
+            yield Violation(message=text, fields=row.fields, flags=flags)
 
     return check
 
 
-def _message(row: FlagConstraint, when: list[_Condition], then: list[list[_Condition]], facts: RuleContext) -> str:
+def _message(row: Rule, conditions: Conditions, facts: RuleContext) -> str:
     if row.message:
-        return row.message.format_map(_Values(facts=facts))
-    cause = " with ".join(_named(condition, facts) for condition in when)
-    if not then:
-        return f"{cause}: {_lower(row.why)}"
-    wanted = " or ".join(" and ".join(condition.shown for condition in option) for option in then)
-    return f"{cause} needs {wanted}: {_lower(row.why)}"
+        return _PLACES.sub(lambda found: _filled(found[0], found[1], facts), row.message)
+    cause = " with ".join(_as_it_is(condition, facts) for condition in conditions.when)
+    if not conditions.then:
+        return f"{cause}: {_lower(row.doc)}"
+    wanted = " or ".join(" and ".join(condition.shown for condition in option) for option in conditions.then)
+    return f"{cause} needs {wanted}: {_lower(row.doc)}"
 
 
-def _named(condition: _Condition, facts: RuleContext) -> str:
+def _filled(text: str, name: str | None, facts: RuleContext) -> str:
+    if name is None:
+        return text[0]
+    value = getter(name)(facts)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _as_it_is(condition: Condition, facts: RuleContext) -> str:
     """Return a condition that holds, with the value that it has."""
-    value = facts.flag(condition.flag)
+    value = getter(condition.name)(facts)
     if isinstance(value, bool) or value is None:
         return condition.shown
     shown = " ".join(str(item) for item in value) if isinstance(value, (list, tuple)) else value
-    return f"--{condition.flag} {shown}"
+    return f"{shown_name(condition.name)} {shown}"
 
 
 def _lower(text: str) -> str:
@@ -121,62 +197,63 @@ def _lower(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Values(Mapping[str, Value]):
-    facts: RuleContext
-    names: tuple[str, ...] = field(default=())
-
-    def __getitem__(self, name: str) -> Value:
-        return self.facts.flag(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
+def shown_name(name: str) -> str:
+    """Return a name of a condition as people write it."""
+    return name.removeprefix(FIELD).removeprefix(TERM) if name.startswith((FIELD, TERM)) else f"--{name}"
 
 
-def _condition(text: str) -> _Condition:
+@cache
+def getter(name: str) -> Getter:
+    """Return the function that gives the value of a name in a condition."""
+    if name.startswith(TERM):
+        key = name.removeprefix(TERM)
+        return lambda facts: TERMS[facts.backend or "", key].value(facts)
+    if name.startswith(FIELD):
+        section, _, leaf = name.removeprefix(FIELD).rpartition(".")
+        if not section:
+            return lambda facts: getattr(facts.job, leaf)
+        return lambda facts: getattr(getattr(facts.job, section), leaf)
+    return lambda facts: facts.flag(name)
+
+
+def _condition(text: str) -> Condition:
     match = _SYNTAX.fullmatch(text.strip())
     assert match is not None, f"not a condition: {text}"
-    flag, no, sign, value = match["flag"], bool(match["no"]), match["sign"], match["value"]
-    if match["given"]:
-        return _Condition(text, flag, _is_given(flag, no), f"no --{flag}" if no else f"--{flag}")
-    if sign is None:
-        return _Condition(text, flag, _is_on(flag, no), f"no --{flag}" if no else f"--{flag}")
-    if sign in ("=", "!="):
-        values = frozenset(value.split("|"))
-        shown = f"--{flag} {'' if sign == '=' else 'other than '}{' or '.join(value.split('|'))}"
-        return _Condition(text, flag, _is_one_of(flag, values, sign == "="), shown)
+    name, wanted, sign = match["name"], not match["no"], match["given"] or match["sign"] or ""
+    values = tuple(match["value"].split("|")) if match["value"] else ()
+    if sign == "!=":
+        sign, wanted = "=", not wanted
+    assert wanted or sign in ("", "?", "=", "~"), f"not a condition: {text}"
+    return Condition(name=name, sign=sign, values=values, wanted=wanted, test=_test(name, sign, values, wanted))
+
+
+def _test(name: str, sign: str, values: tuple[str, ...], wanted: bool) -> Test:
+    get = getter(name)
+    if sign == "?":
+        if name.startswith((FIELD, TERM)):
+            return lambda facts: (get(facts) is not None) is wanted
+        return lambda facts: facts.given(name) is wanted
+    if sign == "":
+        return lambda facts: bool(get(facts)) is wanted
+    if sign == "=":
+        return _is_one_of(get, frozenset(values), wanted)
     if sign == "~":
-        items = frozenset(value.split("|"))
-        return _Condition(text, flag, _holds_one_of(flag, items), f"--{flag} {' or '.join(value.split('|'))}")
-    words = {">": "above", "<": "below", ">=": "of at least", "<=": "of at most"}
-    return _Condition(text, flag, _compares(flag, sign, float(value)), f"--{flag} {words[sign]} {value}")
+        return _holds_one_of(get, frozenset(values), wanted)
+    return _compares(get, sign, float(values[0]))
 
 
-def _is_given(flag: str, no: bool) -> Test:
-    return lambda facts: (flag in facts.values) is not no
-
-
-def _is_on(flag: str, no: bool) -> Test:
-    return lambda facts: bool(facts.flag(flag)) is not no
-
-
-def _is_one_of(flag: str, values: frozenset[str], wanted: bool) -> Test:
+def _is_one_of(get: Getter, values: frozenset[str], wanted: bool) -> Test:
     def test(facts: RuleContext) -> bool:
-        value = facts.flag(flag)
-        if isinstance(value, (list, tuple)) and len(value) == 1:
-            value = value[0]
-        return (str(value) in values) is wanted
+        return (str(_single(get(facts))) in values) is wanted
 
     return test
 
 
-def _holds_one_of(flag: str, wanted: frozenset[str]) -> Test:
+def _holds_one_of(get: Getter, values: frozenset[str], wanted: bool) -> Test:
     def test(facts: RuleContext) -> bool:
-        value = facts.flag(flag)
-        return not wanted.isdisjoint(value if isinstance(value, (list, tuple)) else str(value).split(","))
+        value = get(facts)
+        held = value if isinstance(value, (list, tuple)) else str(value).split(",")
+        return (not values.isdisjoint(held)) is wanted
 
     return test
 
@@ -189,16 +266,18 @@ _SIGNS: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def _compares(flag: str, sign: str, bound: float) -> Test:
+def _compares(get: Getter, sign: str, bound: float) -> Test:
     compare = _SIGNS[sign]
 
     def test(facts: RuleContext) -> bool:
-        value = facts.flag(flag)
-        if isinstance(value, (list, tuple)) and len(value) == 1:
-            value = value[0]
+        value = _single(get(facts))
         try:
             return value is not None and compare(float(value), bound)
         except (TypeError, ValueError):
             return False
 
     return test
+
+
+def _single(value: Value) -> Any:
+    return value[0] if isinstance(value, (list, tuple)) and len(value) == 1 else value

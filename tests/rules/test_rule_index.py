@@ -1,14 +1,13 @@
 """A rule's fields are read off the rule itself."""
 
-import re
-
 import pytest
 
+from launcher.job import fields
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.engine import load
 from launcher.rules.registry import loaded_rules
 from launcher.rules.rule_index import fields_of, rules_of
-from launcher.rules.table import FlagConstraint
+from launcher.rules.table import FIELD, TERM, TERMS, conditions_of
 
 load(module for name in backend_names() for module in get_backend(name).rules)
 
@@ -28,28 +27,31 @@ def test_a_field_knows_its_rules():
     assert "LR-ORDER" not in rules
 
 
-@pytest.mark.parametrize("name", ["megatron_lm", "mindspeed"])
-def test_every_argument_in_a_table_of_rules_exists(name):
+@pytest.mark.parametrize("name", ["megatron", "megatron_lm", "mindspeed"])
+def test_every_name_in_a_table_of_rules_exists(name):
     """A condition on a name that no version has never holds: the rule is silent, or refuses what it asks for."""
     made = get_backend(name)
     catalogues = [made.catalogue(version) for version in made.versions]
-    rows = [(rule, row) for rule in loaded_rules() for row in _rows(rule) if rule.backends and name in rule.backends]
+    rules = [rule for rule in loaded_rules() if name in rule.backends and rule.reads]
     unknown = {
         (rule.id, flag)
-        for rule, row in rows
-        for flag in (*_flags(row.when), *(_flags(row.then) if len(rule.backends) == 1 else ()), *row.about)
+        for rule in rules
+        for flag in _arguments(rule, alone=len(rule.backends) == 1)
         if not any(flag in catalogue for catalogue in catalogues)
     }
-    assert rows
+    assert rules
     assert unknown == set()
 
 
-def _rows(rule):
-    return [
-        cell.cell_contents for cell in rule.check.__closure__ or () if isinstance(cell.cell_contents, FlagConstraint)
-    ]
+def _arguments(rule, *, alone: bool):
+    """Yield the arguments in a rule; alternatives of a rule for several backends may be one backend's only."""
+    tree = conditions_of(rule)
+    names = tree.names() if alone else [condition.name for condition in tree.when]
+    yield from (each for each in (*names, *rule.flags, *rule.about) if not each.startswith((FIELD, TERM)))
 
 
-def _flags(conditions):
-    parts = [part.strip() for part in re.split(r" & | or ", conditions) if part]
-    return [re.match(r"!?([a-z0-9][a-z0-9._-]*)", part)[1] for part in parts]
+def test_every_field_and_term_in_a_rule_exists():
+    known = {f"{FIELD}{path}" for path in fields()} | {f"{TERM}{name}" for _, name in TERMS}
+    names = {name for rule in loaded_rules() for name in rule.reads if name.startswith((FIELD, TERM))}
+    properties = {f"{FIELD}model.is_moe", f"{FIELD}model.is_mla"}
+    assert names - known <= properties

@@ -1,6 +1,8 @@
 """Checks of Megatron-LM's `validate_args` under ms-swift 3.x, which checks little itself."""
 
-from backends.megatron.rules.view import THREE, SwiftRule, View, declare
+from backends.megatron.rules.terms import BACKENDS, THREE
+from launcher.rules.registry import Rule, RuleContext
+from launcher.rules.table import declare
 
 _ARGS = "Megatron-LM core_v0.12.1 arguments.py"
 _CHUNKS = "num_layers_per_virtual_pipeline_stage"
@@ -8,11 +10,11 @@ _STAGES = "num_virtual_stages_per_pipeline_rank"
 _ENDS = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers")
 
 
-def _chunk_fault(v: View) -> str | None:
-    size, pp, layers = getattr(v, _CHUNKS), v.pipeline_model_parallel_size, v.job.model.num_hidden_layers
+def _chunk_fault(facts: RuleContext) -> str | None:
+    size, pp, layers = facts[_CHUNKS], facts["pipeline_model_parallel_size"], facts.job.model.num_hidden_layers
     if pp < 2:
         return f"needs pp of at least 2, not {pp}"
-    if any(getattr(v, name) is not None for name in _ENDS):
+    if facts["decoder_first_pipeline_num_layers"] is not None or facts["decoder_last_pipeline_num_layers"] is not None:
         return "cannot be combined with first or last stage layers: give the number of chunks instead"
     if layers is not None and (layers % pp or (layers // pp) % size):
         return f"{layers} layers on pp {pp} are not whole chunks of {size}"
@@ -20,114 +22,101 @@ def _chunk_fault(v: View) -> str | None:
 
 
 SEED = (
-    SwiftRule(
+    Rule(
         id="SW-CHUNKS-TWICE",
         doc="Chunks are given by their number or by their size.",
         source=f"{_ARGS}:429",
-        flags=(_CHUNKS, _STAGES),
         fields=("parallel.vpp",),
-        when=lambda v: getattr(v, _CHUNKS) is not None and getattr(v, _STAGES) is not None,
-        say=f"{_CHUNKS} and {_STAGES} both given: keep one",
+        when=f"{_CHUNKS}!=None & {_STAGES}!=None",
+        message=f"{_CHUNKS} and {_STAGES} both given: keep one",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-CHUNK-LAYERS",
         doc="Chunks of a given size fill every stage, and there are several stages.",
         source=f"{_ARGS}:434-461",
         flags=(_CHUNKS, "pipeline_model_parallel_size"),
-        when=lambda v: getattr(v, _CHUNKS) is not None and _chunk_fault(v),
-        say=lambda v: f"{_CHUNKS} {getattr(v, _CHUNKS)}: {_chunk_fault(v)}",
+        when=f"{_CHUNKS}!=None",
+        check=lambda facts: _chunk_fault(facts) and f"{_CHUNKS} {facts[_CHUNKS]}: {_chunk_fault(facts)}",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-FP8-DISTRIBUTED",
         doc="FP8 weights are gathered by the distributed optimizer.",
         source=f"{_ARGS}:551",
-        flags=("fp8_param_gather", "use_distributed_optimizer"),
-        when=lambda v: v.fp8_param_gather and v.use_distributed_optimizer is False,
-        say="precision.fp8_param_gather needs parallel.distributed_optimizer",
+        when="fp8_param_gather & use_distributed_optimizer=False",
+        message="precision.fp8_param_gather needs parallel.distributed_optimizer",
         since="3.6",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-GROUPED-BF16",
         doc="The grouped kernel of experts multiplies in bf16 only.",
         source=f"{_ARGS}:713",
         flags=("moe_grouped_gemm", "bf16", "torch_dtype"),
         fields=("moe.grouped_gemm", "precision.dtype"),
-        when=lambda v: v.moe_grouped_gemm and v.job.model.is_moe and v.job.precision.dtype != "bf16",
-        say=lambda v: f"moe.grouped_gemm needs bf16, not {v.job.precision.dtype}",
+        when="moe_grouped_gemm & job.model.is_moe & job.precision.dtype!=bf16",
+        message="moe.grouped_gemm needs bf16, not {job.precision.dtype}",
         until="3.6.99",
     ),
-    SwiftRule(
+    Rule(
         id="SW-EP-FP16",
         doc="Expert parallelism does not train in fp16.",
         source=f"{_ARGS}:854",
         flags=("expert_model_parallel_size", "fp16"),
         fields=("parallel.ep", "precision.dtype"),
-        when=lambda v: v.expert_model_parallel_size > 1 and v.job.precision.dtype == "fp16",
-        say="ep {expert_model_parallel_size} cannot train in fp16",
+        when="expert_model_parallel_size>1 & job.precision.dtype=fp16",
+        message="ep {expert_model_parallel_size} cannot train in fp16",
         until="3.6.99",
     ),
-    SwiftRule(
+    Rule(
         id="SW-DETERMINISTIC",
         doc="The fused cross entropy gives other bits each time.",
         source=f"{_ARGS}:877",
-        flags=("deterministic_mode", "cross_entropy_loss_fusion"),
-        when=lambda v: v.deterministic_mode and v.cross_entropy_loss_fusion,
-        say="kernels.deterministic cannot be combined with kernels.cross_entropy_fusion",
+        when="deterministic_mode & cross_entropy_loss_fusion",
+        message="kernels.deterministic cannot be combined with kernels.cross_entropy_fusion",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-DETERMINISTIC-FLASH",
         doc="The flash attention of the old switch gives other bits each time.",
         source=f"{_ARGS}:877",
-        flags=("deterministic_mode", "use_flash_attn"),
-        when=lambda v: v.deterministic_mode and v.use_flash_attn,
-        say="kernels.deterministic cannot be combined with use_flash_attn",
+        when="deterministic_mode & use_flash_attn",
+        message="kernels.deterministic cannot be combined with use_flash_attn",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-DETERMINISTIC-NCCL",
         doc="Deterministic reductions need an algorithm of NCCL that is chosen by name.",
         source=f"{_ARGS}:880",
         flags=("deterministic_mode",),
         fields=("kernels.deterministic", "backend.env"),
-        when=lambda v: v.deterministic_mode and "NCCL_ALGO" not in v.job.backend.env,
-        say="kernels.deterministic needs NCCL_ALGO: Tree, Ring, CollnetDirect, CollnetChain or ^NVLS",
+        when="deterministic_mode",
+        check=lambda facts: "NCCL_ALGO" not in facts.job.backend.env,
+        message="kernels.deterministic needs NCCL_ALGO: Tree, Ring, CollnetDirect, CollnetChain or ^NVLS",
         severity="warning",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-DISTRIBUTE-TP",
         doc="Kept activations spread over tensor-parallel ranks under full recompute, without sequence parallelism.",
         source=f"{_ARGS}:736-746; megatron-core 0.12.1 transformer_config.py:717",
-        flags=("tensor_model_parallel_size", "recompute_granularity", "sequence_parallel"),
         fields=("recompute.distribute_saved_activations", "parallel.tp", "parallel.sequence_parallel"),
-        when=lambda v: (
-            v.job.recompute.distribute_saved_activations
-            and (v.tensor_model_parallel_size == 1 or v.recompute_granularity != "full" or v.sequence_parallel)
-        ),
-        say="recompute.distribute_saved_activations needs tp above 1, full recompute and no sequence_parallel",
+        when="job.recompute.distribute_saved_activations",
+        then="tensor_model_parallel_size!=1 & recompute_granularity=full & !sequence_parallel",
+        message="recompute.distribute_saved_activations needs tp above 1, full recompute and no sequence_parallel",
         until=THREE,
     ),
-    SwiftRule(
+    Rule(
         id="SW-HEADS-HIDDEN",
         doc="Without a head size of its own, the width is a whole number of heads.",
         source=f"{_ARGS}:680",
         flags=("hidden_size", "num_attention_heads", "kv_channels"),
         fields=("model.hidden_size", "model.num_attention_heads", "model.head_dim"),
-        when=lambda v: (
-            v.job.model.hidden_size is not None
-            and v.job.model.num_attention_heads is not None
-            and v.job.model.head_dim is None
-            and not v.job.model.is_mla
-            and v.job.model.hidden_size % v.job.model.num_attention_heads
-        ),
-        say=lambda v: (
-            f"hidden_size {v.job.model.hidden_size} is not a multiple of {v.job.model.num_attention_heads} heads"
-        ),
+        when="job.model.hidden_size? & job.model.num_attention_heads? & job.model.head_dim=None & !job.model.is_mla",
+        check=lambda facts: (facts.job.model.hidden_size or 0) % (facts.job.model.num_attention_heads or 1),
+        message="hidden_size {job.model.hidden_size} is not a multiple of {job.model.num_attention_heads} heads",
     ),
 )
 
-declare(*SEED)
+declare(SEED, backends=BACKENDS)

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from launcher.rules.registry import Range
-from launcher.rules.table import FlagConstraint
+from launcher.rules.registry import Range, Rule
 
 BACKENDS = ("megatron_lm", "mindspeed")
 PLAIN = ("megatron_lm",)
@@ -16,9 +15,9 @@ ONLY_12: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9"), "mindspeed": ("
 ONLY_16: Range = ("0.16", None)
 
 
-def says(id: str, when: str, then: str, why: str, source: str, message: str = "", *about: str) -> FlagConstraint:
+def says(id: str, when: str, then: str, doc: str, source: str, message: str = "", *about: str) -> Rule:
     """Return a constraint between arguments whose violation is an error."""
-    return FlagConstraint(id=id, when=when, then=then, why=why, source=source, message=message, about=about)
+    return Rule(id=id, when=when, then=then, doc=doc, source=source, message=message, about=about)
 
 
 def arguments(line_12: int | str, line_16: int | str = "") -> str:

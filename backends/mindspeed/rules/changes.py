@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, SINCE, changes
-from launcher.rules.registry import RuleContext, Violation, lift, rule
-from launcher.rules.table import FlagConstraint, declare
+from launcher.rules.registry import Rule, RuleContext, Violation, lift, rule
+from launcher.rules.table import declare
 
 # Deprecated names that other rules cover, or whose meaning differs from that of the new name.
 _OTHERWISE = frozenset({"use-mcore-models", "n-shared-experts", "use-rotary-position-embeddings"})
@@ -173,11 +173,11 @@ declare(
             "MindSpeed-LLM 26.1.0 tasks/posttrain/launcher.py:14",
             "warning",
         ),
-        FlagConstraint(
+        Rule(
             id="MS-TE-FLASH",
             when="transformer-impl=transformer_engine & !use-flash-attn & context-parallel-size<=1",
             then="use-flash-attn",
-            why="The transformer_engine layers (the default) fail in the first forward pass without flash attention.",
+            doc="The transformer_engine layers (the default) fail in the first forward pass without flash attention.",
             source="MindSpeed-LLM 26.1.0, seen in a real run",
             stricter=True,
             reason="its validators accept it, its first forward pass does not",

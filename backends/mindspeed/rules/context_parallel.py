@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import RuleContext, Violation, rule
-from launcher.rules.table import FlagConstraint, declare
+from launcher.rules.registry import Rule, RuleContext, Violation, rule
+from launcher.rules.table import declare
 
 _MINDSPEED = ("mindspeed",)
 _FEATURE = "MindSpeed 26.1.0 features_manager/context_parallel/context_parallel_feature.py"
@@ -233,60 +233,60 @@ def short_window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Vi
 
 
 _ALL = (
-    FlagConstraint(
+    Rule(
         id="MS-CP-UNUSED",
         when=f"{_SIZE}<=1 & {_ALGORITHM}?",
-        why="The algorithm of context parallelism does nothing where there is one context-parallel rank.",
+        doc="The algorithm of context parallelism does nothing where there is one context-parallel rank.",
         source="seed section 25.1",
         severity="warning",
         message=f"--{_ALGORITHM} {{{_ALGORITHM}}} has no effect at cp 1",
         about=(_SIZE,),
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-UNUSED-DEGREE",
         when=f"{_SIZE}<=1 & {_DEGREE}?",
-        why="The degree of the hybrid algorithm does nothing where there is one context-parallel rank.",
+        doc="The degree of the hybrid algorithm does nothing where there is one context-parallel rank.",
         source="seed section 25.1",
         severity="warning",
         message=f"--{_DEGREE} {{{_DEGREE}}} has no effect at cp 1",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-UNUSED-WINDOW",
         when=f"{_SIZE}<=1 & {_WINDOW}>1",
-        why="The window of a double ring does nothing where there is one context-parallel rank.",
+        doc="The window of a double ring does nothing where there is one context-parallel rank.",
         source="seed section 25.1",
         severity="warning",
         message=f"--{_WINDOW} {{{_WINDOW}}} has no effect at cp 1",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-KV-REPEAT-OFF",
         when=f"{_SIZE}<=1 & kv-head-repeat-before-uly-alltoall?",
-        why="Repeating key/value heads is switched off where there is one context-parallel rank.",
+        doc="Repeating key/value heads is switched off where there is one context-parallel rank.",
         source="MindSpeed-LLM 26.1.0 features_manager/context_parallel/ulysses_context_parallel.py:21",
         severity="change",
         message="kv_head_repeat_before_uly_alltoall true → false: there is no context parallelism",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-KV-REPEAT-FORCED",
         when=f"{_SIZE}>1 & kv-head-repeat-before-uly-alltoall?",
-        why="The switch is store_true with the default true, so it cannot be turned off and giving it does nothing.",
+        doc="The switch is store_true with the default true, so it cannot be turned off and giving it does nothing.",
         source="MindSpeed-LLM 26.1.0 features_manager/context_parallel/ulysses_context_parallel.py:16",
         severity="warning",
         message="--kv-head-repeat-before-uly-alltoall is always on and cannot be switched off: it can be left out",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-FLASH",
         when=f"{_SIZE}>1 & !use-flash-attn & {_ALGORITHM}!=kvallgather_cp_algo",
-        why="Context parallelism works on flash attention only, which is switched on.",
+        doc="Context parallelism works on flash attention only, which is switched on.",
         source=f"{_FEATURE}:51, 80; {_ULYSSES}:34; {_OLD}:288",
         severity="change",
         message="use_flash_attn false → true: context parallelism works on flash attention only",
         about=("use-flash-attn",),
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-DEGREE-UNUSED",
         when=f"{_SIZE}>1 & {_DEGREE}? & {_ALGORITHM}!=hybrid_cp_algo|hybrid_adaptive_cp_algo",
-        why="Only the hybrid algorithms have a degree.",
+        doc="Only the hybrid algorithms have a degree.",
         source=f"{_FEATURE}:58",
         severity="warning",
     ),
@@ -294,90 +294,90 @@ _ALL = (
 declare(_ALL, backends=_MINDSPEED)
 
 _NEW = (
-    FlagConstraint(
+    Rule(
         id="MS-CP-TRANSFORMER-IMPL",
         when=f"{_SIZE}>1",
         then="transformer-impl?",
-        why="It is read before Megatron's defaults exist, so it must be written out under context parallelism.",
+        doc="It is read before Megatron's defaults exist, so it must be written out under context parallelism.",
         source=f"{_LLM}:115; features_manager/transformer/flash_attention/reset_attention_mask_feature.py:55",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-ALIBI",
         when=f"{_SIZE}>1 & position-embedding-type=alibi",
-        why="ALiBi positions are refused under context parallelism.",
+        doc="ALiBi positions are refused under context parallelism.",
         source=f"{_LLM}:50; {_FEATURE}:44, 55",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-KV-CACHE-FLAG",
         when=f"{_SIZE}>1 & use-kv-cache",
-        why="The key/value cache of inference is refused under context parallelism.",
+        doc="The key/value cache of inference is refused under context parallelism.",
         source=f"{_LLM}:52",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-ALLGATHER-MASK",
         when=f"{_SIZE}>1 & {_ALGORITHM}=kvallgather_cp_algo",
         then="attention-mask-type=causal",
-        why="Gathering keys and values is written for the causal mask only.",
+        doc="Gathering keys and values is written for the causal mask only.",
         source=f"{_FEATURE}:85; {_LLM}:61",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-CACHE-POLICY",
         when=f"context-parallel-kv-cache-policy & {_SIZE}<=1",
-        why="A policy for keeping keys and values needs context parallelism.",
+        doc="A policy for keeping keys and values needs context parallelism.",
         source=f"{_CACHE}:33",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-CACHE-POLICY-FLASH",
         when=f"context-parallel-kv-cache-policy & {_SIZE}>1 & {_ALGORITHM}=kvallgather_cp_algo|mamba_cp_algo",
         then="use-flash-attn",
-        why="A policy for keeping keys and values needs flash attention.",
+        doc="A policy for keeping keys and values needs flash attention.",
         source=f"{_CACHE}:36",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-CACHE-INTERVAL",
         when="context-parallel-cache-interval!=0 & !context-parallel-kv-cache-policy",
         then="context-parallel-kv-cache-policy",
-        why="An interval belongs to a policy for keeping keys and values.",
+        doc="An interval belongs to a policy for keeping keys and values.",
         source=f"{_CACHE}:42",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-CACHE-INTERVAL-LOW",
         when="context-parallel-cache-interval<0",
-        why="The interval of the key/value cache cannot be negative.",
+        doc="The interval of the key/value cache cannot be negative.",
         source=f"{_CACHE}:50",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-ALLGATHER-KV",
         when=f"use-ulysses-allgather-kv & {_SIZE}<=1",
-        why="Gathering keys and values inside Ulysses needs context parallelism.",
+        doc="Gathering keys and values inside Ulysses needs context parallelism.",
         source=f"{_CACHE}:56",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-ALLGATHER-KV-ULYSSES",
         when=f"use-ulysses-allgather-kv & {_SIZE}>1",
         then=f"{_ALGORITHM}=ulysses_cp_algo",
-        why="Gathering keys and values is a variant of Ulysses.",
+        doc="Gathering keys and values is a variant of Ulysses.",
         source=f"{_CACHE}:59",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-ALLGATHER-KV-GQA",
         when=f"use-ulysses-allgather-kv & {_SIZE}>1 & {_ALGORITHM}=ulysses_cp_algo",
         then="group-query-attention",
-        why="Gathering keys and values is worth it, and written, for grouped queries only.",
+        doc="Gathering keys and values is worth it, and written, for grouped queries only.",
         source=f"{_CACHE}:63",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-RING-PACKED",
         when=f"{_SIZE}>1 & {_ALGORITHM}=megatron_cp_algo & reset-attention-mask & attention-mask-type=causal",
-        why="Ring attention over packed samples lets micro-batches differ in length.",
+        doc="Ring attention over packed samples lets micro-batches differ in length.",
         source="MindSpeed-LLM 26.1.0 reset_attention_mask_feature.py",
         severity="change",
         message="variable_seq_lengths false → true: ring attention over packed samples",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-RING-UPDATE",
         when=f"use-fused-ring-attention-update & {_SIZE}<=1",
-        why="The fused update of ring attention does nothing without context parallelism.",
+        doc="The fused update of ring attention does nothing without context parallelism.",
         source="seed section 25.1",
         severity="warning",
         message="--use-fused-ring-attention-update has no effect at cp 1",
@@ -410,24 +410,24 @@ def deepseek4_gathers_keys(facts: RuleContext) -> Iterator[Violation]:
 
 
 _WAS = (
-    FlagConstraint(
+    Rule(
         id="MS-CP-RING-UPDATE-OLD",
         when=f"use-fused-ring-attention-update & {_SIZE}<=1",
-        why="The fused update of ring attention needs context parallelism.",
+        doc="The fused update of ring attention needs context parallelism.",
         source=f"{_OLD}:284",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-MCORE-OLD",
         when=f"{_SIZE}>1",
         then="use-mcore-models",
-        why="Context parallelism works on Megatron-core models only.",
+        doc="Context parallelism works on Megatron-core models only.",
         source=f"{_OLD}:291",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-CP-PACKED-RING-OLD",
         when=f"{_SIZE}>1 & reset-attention-mask & attention-mask-type=causal",
         then=f"{_ALGORITHM}=megatron_cp_algo",
-        why="Packed samples under context parallelism work with ring attention only.",
+        doc="Packed samples under context parallelism work with ring attention only.",
         source=f"{_OLD}:980",
     ),
 )

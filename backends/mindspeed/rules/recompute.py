@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from launcher.rules.registry import RuleContext, Violation, lower, rule
-from launcher.rules.table import FlagConstraint, declare
+from launcher.rules.registry import Rule, RuleContext, Violation, lower, rule
+from launcher.rules.table import declare
 
 _MINDSPEED = ("mindspeed",)
 _OLD = "MindSpeed-LLM 2.1.0 training/arguments.py"
@@ -14,50 +14,50 @@ _NOTHING = "it stopped checking this in 2.2.0; without chunks and recomputation 
 _VPP = "num-layers-per-virtual-pipeline-stage"
 
 _SEED = (
-    FlagConstraint(
+    Rule(
         id="MS-RC-ACTIVATION-UNIFORM",
         when="recompute-activation-function & recompute-method=uniform",
-        why="Recomputing the activation function counts layers per stage, which the uniform method does not.",
+        doc="Recomputing the activation function counts layers per stage, which the uniform method does not.",
         source=f"seed section 26.2; {_OLD}:1012",
         message="recompute.activation excludes recompute.method=uniform",
         stricter=True,
         enforced_until="2.1.0",
         reason=_GONE,
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ACTIVATION-SELECTIVE",
         when="recompute-activation-function & recompute-granularity=selective",
-        why="Recomputing the activation function excludes selective recomputation, which recomputes attention.",
+        doc="Recomputing the activation function excludes selective recomputation, which recomputes attention.",
         source=f"seed section 26.2; {_OLD}:1014",
         message="recompute.activation excludes recompute.granularity=selective",
         stricter=True,
         enforced_until="2.1.0",
         reason="it stopped checking this in 2.2.0, but the two are not made for each other",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-NORM-UNIFORM",
         when="recompute-norm & recompute-method=uniform",
-        why="Recomputing the norms counts layers per stage, which the uniform method does not.",
+        doc="Recomputing the norms counts layers per stage, which the uniform method does not.",
         source=f"seed section 26.3; {_OLD}:1018",
         message="recompute.norm excludes recompute.method=uniform",
         stricter=True,
         enforced_until="2.1.0",
         reason=_GONE,
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-NORM-SELECTIVE",
         when="recompute-norm & recompute-granularity=selective",
-        why="Recomputing the norms excludes selective recomputation, which recomputes attention.",
+        doc="Recomputing the norms excludes selective recomputation, which recomputes attention.",
         source=f"seed section 26.3; {_OLD}:1020",
         message="recompute.norm excludes recompute.granularity=selective",
         stricter=True,
         enforced_until="2.1.0",
         reason="it stopped checking this in 2.2.0, but the two are not made for each other",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-NORM-LEGACY",
         when="recompute-norm & use-legacy-models",
-        why="Recomputing the norms is written for Megatron-core models only.",
+        doc="Recomputing the norms is written for Megatron-core models only.",
         source=f"seed section 26.3; {_OLD}:1022",
         stricter=True,
         enforced_until="2.1.0",
@@ -67,30 +67,30 @@ _SEED = (
 declare(_SEED, backends=_MINDSPEED)
 
 _WAS = (
-    FlagConstraint(
+    Rule(
         id="MS-RC-NORM-MCORE-OLD",
         when="recompute-norm",
         then="use-mcore-models",
-        why="Recomputing the norms is written for Megatron-core models only.",
+        doc="Recomputing the norms is written for Megatron-core models only.",
         source=f"{_OLD}:1022",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-SELECTIVE-OLD",
         when="recompute-in-advance & recompute-granularity=selective",
-        why="Recomputing in advance excludes selective recomputation.",
+        doc="Recomputing in advance excludes selective recomputation.",
         source=f"{_OLD}:1413",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-ONE-LAYER-OLD",
         when="recompute-in-advance",
         then=f"{_VPP}=1 & pipeline-model-parallel-size>1",
-        why="Recomputing in advance needs the interleaved schedule with chunks of one layer.",
+        doc="Recomputing in advance needs the interleaved schedule with chunks of one layer.",
         source=f"{_OLD}:1417",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-SWAP-LORA-NORM-OLD",
         when="swap-attention & lora-target-modules & !use-fused-rmsnorm",
-        why="Swapping attention in LoRA training needs the fused RMSNorm.",
+        doc="Swapping attention in LoRA training needs the fused RMSNorm.",
         source=f"{_OLD}:995",
     ),
 )
@@ -182,63 +182,63 @@ def bubble_recomputes_all(facts: RuleContext) -> Iterator[Violation]:
 
 
 _NEW = (
-    FlagConstraint(
+    Rule(
         id="MS-RC-BUBBLE-VPP",
         when="recompute-in-bubble",
         then=f"pipeline-model-parallel-size>1 & {_VPP}",
-        why="Recomputing in bubbles needs the interleaved schedule.",
+        doc="Recomputing in bubbles needs the interleaved schedule.",
         source=f"{_RIPIPE}:64",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-BUBBLE-SWAP",
         when="recompute-in-bubble & swap-attention",
-        why="Recomputing in bubbles excludes swapping attention.",
+        doc="Recomputing in bubbles excludes swapping attention.",
         source=f"{_RIPIPE}:77",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-BUBBLE-P2P",
         when="recompute-in-bubble & no-overlap-p2p-communication",
-        why="Recomputing in bubbles needs overlapped pipeline communication.",
+        doc="Recomputing in bubbles needs overlapped pipeline communication.",
         source=f"{_RIPIPE}:80",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-BUBBLE-SEND-RECV",
         when="recompute-in-bubble & optimize-send-recv-comm",
-        why="Recomputing in bubbles and optimised pipeline communication exclude each other.",
+        doc="Recomputing in bubbles and optimised pipeline communication exclude each other.",
         source=f"{_FEATURES}/feature.py:63",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-SEND-RECV",
         when="recompute-in-advance & optimize-send-recv-comm",
-        why="Recomputing in advance and optimised pipeline communication exclude each other.",
+        doc="Recomputing in advance and optimised pipeline communication exclude each other.",
         source=f"{_FEATURES}/feature.py:63",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-VPP",
         when="recompute-in-advance",
         then=f"pipeline-model-parallel-size>1 & {_VPP}",
-        why="Recomputing in advance needs the interleaved schedule.",
+        doc="Recomputing in advance needs the interleaved schedule.",
         source=f"{_RIPIPE}:112",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-CHUNK",
         when=f"recompute-in-advance & {_VPP}>1",
-        why="Recomputing in advance works with chunks of one layer, and is switched off otherwise.",
+        doc="Recomputing in advance works with chunks of one layer, and is switched off otherwise.",
         source=f"{_RIPIPE}:113",
         severity="change",
         message=f"recompute.in_advance true → false: chunks have {{{_VPP}}} layers, not 1",
         about=("recompute-in-advance",),
     ),
-    FlagConstraint(
+    Rule(
         id="MS-SWAP-LORA",
         when="swap-attention & lora-target-modules",
-        why="Swapping attention is not compatible with LoRA.",
+        doc="Swapping attention is not compatible with LoRA.",
         source=f"{_FEATURES}/memory/swap_attention.py:29",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-SWAP-MODULES",
         when="swap-attention & !swap-modules?",
-        why="The default names of swapped modules are those of legacy layers, of which only one still exists.",
+        doc="The default names of swapped modules are those of legacy layers, of which only one still exists.",
         source=f"seed section 26.4; {_FEATURES}/memory/swap_attention.py:19",
         severity="change",
         message=(
@@ -252,23 +252,23 @@ _NEW = (
 declare(_NEW, backends=_MINDSPEED, since="26.1.0")
 
 _BOTH = (
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-UNIFORM",
         when="recompute-in-advance & recompute-method=uniform",
-        why="Recomputing in advance excludes the uniform method.",
+        doc="Recomputing in advance excludes the uniform method.",
         source=f"{_RIPIPE}:108; {_OLD}:1411",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-RC-ADVANCE-LAYERS",
         when="recompute-in-advance",
         then="recompute-num-layers>0",
-        why="Recomputing in advance needs the number of layers.",
+        doc="Recomputing in advance needs the number of layers.",
         source=f"{_RIPIPE}:110; {_OLD}:1415",
     ),
-    FlagConstraint(
+    Rule(
         id="MS-SWAP-UNUSED",
         when="swap-modules? & !swap-attention",
-        why="Modules to swap are read only where swapping is on.",
+        doc="Modules to swap are read only where swapping is on.",
         source=f"{_FEATURES}/memory/swap_attention.py:19",
         severity="warning",
     ),

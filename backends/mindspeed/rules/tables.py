@@ -1,6 +1,6 @@
 """Row factories and source prefixes of MindSpeed-LLM's rule tables."""
 
-from launcher.rules.table import FlagConstraint
+from launcher.rules.registry import Rule
 
 MINDSPEED = ("mindspeed",)
 SINCE = "26.1.0"
@@ -10,12 +10,12 @@ LLM = "MindSpeed-LLM 26.1.0 features_manager"
 OLD_ARGUMENTS = "MindSpeed-LLM 2.1.0 training/arguments.py"
 
 
-def says(id: str, when: str, then: str, why: str, source: str, *about: str) -> FlagConstraint:
+def says(id: str, when: str, then: str, doc: str, source: str, *about: str) -> Rule:
     """Return a row of a table of errors."""
-    return FlagConstraint(id=id, when=when, then=then, why=why, source=source, about=about)
+    return Rule(id=id, when=when, then=then, doc=doc, source=source, about=about)
 
 
-def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source: str) -> tuple[FlagConstraint, ...]:
+def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source: str) -> tuple[Rule, ...]:
     """Return rows for one argument that excludes each of the others."""
     return tuple(
         says(f"{prefix}-{other.upper()}", f"{flag} & {other}", "", f"{what} excludes the other.", source)
@@ -23,6 +23,6 @@ def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source:
     )
 
 
-def changes(id: str, when: str, message: str, why: str, source: str, severity: str = "change") -> FlagConstraint:
+def changes(id: str, when: str, message: str, doc: str, source: str, severity: str = "change") -> Rule:
     """Return a row of a silent change, or of a warning."""
-    return FlagConstraint(id=id, when=when, why=why, source=source, severity=severity, message=message)
+    return Rule(id=id, when=when, doc=doc, source=source, severity=severity, message=message)

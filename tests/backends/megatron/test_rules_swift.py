@@ -41,6 +41,19 @@ def test_rule_finds_the_broken_job_and_passes_the_other(id_: str) -> None:
     assert id_ not in found(pair.passing, pair.version)
 
 
+@pytest.mark.parametrize("id_", [id_ for id_ in PAIRS if RULES[id_].sets])
+def test_a_change_is_none_where_the_argument_has_the_value_already(id_: str) -> None:
+    pair = PAIRS[id_]
+    values = {arg.flag: arg.value for arg in judge(job_of(pair.broken, pair.version), fixes=False).native or ()}
+    args = dict(pair.broken.get("args", {}))
+    for flag, value in RULES[id_].sets.items():
+        if isinstance(value, str) and value.startswith("{"):
+            name = value.strip("{}")
+            value = values.get(name, BACKEND.catalogue(pair.version).get(name).default)
+        args[flag] = value
+    assert id_ not in found({**pair.broken, "args": args}, pair.version)
+
+
 # Faults of generated sizes: arguments (16 samples a step), and what is said.
 SIZES: dict[str, tuple[dict[str, Any], str]] = {
     "a product that is another": (

@@ -1,0 +1,33 @@
+"""Values that Megatron-SWIFT's rules derive from its options, and the version ranges of those rules."""
+
+from launcher.catalogue.versions import in_range
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import term
+
+NAME = "megatron"
+BACKENDS = (NAME,)
+FOUR, THREE = "4.0", "3.99"
+_STAGES = ("virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank")
+_SIZES = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+
+
+def data_parallel(facts: RuleContext) -> int | None:
+    """Return the data parallel size; None where the sizes do not divide."""
+    world, rest = facts.job.cluster.world_size, 1
+    for name in _SIZES:
+        rest *= facts[name]
+    return world // rest if rest and world % rest == 0 else None
+
+
+@term(NAME, "chunks", *_STAGES)
+def chunks(facts: RuleContext) -> int:
+    """Return the chunks per stage where an option sets them, else 1."""
+    return next((facts[name] for name in _STAGES if facts[name] is not None), None) or 1
+
+
+@term(NAME, "lora", "tuner_type", "train_type", "adapters")
+def trains_adapters(facts: RuleContext) -> bool:
+    """Return whether adapters are trained instead of all weights."""
+    if not in_range(facts.version or "", "3.7", None):  # the option exists there, but all weights are trained
+        return False
+    return (facts["tuner_type"] or facts["train_type"] or "full") != "full" or bool(facts["adapters"])
