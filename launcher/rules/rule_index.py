@@ -64,8 +64,6 @@ def _words(rule: Rule) -> Iterator[str]:
     yield from _constants(rule.check.__code__) if hasattr(rule.check, "__code__") else ()
     for cell in getattr(rule.check, "__closure__", None) or ():
         yield from _strings(cell.cell_contents)
-        for name in ("keys", "fields"):
-            yield from _strings(getattr(cell.cell_contents, name, None))
 
 
 def _constants(code: CodeType) -> Iterator[str]:

@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from launcher.job import Value
 from launcher.rules.registry import Range, Rule, RuleContext, Violation, register
 
 Test = Callable[[RuleContext], bool]
 Getter = Callable[[RuleContext], Any]
+_Term = TypeVar("_Term", bound=Getter)
 FIELD, TERM = "job.", "@"
 _SYNTAX = re.compile(
     r"(?P<no>!?)(?P<name>@?[a-z0-9][a-z0-9._-]*)(?:(?P<given>\?)|(?P<sign>>=|<=|!=|=|>|<|~)(?P<value>.+))?",
@@ -93,10 +94,10 @@ class Conditions:
 TERMS: dict[tuple[str, str], Term] = {}
 
 
-def term(backend: str, name: str, *reads: str) -> Callable[[Getter], Getter]:
+def term(backend: str, name: str, *reads: str) -> Callable[[_Term], _Term]:
     """Declare a term of a backend, and the names that its function reads."""
 
-    def declared(value: Getter) -> Getter:
+    def declared(value: _Term) -> _Term:
         TERMS[backend, name] = Term(value=value, reads=reads)
         return value
 
@@ -108,14 +109,16 @@ def declare(
     *,
     backends: tuple[str, ...],
     phase: str = "validate",
+    when: str = "",
     since: str | None = None,
     until: str | None = None,
     versions: Mapping[str, Range] | None = None,
 ) -> None:
-    """Declare the rules of a table for these backends and versions; a row's own versions win."""
+    """Declare the rules of a table for these backends and versions, all `when` something; a row's own versions win."""
     for row in rows:
         made = replace(
             row,
+            when=" & ".join(filter(None, (when, row.when))),
             backends=backends,
             phase=row.phase or phase,
             since=row.since or since,

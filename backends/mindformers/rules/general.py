@@ -4,8 +4,9 @@ from typing import Any
 
 from backends.mindformers.mapping.loader import data_format
 from backends.mindformers.mapping.support import MODEL
-from backends.mindformers.rules.view import (
+from backends.mindformers.rules.terms import (
     ACCUMULATION,
+    BACKENDS,
     CP,
     DP,
     EP,
@@ -17,17 +18,22 @@ from backends.mindformers.rules.view import (
     PP,
     SCHEDULER,
     SP,
+    STATIC,
     STRATEGY,
     SWAP,
     TP,
-    MindRule,
-    View,
-    declare,
-    view_of,
+    chunks_of,
+    declared_chunks,
+    dialect_of,
+    is_counted,
+    layers_of,
+    model_key,
+    size_of,
     whole,
 )
 from launcher.rules.diagnostics import tell
-from launcher.rules.registry import lift
+from launcher.rules.registry import Rule, RuleContext, lift
+from launcher.rules.table import declare
 
 # MindSpore's interleaved schedule accepts any number of micro-batches of at least pp (InterleavedScheduler, offset_).
 lift("BATCH-VPP", NAME, lambda facts: True)
@@ -36,7 +42,7 @@ lift("PAR-PP-LAYERS", NAME, lambda facts: f"{MODEL}offset" in facts.job.backend.
 # Its step scales the loss with every dtype (wrapper/wrapper.py:186 @2.1.0); a ported job sets no scale with bf16.
 lift("SENSE-LOSS-SCALE", NAME, lambda facts: facts.flag("runner_wrapper.scale_sense") != 1.0)
 # Legacy routers add the bias to any scores; only TransformerConfig rejects it (transformer_config.py:2475).
-lift("MOE-BIAS-SIGMOID", NAME, lambda facts: facts.version is not None and view_of(facts).dialect == "legacy")
+lift("MOE-BIAS-SIGMOID", NAME, lambda facts: facts.version is not None and dialect_of(facts) == "legacy")
 
 # Unsupported data formats have no columns to split; the mapping reports them.
 lift("MF-STRATEGY", NAME, lambda facts: data_format(facts.job) in ("text", "messages", "mock"))
@@ -55,296 +61,290 @@ _SIZE_FIELDS = ("parallel.tp", "parallel.pp", "parallel.cp", "cluster.nodes", "c
 
 
 def _one_of(key: str, known: tuple[Any, ...]) -> Any:
-    def when(v: View) -> Any:
-        value = v[key]
+    def when(facts: RuleContext) -> Any:
+        value = facts[key]
         names = [str(item).upper() for item in known]
         return value is not None and str(value).upper() not in names and f"{key} {value}: known are {names}"
 
     return when
 
 
-def _types(v: View) -> Any:
+def _types(facts: RuleContext) -> Any:
     keys = ("trainer.type", "optimizer.type", "lr_schedule.type", "runner_wrapper.type")
-    missing = [key for key in keys if key in v.written and not v[key]]
+    missing = [key for key in keys if key in facts.written and not facts[key]]
     return missing and f"{', '.join(missing)} must name a class"
 
 
-def _depth(v: View) -> Any:
+def _depth(facts: RuleContext) -> Any:
     def levels(value: Any) -> int:
         return 1 + max(map(levels, value.values()), default=0) if isinstance(value, dict) else 0
 
-    depths = ((len(key.split(".")) + levels(arg.value), key) for key, arg in v.written.items())
+    depths = ((len(key.split(".")) + levels(arg.value), key) for key, arg in facts.written.items())
     depth, key = max(depths, default=(0, ""))
     return depth > _DEPTH and f"{key}: {depth} levels of sections, {_DEPTH} are read"
 
 
-def _sizes(v: View) -> Any:
-    wrong = [f"{key}={v[key]}" for key in _SIZES if v.given(key) and (not whole(v[key]) or v[key] < 1)]
+def _sizes(facts: RuleContext) -> Any:
+    wrong = [f"{key}={facts[key]}" for key in _SIZES if facts.given(key) and (not whole(facts[key]) or facts[key] < 1)]
     return wrong and f"{', '.join(wrong)}: sizes are whole numbers above 0"
 
 
-def _switches(v: View) -> Any:
-    wrong = [f"{key}={v[key]}" for key in _SWITCHES if v.given(key) and not isinstance(v[key], bool)]
+def _switches(facts: RuleContext) -> Any:
+    wrong = [f"{key}={facts[key]}" for key in _SWITCHES if facts.given(key) and not isinstance(facts[key], bool)]
     return wrong and f"{', '.join(wrong)}: true or false"
 
 
-def _world(v: View) -> Any:
-    made, world = v.size(DP) * v.size(TP) * v.size(CP) * v.size(PP), v.job.cluster.world_size
-    return v.counted and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
+def _world(facts: RuleContext) -> Any:
+    made, world = (
+        size_of(facts, DP) * size_of(facts, TP) * size_of(facts, CP) * size_of(facts, PP),
+        facts.job.cluster.world_size,
+    )
+    return is_counted(facts) and made != world and f"dp·tp·cp·pp = {made}, but there are {world} devices"
 
 
-def _servers(v: View) -> Any:
-    nodes, pp = v.job.cluster.nodes, v.size(PP)
+def _servers(facts: RuleContext) -> Any:
+    nodes, pp = facts.job.cluster.nodes, size_of(facts, PP)
     return nodes > 1 and nodes % pp and f"{nodes} nodes are not a multiple of pp {pp}: a stage spans nodes"
 
 
-def _shards(v: View) -> Any:
-    model, world = v.job.model, v.job.cluster.world_size
+def _shards(facts: RuleContext) -> Any:
+    model, world = facts.job.model, facts.job.cluster.world_size
     sizes = {"vocab_size": model.vocab_size, "hidden_size": model.hidden_size}
     odd = [f"{name} {size}" for name, size in sizes.items() if size and size % world]
-    sharded = v["parallel.enable_parallel_optimizer"]
+    sharded = facts["parallel.enable_parallel_optimizer"]
     return sharded and odd and f"{', '.join(odd)}: not a multiple of {world} devices, some states stay whole"
 
 
-def _strategy(v: View) -> Any:
-    if not v.counted or v[FULL_BATCH] is not False:
+def _strategy(facts: RuleContext) -> Any:
+    if not is_counted(facts) or facts[FULL_BATCH] is not False:
         return None
-    strategy = v[STRATEGY]
+    strategy = facts[STRATEGY]
     if not isinstance(strategy, (list, tuple)) or not strategy or not isinstance(strategy[0], (list, tuple)):
         return "full_batch false needs a dataset_strategy such as [[dp, 1], …]"
-    dp = v.size(DP)
+    dp = size_of(facts, DP)
     return strategy[0][0] != dp and f"dataset_strategy splits {strategy[0][0]} ways, data_parallel is {dp}"
 
 
 GENERAL = (
-    MindRule(
+    Rule(
         id="MF-RUN-MODE",
         doc="The trainer knows four modes, two of which train.",
         source=_VALIDATORS,
-        keys=("run_mode",),
+        flags=("run_mode",),
         fields=("task.type",),
-        when=_one_of("run_mode", ("train", "finetune", "eval", "predict")),
+        check=_one_of("run_mode", ("train", "finetune", "eval", "predict")),
     ),
-    MindRule(
+    Rule(
         id="MF-EVAL-PP",
         doc="Evaluation and prediction run without pipeline stages.",
         source=f"{_CHECKS}:111",
-        keys=("run_mode", PP),
-        when=lambda v: v["run_mode"] in ("eval", "predict") and v.size(PP) > 1,
-        say="run_mode eval or predict needs pp 1",
+        when=f"run_mode=eval|predict & {PP}>1",
+        message="run_mode eval or predict needs pp 1",
     ),
-    MindRule(
+    Rule(
         id="MF-CONTEXT-MODE",
         doc="MindSpore runs graphs (0) or operators one by one (1).",
         source=_VALIDATORS,
-        keys=("context.mode",),
-        when=_one_of("context.mode", (0, 1, "GRAPH_MODE", "PYNATIVE_MODE")),
+        flags=("context.mode",),
+        check=_one_of("context.mode", (0, 1, "GRAPH_MODE", "PYNATIVE_MODE")),
     ),
-    MindRule(
+    Rule(
         id="MF-PARALLEL-MODE",
         doc="MindSpore has these parallel modes.",
         source=_VALIDATORS,
-        keys=(MODE,),
-        when=_one_of(MODE, _MODES),
+        flags=(MODE,),
+        check=_one_of(MODE, _MODES),
     ),
-    MindRule(
+    Rule(
         id="MF-TYPES",
         doc="Sections that build an object must name its class.",
         source="mindformers 1.6.0 tools/register/template.py:109",
-        keys=("trainer.type", "optimizer.type", "lr_schedule.type", "runner_wrapper.type"),
-        when=_types,
+        flags=("trainer.type", "optimizer.type", "lr_schedule.type", "runner_wrapper.type"),
+        check=_types,
     ),
-    MindRule(
+    Rule(
         id="MF-DEPTH",
         doc="A file has at most ten levels of sections.",
         source="mindformers 1.6.0 tools/check_rules.py:388",
-        keys=(),
+        flags=(),
         fields=("backend.args",),
-        when=_depth,
+        check=_depth,
     ),
-    MindRule(
+    Rule(
         id="MF-SIZES",
         doc="Parallel sizes and micro-batches are whole numbers above 0.",
         source=f"{_PARALLEL}:62-68,163-165,265-267",
-        keys=_SIZES,
-        when=_sizes,
+        flags=_SIZES,
+        check=_sizes,
     ),
-    MindRule(
+    Rule(
         id="MF-SWITCHES",
         doc="Switches are true or false, not numbers or words.",
         source="mindformers 1.6.0 modules/transformer/transformer.py:118,211,419",
-        keys=_SWITCHES,
-        when=_switches,
+        flags=_SWITCHES,
+        check=_switches,
     ),
-    MindRule(
+    Rule(
         id="MF-WORLD",
         doc="In the automatic modes dp, tp, cp and pp together use every device; expert parallelism does not count.",
         source=f"{_CHECKS}:168-172",
-        keys=(DP, TP, CP, PP),
+        flags=(DP, TP, CP, PP),
         fields=_SIZE_FIELDS,
-        when=_world,
+        check=_world,
     ),
-    MindRule(
+    Rule(
         id="MF-SERVERS",
         doc="Stages that do not divide over nodes may fail to communicate.",
         source=f"{_CHECKS}:174-177",
-        keys=(PP,),
+        flags=(PP,),
         fields=("parallel.pp", "cluster.nodes"),
-        when=_servers,
+        check=_servers,
         severity="warning",
     ),
-    MindRule(
+    Rule(
         id="MF-SHARDS",
         doc="Optimizer states of sizes that do not divide by the devices stay whole on each of them.",
         source=f"{_CHECKS}:179-187",
-        keys=("parallel.enable_parallel_optimizer",),
-        when=_shards,
+        flags=("parallel.enable_parallel_optimizer",),
+        check=_shards,
         severity="warning",
     ),
-    MindRule(
+    Rule(
         id="MF-STRATEGY",
         doc="Without full_batch each data-parallel rank reads its own part, which dataset_strategy must say.",
         source=f"{_TRAINER}:231-235",
-        keys=(FULL_BATCH, STRATEGY, DP),
+        flags=(FULL_BATCH, STRATEGY, DP),
         fields=("cluster.nodes", "cluster.devices_per_node"),
-        when=_strategy,
+        check=_strategy,
     ),
-    MindRule(
+    Rule(
         id="MF-FULL-BATCH",
         doc="With full_batch another dataset_strategy is reset.",
         source=f"{_TRAINER}:201",
-        keys=(FULL_BATCH, STRATEGY),
         fields=("backend.args",),
-        when=lambda v: v.automatic and v[FULL_BATCH] and v[STRATEGY] not in (None, "full_batch"),
-        say="dataset_strategy → full_batch: full_batch true resets it",
+        when=f"@automatic & {FULL_BATCH} & {STRATEGY}!=None|full_batch",
+        message="dataset_strategy → full_batch: full_batch true resets it",
         severity="change",
     ),
-    MindRule(
+    Rule(
         id="MF-ACCUMULATION",
         doc="Gradient accumulation is counted in whole steps.",
         source=f"{_TRAINER}:287-293",
-        keys=(ACCUMULATION,),
-        when=lambda v: v.given(ACCUMULATION) and (not whole(v[ACCUMULATION]) or v[ACCUMULATION] < 1),
-        say="gradient_accumulation_steps must be a whole number above 0",
+        flags=(ACCUMULATION,),
+        when=f"{ACCUMULATION}?",
+        check=lambda facts: not whole(facts[ACCUMULATION]) or facts[ACCUMULATION] < 1,
+        message="gradient_accumulation_steps must be a whole number above 0",
     ),
 )
 
 
-def _micro(v: View) -> Any:
-    pp, count = v.size(PP), v.size(MICRO)
-    if v[SCHEDULER] == "zero_bubble_v":
+def _micro(facts: RuleContext) -> Any:
+    pp, count = size_of(facts, PP), size_of(facts, MICRO)
+    if facts[SCHEDULER] == "zero_bubble_v":
         return count < 2 * pp and f"zero_bubble_v: {count} micro-batches are fewer than 2 × pp {pp}"
-    return v.counted and pp > 1 and count < pp and f"{count} micro-batches are fewer than pp {pp}"
+    return is_counted(facts) and pp > 1 and count < pp and f"{count} micro-batches are fewer than pp {pp}"
 
 
-def _scheduler(v: View) -> Any:
-    name = v[SCHEDULER]
+def _scheduler(facts: RuleContext) -> Any:
+    name = facts[SCHEDULER]
     if name is not None and name not in _SCHEDULERS:
         return f"pipeline_scheduler {name}: known are {', '.join(_SCHEDULERS)}"
-    return v[INTERLEAVE] is False and name not in (None, "1f1b") and f"pipeline_scheduler {name} needs chunks (vpp)"
+    return facts[INTERLEAVE] is False and name not in (None, "1f1b") and f"pipeline_scheduler {name} needs chunks (vpp)"
 
 
-def _zero_bubble(v: View) -> Any:
-    if v[SCHEDULER] != "zero_bubble_v":
+def _zero_bubble(facts: RuleContext) -> Any:
+    if facts[SCHEDULER] != "zero_bubble_v":
         return None
-    recompute = v["recompute_config.recompute"]
+    recompute = facts["recompute_config.recompute"]
     flat = isinstance(recompute, (list, tuple)) and (
         len(recompute) < 2 or all(isinstance(item, (int, bool)) for item in recompute)
     )
-    if v.declared_chunks != 2 or v.size(PP) < 2:
-        return f"zero_bubble_v needs vpp 2 and pp of at least 2, not vpp {v.declared_chunks} and pp {v.size(PP)}"
-    if v.model("experimental_attention_variant") == "dsa":
+    chunks, stages = declared_chunks(facts), size_of(facts, PP)
+    if chunks != 2 or stages < 2:
+        return f"zero_bubble_v needs vpp 2 and pp of at least 2, not vpp {chunks} and pp {stages}"
+    if model_key(facts, "experimental_attention_variant") == "dsa":
         return "zero_bubble_v does not run sparse attention (dsa)"
     return flat and "zero_bubble_v needs recompute counts for each stage of both chunks: [[…], […]]"
 
 
 PIPELINE = (
-    MindRule(
+    Rule(
         id="MF-MICRO-BATCHES",
         doc="Every stage needs a micro-batch; the graph compiler refuses fewer, after everything was read.",
         source="libmindspore_frontend: MicroBatch size can't be less than stage num; transformer_config.py:2698 @2.1.0",
-        keys=(MICRO, PP),
+        flags=(MICRO, PP),
         fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.pp"),
-        when=_micro,
+        check=_micro,
     ),
-    MindRule(
+    Rule(
         id="MF-STAGE-LAYERS",
         doc="Every stage holds at least one layer.",
         source="mindformers 1.6.0 models/modeling_utils.py:330",
-        keys=(PP,),
-        when=lambda v: (
-            v.layers is not None and v.layers < v.size(PP) and f"{v.layers} layers are fewer than pp {v.size(PP)}"
-        ),
+        flags=(PP,),
+        when="@layers!=None",
+        check=lambda facts: (layers_of(facts) or 0) < size_of(facts, PP),
+        message=f"{{@layers}} layers are fewer than pp {{{PP}}}",
     ),
-    MindRule(
+    Rule(
         id="MF-CHUNK-LAYERS",
         doc="Every chunk holds at least one layer.",
         source="mindformers 1.6.0 models/modeling_utils.py:337",
-        keys=(PP, MODEL + "pp_interleave_num"),
-        when=lambda v: (
-            v.layers is not None
-            and v.chunks > 1
-            and v.layers < v.size(PP) * v.chunks
-            and f"{v.layers} layers are fewer than pp {v.size(PP)} × vpp {v.chunks}"
-        ),
+        flags=(PP, MODEL + "pp_interleave_num"),
+        when="@layers!=None & @chunks>1",
+        check=lambda facts: (layers_of(facts) or 0) < size_of(facts, PP) * chunks_of(facts),
+        message=f"{{@layers}} layers are fewer than pp {{{PP}}} × vpp {{@chunks}}",
     ),
-    MindRule(
+    Rule(
         id="MF-PIPELINE-KEYS",
         doc="MindSpore wants both keys of pipeline_config, or none.",
         source="mindspore 2.7 parallel/_auto_parallel_context.py:985",
-        keys=(INTERLEAVE, SCHEDULER),
-        when=lambda v: v.given(INTERLEAVE) != v.given(SCHEDULER),
-        say="pipeline_config needs pipeline_interleave and pipeline_scheduler together",
+        flags=(INTERLEAVE, SCHEDULER),
+        check=lambda facts: facts.given(INTERLEAVE) != facts.given(SCHEDULER),
+        message="pipeline_config needs pipeline_interleave and pipeline_scheduler together",
     ),
-    MindRule(
+    Rule(
         id="MF-SCHEDULER",
         doc="MindSpore has these pipeline schedules; all but 1f1b need chunks.",
         source="mindspore 2.7 parallel/_auto_parallel_context.py",
-        keys=(SCHEDULER, INTERLEAVE),
-        when=_scheduler,
+        flags=(SCHEDULER, INTERLEAVE),
+        check=_scheduler,
     ),
-    MindRule(
+    Rule(
         id="MF-SEQVPP",
         doc="seqvpp splits sequences: with one part it is seqpipe.",
         source=f"{_CHECKS}:196-210",
-        keys=(SCHEDULER, "parallel_config.seq_split_num"),
-        when=lambda v: v[SCHEDULER] == "seqvpp" and v["parallel_config.seq_split_num"] in (1, None),
-        say="pipeline_scheduler seqvpp needs parallel_config.seq_split_num above 1",
+        when=f"{SCHEDULER}=seqvpp & parallel_config.seq_split_num=1|None",
+        message="pipeline_scheduler seqvpp needs parallel_config.seq_split_num above 1",
     ),
-    MindRule(
+    Rule(
         id="MF-ZERO-BUBBLE",
         doc="The zero-bubble V schedule runs two chunks on several stages, with recompute counts for each of them.",
         source="mindformers 2.1.0 parallel_core/transformer_config.py:2690-2706,2375",
-        keys=(SCHEDULER, MODEL + "pp_interleave_num", PP, "recompute_config.recompute"),
-        when=_zero_bubble,
+        flags=(SCHEDULER, MODEL + "pp_interleave_num", PP, "recompute_config.recompute"),
+        check=_zero_bubble,
         since="2.0",
     ),
-    MindRule(
+    Rule(
         id="MF-SEQPIPE",
         doc="Parts of a sequence run through the stages in turn: only flash attention remembers earlier ones.",
         source="mindformers 1.6.0 llama_transformer.py:205",
-        keys=("parallel_config.seq_split_num", MODEL + "use_flash_attention"),
+        flags=("parallel_config.seq_split_num", MODEL + "use_flash_attention"),
         fields=("kernels.attention_backend",),
-        when=lambda v: v.size("parallel_config.seq_split_num") > 1 and not v.flash,
-        say="parallel_config.seq_split_num above 1 needs flash attention",
+        when="parallel_config.seq_split_num>1 & !@flash",
+        message="parallel_config.seq_split_num above 1 needs flash attention",
     ),
-    MindRule(
+    Rule(
         id="MF-SEQPIPE-BALANCE",
         doc="A balancing loss over sequences cannot be summed over their parts.",
         source="mindformers 2.1.0 parallel_core/training_graph/transformer/moe/router.py:207",
-        keys=("parallel_config.seq_split_num", MODEL + "moe_router_load_balancing_type"),
         fields=("moe.load_balancing_type",),
-        when=lambda v: (
-            v.size("parallel_config.seq_split_num") > 1
-            and v.job.model.is_moe
-            and v.model("moe_router_load_balancing_type") == "seq_aux_loss"
-        ),
-        say="parallel_config.seq_split_num above 1 excludes the balancing loss seq_aux_loss",
+        when=f"parallel_config.seq_split_num>1 & job.model.is_moe & {MODEL}moe_router_load_balancing_type=seq_aux_loss",
+        message="parallel_config.seq_split_num above 1 excludes the balancing loss seq_aux_loss",
         since="2.0",
     ),
 )
 
-declare(*GENERAL, *PIPELINE)
+declare((*GENERAL, *PIPELINE), backends=BACKENDS, when=STATIC)
 
 tell(
     "REHEARSE-MINDFORMERS-CPU",

@@ -1,0 +1,114 @@
+"""Values that MindFormers' rules derive from the keys of the written file, and the names of those keys."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from backends.mindformers.mapping.support import MODEL
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import term
+
+NAME = "mindformers"
+BACKENDS = (NAME,)
+OLD = "1.6.0"
+DP, TP = "parallel_config.data_parallel", "parallel_config.model_parallel"
+PP, CP = "parallel_config.pipeline_stage", "parallel_config.context_parallel"
+EP, SP = "parallel_config.expert_parallel", "parallel_config.use_seq_parallel"
+MICRO, ACCUMULATION = "parallel_config.micro_batch_num", "runner_config.gradient_accumulation_steps"
+ALGORITHM, DEGREE = "parallel_config.context_parallel_algo", "parallel_config.ulysses_degree_in_cp"
+MODE, FULL_BATCH, STRATEGY = "parallel.parallel_mode", "parallel.full_batch", "parallel.dataset_strategy"
+INTERLEAVE, SCHEDULER = "parallel.pipeline_config.pipeline_interleave", "parallel.pipeline_config.pipeline_scheduler"
+RECOMPUTE, SELECT = "recompute_config.recompute", "recompute_config.select_recompute"
+SWAP = "swap_config.swap"
+# Kinds of file, as values of @dialect: written by the launcher, with use_legacy, or for 2.x's pynative trainer.
+MCORE, STATIC, PYNATIVE = "@dialect=mcore", "@dialect=mcore|legacy", "@dialect=pynative"
+_LAYERS = tuple(MODEL + name for name in ("num_hidden_layers", "num_layers", "n_layer"))
+_CHUNKS = ("pp_interleave_num", "virtual_pipeline_model_parallel_size")
+_AUTOMATIC = (1, 2, "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL", "semi_auto_parallel", "auto_parallel")
+
+
+def size_of(facts: RuleContext, key: str) -> int:
+    """Return a size; 1 if it is not set or not a number."""
+    value = facts[key]
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def model_key(facts: RuleContext, *names: str) -> Any:
+    """Return the value of the first written key of several names in the model section."""
+    keys = [MODEL + name for name in names]
+    return facts[next((key for key in keys if key in facts.values), keys[0])]
+
+
+def whole(value: Any) -> bool:
+    """Return whether a value is an integer and not a boolean."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+@term(NAME, "dialect", "job.backend.args", "use_legacy")
+def dialect_of(facts: RuleContext) -> str:
+    """Return the kind of file: `mcore` (written by the launcher), `legacy` (use_legacy) or `pynative` (2.x)."""
+    # No row of the mapping table writes the section of the pynative trainer.
+    if any(key.startswith("parallelism") for key in facts.job.backend.args):
+        return "pynative"
+    return "mcore" if facts["use_legacy"] is False else "legacy"
+
+
+@term(
+    NAME,
+    "layers",
+    "@dialect",
+    *_LAYERS,
+    MODEL + "mtp_depth",
+    "job.model.num_hidden_layers",
+    "job.model.num_nextn_predict_layers",
+)
+def layers_of(facts: RuleContext) -> int | None:
+    """Return the number of layers split over stages: 1.6 includes MTP layers."""
+    value = next((facts[key] for key in _LAYERS if key in facts.values), None)
+    value = facts.job.model.num_hidden_layers if value is None else value
+    if not isinstance(value, int):
+        return None
+    more = model_key(facts, "mtp_depth") or facts.job.model.num_nextn_predict_layers
+    return value + (more if facts.version == OLD or dialect_of(facts) == "legacy" else 0)
+
+
+@term(NAME, "declared_chunks", *(MODEL + name for name in _CHUNKS))
+def declared_chunks(facts: RuleContext) -> int:
+    """Return the number of chunks per stage as configured."""
+    value = model_key(facts, *_CHUNKS)
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+@term(NAME, "chunks", "@declared_chunks", INTERLEAVE)
+def chunks_of(facts: RuleContext) -> int:
+    """Return the number of chunks per stage that MindFormers builds: 1 without pipeline_interleave (S4)."""
+    return declared_chunks(facts) if facts[INTERLEAVE] else 1
+
+
+@term(NAME, "offset", MODEL + "offset")
+def offset_of(facts: RuleContext) -> tuple[tuple[int, ...], ...] | None:
+    """Return the offset as rows of chunks; None if it is a plain number or not a list of numbers."""
+    value = model_key(facts, "offset")
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return None
+    rows = value if isinstance(value[0], Sequence) else (value,)
+    return tuple(tuple(row) for row in rows)
+
+
+@term(NAME, "automatic", MODE)
+def is_automatic(facts: RuleContext) -> bool:
+    """Return whether MindSpore partitions the graph, according to parallel_mode."""
+    return facts[MODE] in _AUTOMATIC
+
+
+@term(NAME, "counted", "@automatic", "job.parallel.dp", DP)
+def is_counted(facts: RuleContext) -> bool:
+    """Return whether MindSpore partitions the graph and the data-parallel size is known."""
+    # Where no data-parallel size fits the devices, another rule reports it.
+    unsized = not facts.as_written and facts.job.parallel.dp is None and DP not in facts.values
+    return is_automatic(facts) and not unsized
+
+
+@term(NAME, "flash", MODEL + "use_flash_attention")
+def uses_flash(facts: RuleContext) -> bool:
+    """Return whether flash attention is on."""
+    return model_key(facts, "use_flash_attention") is not False
