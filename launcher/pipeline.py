@@ -13,6 +13,7 @@ from launcher.mapping.ignored_fields import unread
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.fixes import with_fixes
 from launcher.rules.native import facts_of
@@ -72,28 +73,24 @@ def chosen_backend(job: Job) -> tuple[Backend, str]:
     Raises:
         Refused: no backend is chosen, or the backend or its version is unknown.
     """
-    fields: tuple[str, ...] = ("backend.name",)
-    works = tuple(f"backend={name}" for name in backend_names())
+    name = job.backend.name
     try:
-        if job.backend.name is None:
-            raise UnknownBackend("no backend is chosen: add backend=NAME")
-        backend = get_backend(job.backend.name)
-        fields = ("backend.version",)
-        works = tuple(f"backend.version={version}" for version in backend.versions)
+        if name is None:
+            raise _refused("no backend is chosen: add backend=NAME", "backend.name", "backend", backend_names())
+        backend = get_backend(name)
         return backend, backend.version(job.backend.version)
-    except (UnknownBackend, UnknownVersion) as error:
-        known = isinstance(error, UnknownVersion) or job.backend.name is None
-        message = str(error) if known else f"no backend {job.backend.name!r}; installed: {', '.join(backend_names())}"
-        raise Refused(
-            Finding(
-                rule="REQ-BACKEND",
-                severity="error",
-                message=message,
-                fields=fields,
-                fixes=tuple(Fix(overrides=(override,)) for override in works),
-                source="launch",
-            )
-        ) from None
+    except UnknownBackend:
+        message = f"no backend {name!r}; installed: {', '.join(backend_names())}"
+        raise _refused(message, "backend.name", "backend", backend_names()) from None
+    except UnknownVersion as error:
+        raise _refused(str(error), "backend.version", "backend.version", backend.versions) from None
+
+
+def _refused(message: str, field: str, key: str, works: Sequence[str]) -> Refused:
+    fixes = tuple(Fix(overrides=(f"{key}={value}",)) for value in works)
+    return Refused(
+        Finding(rule="REQ-BACKEND", severity="error", message=message, fields=(field,), fixes=fixes, source="launch")
+    )
 
 
 def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> Outcome:
@@ -108,7 +105,7 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     """
     job = job_without_secrets(job)
     backend, version = chosen_backend(job)
-    load(backend.rules)
+    load((*backend.rules, *option_rules(job.cluster.executor)))
     if written is not None:
         return _judged_as_written(job, backend, version, written, fixes=fixes)
     job, told = _arrived(job, backend, version, sound if fixes else None)
@@ -150,7 +147,7 @@ def variants_of(job: Job) -> Variants:
         Refused: there is no such backend or version.
     """
     backend, version = chosen_backend(job)
-    load(backend.rules)
+    load((*backend.rules, *option_rules(job.cluster.executor)))
     job, _ = _arrived(job, backend, version)
     # Set the reference before any value changes, instead of in each variant.
     job = _with_data_reference(job)

@@ -11,7 +11,8 @@ from launcher.job import Job, Origin, with_values
 from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan, Watch
-from launcher.plan.start import RESUME, start_of
+from launcher.plan.executor import get_executor, start_of
+from launcher.plan.start import RESUME
 
 # Above this many parameters a rehearsal runs only on request: without an accelerator it would not fit, or not end.
 _TINY_PARAMETERS = 50_000_000
@@ -22,8 +23,6 @@ _FROM_OWN_CHECKPOINT = {
     "checkpoint.no_load_optim": None,
     "checkpoint.no_load_rng": None,
 }
-# Executors whose processes run on other machines, so that this one needs no device.
-_ELSEWHERE = ("ssh", "slurm", "kubernetes")
 _DEVICE_FILES = {"cuda": ("/dev/nvidia0", "/dev/nvidiactl"), "npu": ("/dev/davinci_manager", "/dev/davinci0")}
 
 
@@ -63,9 +62,7 @@ def _commands(outcome: Outcome) -> tuple[LaunchPlan, Job, Watch]:
 
 
 def _may_restart(job: Job) -> bool:
-    cluster = job.cluster
-    again = cluster.requeue if cluster.executor == "slurm" else cluster.executor not in ("local", "ssh")
-    return job.fault_tolerance.max_restarts > 0 or again
+    return job.fault_tolerance.max_restarts > 0 or get_executor(job.cluster.executor).restarts(job)
 
 
 def asks_for_rehearsal(job: Job) -> bool:
@@ -82,7 +79,7 @@ def choose(job: Job, backend: Backend, environ: Mapping[str, str] = os.environ) 
         return Choice(runtime=job.runtime, reason="as given")
     if asks_for_rehearsal(job):
         return Choice(runtime="rehearsal", reason="asked for by rehearse.shrink or rehearse.fake_world")
-    elsewhere = job.cluster.executor in _ELSEWHERE
+    elsewhere = not get_executor(job.cluster.executor).here
     if elsewhere and job.cluster.container is not None:
         return Choice(runtime="native", reason="cluster.container has the backend")
     missing = missing_requirements(backend, environ, requirements_of(backend, backend.version(job.backend.version)))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executors import BUILT_IN
 from tests.conftest import ROOT
 
 LAUNCHER, BACKENDS = ROOT / "launcher", ROOT / "backends"
@@ -29,7 +30,7 @@ def table() -> dict[str, set[str] | None]:
 
 TABLE = table()
 # Modules that import nothing of ours and that every package may import.
-LEAVES = {"budgets", "nearest", "syntax", "terminal"}
+LEAVES = {"budgets", "nearest", "plugins", "syntax", "terminal"}
 
 
 def modules(package: str) -> list[Path]:
@@ -90,6 +91,36 @@ def test_only_composition_imports_hydra():
     for path in LAUNCHER.rglob("*.py"):
         if path.relative_to(LAUNCHER).parts[0] != "compose":
             assert not [name for name in imports(path) if name.split(".")[0] == "hydra"], path
+
+
+# Words that name something else as well: Megatron-core's layers and attention, a scope of training scripts, a program.
+ALSO_OTHERS = {
+    "local": {"cli", "convert", "job", "estimate", "rehearse", "importing"},
+    "ssh": {"job", "importing"},
+    "environment": {"cli", "importing", "job", "mapping"},
+}
+
+
+def test_no_executor_is_named_outside_of_executors() -> None:
+    """What depends on an executor is a property or a method of its class."""
+    for path in LAUNCHER.rglob("*.py"):
+        package = path.relative_to(LAUNCHER).parts[0]
+        if package == "executors":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in BUILT_IN:
+                assert package in ALSO_OTHERS.get(node.value, ()), f"{path}:{node.lineno}"
+
+
+def test_nothing_decides_by_an_executor_s_name() -> None:
+    """The field holds a name for people and for the registry; only an executor compares it, with its own."""
+    for path in [*LAUNCHER.rglob("*.py"), *BACKENDS.rglob("*.py")]:
+        if path.relative_to(ROOT).parts[:2] == ("launcher", "executors"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                names = [each.attr for each in (node.left, *node.comparators) if isinstance(each, ast.Attribute)]
+                assert "executor" not in names, f"{path}:{node.lineno}"
 
 
 def test_no_backend_is_named_in_the_launcher():

@@ -1,4 +1,4 @@
-"""Installing: the wheel carries conf and recipes, the core install is light, a third party's backend is found."""
+"""Installing: the wheel carries conf and recipes, the core install is light."""
 
 import os
 import subprocess
@@ -10,47 +10,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-
-THIRD_PARTY = """
-from launcher.plan import LaunchPlan, NodePlan
-from launcher.job import fields
-from launcher.mapping.backend import Backend
-from launcher.catalogue.catalogue import Argument, Catalogue
-from launcher.mapping.rows import Table, same
-
-TABLE = Table(
-    rows=(same("parallel.tp", "tp"),),
-    irrelevant={path: "a toy" for path in fields() if path != "parallel.tp"},
-)
-BACKEND = Backend(
-    name="theirs", title="Theirs", versions=("1.0",), devices=("cpu",),
-    table=lambda version: TABLE,
-    catalogue=lambda version: Catalogue(
-        backend="theirs", version=version, style="argparse", arguments=(Argument(name="tp", dest="tp", type="int"),)
-    ),
-    launch=lambda job, native: LaunchPlan(nodes=(NodePlan(rank=0, argv=("echo", str(native.get("tp")))),)),
-    argv=lambda native: [],
-)
-"""
-
-
-def test_a_third_partys_backend_is_found_by_its_entry_point(tmp_path: Path):
-    (tmp_path / "their_backend.py").write_text(THIRD_PARTY)
-    info = tmp_path / "theirs-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[launch.backends]\ntheirs = their_backend:BACKEND\n")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "launcher", "dry-run", "--format", "argv"),
-            *("+recipe=tiny_qwen3", "backend.name=theirs", "parallel.tp=2", "cluster.devices_per_node=2"),
-        ],
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.strip() == "echo 2", done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from launcher.cli.options import composed, parse, parser, print_json
 from launcher.executors.failure import CannotStart
-from launcher.mapping.backend import backend_names, get_backend
+from launcher.mapping.backend import backend_names, broken_backends, get_backend
 from launcher.pipeline import judge
+from launcher.plan.executor import broken_executors
 from launcher.report.findings import print_findings
 from launcher.runtime import planned
 
@@ -29,7 +30,8 @@ def main(words: list[str]) -> int:
     options = parse(made, words)
     names = _backends(options.overrides)
     if names is not None:
-        return _machine(names, as_json=options.json)
+        broken = ({}, {}) if options.overrides else (broken_backends(), broken_executors())
+        return _machine(names, *broken, as_json=options.json)
     return _of_job(options)
 
 
@@ -64,19 +66,32 @@ def _backends(overrides: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(chosen) if len(chosen) == len(overrides) and set(chosen) <= set(backend_names()) else None
 
 
-def _machine(names: Sequence[str], *, as_json: bool) -> int:
-    from launcher.doctor.check import errors
+def _machine(names: Sequence[str], backends: Mapping[str, str], executors: Mapping[str, str], *, as_json: bool) -> int:
+    """Show what this machine has of the named backends, and the plug-ins that cannot be used, with the reason."""
+    from launcher.doctor.check import ERROR, Check, errors
     from launcher.doctor.examine import of_machine
 
-    found: Mapping[str, list[Check]] = {name: of_machine(get_backend(name)) for name in names}
+    found = {name: of_machine(get_backend(name)) for name in names}
+    wrong = {
+        "backends": {name: [Check(what=name, verdict=ERROR, found=why)] for name, why in backends.items()},
+        "executors": {name: [Check(what=name, verdict=ERROR, found=why)] for name, why in executors.items()},
+    }
     able = [name for name, checks in found.items() if not errors(checks)]
     if as_json:
-        trees = {name: [check.as_tree() for check in checks] for name, checks in found.items()}
-        print_json({"ok": bool(able), "can_run": able, "backends": trees})
+        wrong["backends"] = {**found, **wrong["backends"]}
+        trees = {
+            kind: {name: [check.as_tree() for check in checks] for name, checks in each.items()}
+            for kind, each in wrong.items()
+        }
+        print_json({"ok": bool(able), "can_run": able, **trees})
         return 0 if able else 1
     for name, checks in found.items():
         backend = get_backend(name)
         _show(f"{backend.title} {backend.versions[0]} (backend={name})", checks)
+        print()
+    unusable = [check for each in wrong.values() for checks in each.values() for check in checks]
+    if unusable:
+        _show("plug-ins that cannot be used", unusable)
         print()
     print(f"runs here natively: {', '.join(able) or 'none; runtime=rehearsal needs torch and megatron-core only'}")
     return 0 if able else 1

@@ -15,6 +15,7 @@ from launcher.job import Job, Origin, as_tree, output_dir, with_values
 from launcher.mapping.environment import Explained, explained
 from launcher.pipeline import Outcome, judge
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import Place, get_executor
 from launcher.plan.shell import one_line, script, settled
 from launcher.report.findings import print_findings
 from launcher.runtime import choose, planned
@@ -116,7 +117,7 @@ def here(outcome: Outcome) -> str:
     if choice.runtime is None:
         return f"cannot run on this machine ({choice.reason}); rehearse.shrink=true rehearses it here"
     executor = outcome.job.cluster.executor
-    place = "on this machine" if executor in ("local", "environment") else f"by {executor}"
+    place = "on this machine" if get_executor(executor).here else f"by {executor}"
     return f"run starts the {choice.runtime} runtime {place} ({choice.reason})"
 
 
@@ -200,14 +201,8 @@ def _shell(outcome: Outcome, plan: LaunchPlan) -> None:
 
 
 def _submit(outcome: Outcome, plan: LaunchPlan) -> None:
-    """Print the file that starts the job, or that is submitted to its queue; without a queue, the script."""
-    from launcher.executors.registry import get_executor
-    from launcher.executors.render import Place
-
+    """Print the file that starts the job, or that is submitted to its queue."""
     executor = get_executor(plan.start.executor)
-    if executor is None:
-        _shell(outcome, plan)
-        return
     folder = os.path.abspath(plan.output_dir)
     print(executor.render(plan, Place(id=plan.start.name, folder=folder, launch_dir=os.getcwd()))[-1].content, end="")
 

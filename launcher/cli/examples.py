@@ -1,10 +1,13 @@
-"""Backend names for the examples in help texts: only those of installed backends."""
+"""Names of installed backends and executors for help texts."""
 
 from collections.abc import Mapping
 
 
 def filled(text: str) -> str:
-    """Return an example with names for `{cuda}` and `{npu}` (backends for these), `{new}` and `{old}` (versions).
+    """Return a help text with names filled in.
+
+    `{cuda}` and `{npu}` are backends for these devices, `{new}` and `{old}` versions, `{installed}` all backends and
+    executors.
 
     Loads backends, so call it only for text that is shown.
     """
@@ -13,9 +16,11 @@ def filled(text: str) -> str:
 
 def _names() -> Mapping[str, str]:
     from launcher.mapping.backend import backend_names, get_backend
+    from launcher.plan.executor import executor_names
 
     known = [get_backend(name) for name in backend_names()]
     cuda = next((backend for backend in known if "cuda" in backend.devices), known[0])
     npu = next((backend for backend in known if "npu" in backend.devices and backend is not cuda), known[-1])
     versions = [version for version in cuda.versions if version.replace(".", "").isdigit()] or cuda.versions
-    return {"cuda": cuda.name, "npu": npu.name, "new": versions[0], "old": versions[-1]}
+    installed = f"backend={'|'.join(backend_names())}\ncluster={'|'.join(executor_names())}"
+    return {"installed": installed, "cuda": cuda.name, "npu": npu.name, "new": versions[0], "old": versions[-1]}

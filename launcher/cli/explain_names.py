@@ -15,6 +15,7 @@ from launcher.mapping.launchers import ENVIRONMENT, starters
 from launcher.mapping.native_only_index import owns_of
 from launcher.mapping.renames import find_renamed, renames_of
 from launcher.mapping.rows import Row
+from launcher.plan.executor import option_rules
 from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES, Rule
@@ -26,7 +27,7 @@ _PASSED = ("backend.args.", "backend.env.")
 
 def load_all(backends: Iterable[Backend]) -> None:
     """Import everything that declares rules and findings."""
-    load(module for backend in backends for module in backend.rules)
+    load((*option_rules(), *(module for backend in backends for module in backend.rules)))
 
 
 def _of_estimate() -> dict[str, Rule]:

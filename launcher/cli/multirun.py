@@ -12,8 +12,8 @@ from launcher.compose import ComposeError, sweep
 from launcher.compose.errors import Mistake
 from launcher.compose.overrides import is_text
 from launcher.job.secret import without_secrets
+from launcher.plan.executor import launchers
 
-SUBMITIT = "submitit_slurm"
 # Settings of Hydra's submitit launcher, and the equivalent fields.
 _SETTINGS = {
     "partition": "cluster.partition={}",
@@ -30,6 +30,8 @@ _SETTINGS = {
     "array_parallelism": "cluster.array_limit={}",
     "name": "name={}",
 }
+# Hydra's own launcher: one job after another.
+_NONE = "basic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +107,8 @@ def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str
     launcher, mistakes = "", []
     for word in words:
         name, _, value = word.lstrip("+").partition("=")
-        if name == "hydra/launcher" and value in ("basic", SUBMITIT):
-            launcher = value if value == SUBMITIT else ""
+        if name == "hydra/launcher" and (value == _NONE or value in launchers()):
+            launcher = "" if value == _NONE else value
         elif name == "hydra/sweeper" and value == "basic":
             continue
         elif name.startswith("hydra.launcher.") and name.removeprefix("hydra.launcher.") in _SETTINGS:
@@ -123,7 +125,7 @@ def through(words: Sequence[str], *, wait: bool = False) -> tuple[list[str], str
         works = ("launch ps", "launch logs ID -f", "--wait without hydra/launcher=… (one after another)")
         mistakes.append(Mistake(what=f"--wait: hydra/launcher={launcher} submits all jobs and returns", works=works))
     if launcher and not any(word.startswith("cluster=") for word in rest):
-        rest.append("cluster=slurm")
+        rest.append(f"cluster={launchers()[launcher].name}")
     if mistakes:
         raise ComposeError(mistakes)
     return rest, launcher
@@ -146,7 +148,10 @@ def _one_value(name: str, word: str, form: str, value: str) -> Mistake:
 
 def _no_meaning(name: str, word: str) -> Mistake:
     works = {
-        "hydra/launcher": (f"hydra/launcher={SUBMITIT}", "hydra/launcher=basic (one after another)"),
+        "hydra/launcher": (
+            *(f"hydra/launcher={each}" for each in launchers()),
+            f"hydra/launcher={_NONE} (one after another)",
+        ),
         "hydra/sweeper": ("hydra/sweeper=basic", "launch search (the best parallel strategy)"),
         "hydra.sweep.dir": ("output_dir=…",),
         "hydra.launcher.setup": ("cluster.setup=[…]",),

@@ -36,7 +36,7 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
     made = _Parser(
         prog=f"launch {verb}",
         description=doc,
-        epilog=f"example:\n  {example}",
+        epilog=f"example:\n  {example}" + ("\n\n{installed}" if overrides else ""),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

@@ -125,7 +125,26 @@ def refusal_of(error: BaseException, verb: str = "") -> Refusal | None:
         refusal = None if told is None else told(error, f"launch {verb}".strip())
         if refusal is not None:
             return _without_secrets(refusal)
-    return None
+    refusal = _of_plugin(error, f"launch {verb}".strip())
+    return None if refusal is None else _without_secrets(refusal)
+
+
+def _of_plugin(error: BaseException, name: str) -> Refusal | None:
+    """Return the refusal for an exception that another distribution's code raised; None: it was ours."""
+    from launcher import plugins
+
+    plugin = plugins.culprit(error)
+    if not plugin:
+        return None
+    from launcher.cli.internal_error import write_details
+
+    details = write_details(error, name)
+    told = f"{plugin} failed: {plugins.reason(error)}" + (f"; details: {details}" if details else "")
+    return _own(NotDone(told, rule="PLUGIN"), name)
+
+
+def _broken_plugin(error: Any, name: str) -> Refusal:
+    return _own(NotDone(str(error), rule="PLUGIN"), name)
 
 
 def _without_secrets(refusal: Refusal) -> Refusal:
@@ -225,6 +244,12 @@ def _no_backend(error: Any, name: str) -> Refusal:
     return _own(WrongUse(f"no backend {str(error)!r}", *backend_names()), name)
 
 
+def _no_executor(error: Any, name: str) -> Refusal:
+    from launcher.plan.executor import executor_names
+
+    return _own(WrongUse(f"no executor {str(error)!r}", *executor_names()), name)
+
+
 def _no_version(error: Any, name: str) -> Refusal:
     return _own(WrongUse(str(error)), name)
 
@@ -267,6 +292,8 @@ _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.compose.errors.ComposeError": _composing,
     "launcher.mapping.backend.UnknownBackend": _no_backend,
     "launcher.mapping.backend.UnknownVersion": _no_version,
+    "launcher.plugins.BrokenPlugin": _broken_plugin,
+    "launcher.plan.executor.UnknownExecutor": _no_executor,
     "launcher.pipeline.Refused": _judged(WRONG),
     "launcher.rehearse.refusal.RehearsalRefused": _judged(REFUSED),
     "launcher.importing.notes.ImportRefused": _importing,

@@ -20,6 +20,7 @@ from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.pipeline import DATA_PATH, Outcome, Refused, judge
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import get_executor
 from launcher.runtime import choose, planned
 
 _DATA_MISSING = "DATA-MISSING"
@@ -169,7 +170,7 @@ def _check_native(job: Job, outcome: Outcome) -> None:
 def _check_weights(job: Job, outcome: Outcome) -> None:
     """Refuse a start on this machine from missing converted weights, and report how to create them."""
     offer = offered(outcome.job, outcome.backend, outcome.version)
-    if offer is not None and job.cluster.executor == "local":
+    if offer is not None and get_executor(job.cluster.executor).one_machine:
         message = f"{offer.folder} is not there, and {outcome.backend.title} would start without it"
         raise _NotStarted(job, message + _with_conversion(outcome), outcome.findings)
 

@@ -5,6 +5,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from launcher.job import as_tree
 from launcher.job.secret import without_secrets
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import get_executor, launchers
 from launcher.report.findings import print_findings
 
 if TYPE_CHECKING:
@@ -82,10 +84,7 @@ def start(ready: Ready, options: Namespace) -> Finished:
 
 def is_queued(ready: Ready) -> bool:
     """Return whether the job goes to a queue, so that it continues without this program."""
-    from launcher.executors.registry import get_executor
-
-    executor = get_executor(ready.plan.start.executor)
-    return executor is not None and not executor.foreground
+    return not get_executor(ready.plan.start.executor).foreground
 
 
 def submit_sweep(jobs: Sequence[Ready], options: Namespace, launcher: str = "") -> list[Finished]:
@@ -100,11 +99,10 @@ def submit_sweep(jobs: Sequence[Ready], options: Namespace, launcher: str = "") 
     from launcher.executors.begin import begin, submit_all
 
     if launcher:
-        from launcher.executors import submitit
-
-        submitit.check([ready.plan for ready in jobs])
+        submitter = import_module(launchers()[launcher].launchers[launcher])
+        submitter.check([ready.plan for ready in jobs])
     begun = [begin(ready.plan, documents(ready), tuple(without_secrets(sys.argv))) for ready in jobs]
-    records = submit_all(begun, submitit.submit if launcher else None)
+    records = submit_all(begun, submitter.submit if launcher else None)
     alone = Namespace(**{**vars(options), "wait": False})
     return [after_submission(record, ready, alone) for record, ready in zip(records, jobs, strict=True)]
 

@@ -24,6 +24,8 @@ _GRAMMAR = ("LexerNoViableAlt", "no viable alternative", "mismatched input", "ex
 _SWEEP = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '\+*(?P<key>[^=']+)=")
 _TWICE = re.compile(r"Multiple values for (?P<key>[\w/]+)\.")
 
+_NO_FOLDER = "installed"
+
 
 def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
     """Compose one job from overrides in Hydra's grammar.
@@ -83,7 +85,7 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from launcher.compose.config_source import FOLDER, SCHEME, register
+    from launcher.compose.config_source import FOLDER, PLUGINS, SCHEME, register
 
     register()
     words, aliases = for_hydra(overrides)
@@ -94,6 +96,7 @@ def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, 
     ]
     paths += [f"{SCHEME}://{mount.group}={mount.folder}" for mount in places.mounts]
     paths += [f"{FOLDER}://{root}" for root in places.roots[:-1]]
+    paths.append(f"{PLUGINS}://{_NO_FOLDER}")
     words.append("hydra.searchpath=[" + ",".join(f"'{path}'" for path in paths) + "]")
     GlobalHydra.instance().clear()
     try:

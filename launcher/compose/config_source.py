@@ -8,9 +8,10 @@ from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf
 
+from launcher.compose.search_path import PLUGIN_GROUPS, is_plugin
 from launcher.compose.user_files import check_file
 
-SCHEME, FOLDER = "launch", "launchdir"
+SCHEME, FOLDER, PLUGINS = "launch", "launchdir", "launchplugin"
 _BACKEND, _OVERRIDE = "backend", "override /backend"
 
 
@@ -91,6 +92,34 @@ class CheckedFolder(FileConfigSource):
         return super().load_config(config_path)
 
 
+class PluginSource(ConfigSource):
+    """Options `backend=NAME` and `cluster=NAME` of installed plug-ins that have no file; searched last."""
+
+    @staticmethod
+    def scheme() -> str:
+        return PLUGINS
+
+    def load_config(self, config_path: str) -> ConfigResult:
+        if not self.is_config(config_path):
+            raise ConfigLoadError(f"Config not found: {config_path}")
+        group, _, name = config_path.removesuffix(".yaml").partition("/")
+        config = OmegaConf.create({PLUGIN_GROUPS[group][1]: name})
+        return ConfigResult(config=config, path=f"{PLUGINS}://", provider=self.provider, header={"package": None})
+
+    def available(self) -> bool:
+        return True
+
+    def is_group(self, config_path: str) -> bool:
+        return config_path == "" or config_path in PLUGIN_GROUPS
+
+    def is_config(self, config_path: str) -> bool:
+        group, _, option = config_path.removesuffix(".yaml").partition("/")
+        return is_plugin(group, option)
+
+    def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
+        return []
+
+
 def _keep(left: DictConfig, config: DictConfig) -> None:
     """Keep a job file's backend arguments and environment in `imported` if the command line selects another backend.
 
@@ -111,3 +140,4 @@ def register() -> None:
     """Register the config sources with Hydra; calling it twice is harmless."""
     Plugins.instance().register(MountedSource)
     Plugins.instance().register(CheckedFolder)
+    Plugins.instance().register(PluginSource)

@@ -17,7 +17,7 @@ from launcher.job.secret import without_secrets
 _WORD = re.compile(r"^(?P<sign>\+\+|\+|~)?(?P<key>[\w/.@\-]+)(=(?P<value>.*))?$", re.DOTALL)
 _NAME = re.compile(r"\w[\w.-]*")
 _FILES = (".sh", ".bash", ".yaml", ".yml", ".json")
-_FREE = ("backend.args.", "backend.env.")
+_FREE = ("backend.args.", "backend.env.", "cluster.options.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ def _unknown_options(override: Override, places: SearchPath) -> list[Mistake]:
                     what=f"{override.key}= takes the name of a file", where=override.raw, works=(f"{override.key}.…=",)
                 )
             )
-        elif places.find(override.key, option) is None:
+        elif not places.has(override.key, option):
             near = places.near(override.key, option)
             what = f"no {override.key} named {option!r}"
             mistakes.append(Mistake(what=what, where=override.raw, works=near, rule=OPTION, field=override.key))

@@ -4,10 +4,12 @@ import dataclasses
 import os
 from typing import Any
 
-from launcher.compose.hosts import with_hosts
+from launcher.compose.errors import VALUE, ComposeError, Mistake
 from launcher.compose.model import ModelFiles, with_model
 from launcher.job import Job, Origin, derive, value_at, with_values
 from launcher.job.secret import job_without_secrets
+from launcher.nearest import nearest
+from launcher.plan.executor import UnknownExecutor, WrongOptions, executor_names, get_executor
 
 # Fields that hold paths of this machine's file system.
 PATHS = (
@@ -32,10 +34,28 @@ def resolve(job: Job, files: ModelFiles, default_name: str | None) -> Job:
     Raises:
         ComposeError: model.path, its config.json or the hosts cannot be used.
     """
-    job = with_model(with_hosts(job_without_secrets(_at_home(job))), files)
+    job = with_model(_with_machines(job_without_secrets(_at_home(job))), files)
     if job.name is None:
         job = _named(job, default_name or job.model.model_type)
     return derive(job)
+
+
+def _with_machines(job: Job) -> Job:
+    """Return the job with what its executor derives from its own options, such as the number of nodes."""
+    name = job.cluster.executor
+    try:
+        return get_executor(name).completed(job)
+    except UnknownExecutor:
+        where, known = job.origin("cluster.executor").where, executor_names()
+        works = tuple(f"cluster={each}" for each in nearest(name, known, cutoff=0.5) or known)
+        what = f"cluster.executor {name!r} is not one of {', '.join(known)}"
+        raise ComposeError(
+            [Mistake(what=what, where=where, works=works, rule=VALUE, field="cluster.executor")]
+        ) from None
+    except WrongOptions as error:
+        raise ComposeError(
+            [Mistake(what=each.message, where=each.where, works=each.works) for each in error.mistakes]
+        ) from None
 
 
 def _at_home(job: Job) -> Job:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from launcher import plugins
 from launcher.compose.errors import MORE, ComposeError, Mistake
 from launcher.nearest import nearest
 
@@ -13,9 +14,16 @@ WHOLE_JOB_GROUPS = ("recipe", "job", "strategy")
 # Groups that fill one section of the same name.
 SECTION_GROUPS = ("backend", "model", "hardware", "cluster", "task")
 GROUPS = (*SECTION_GROUPS, *WHOLE_JOB_GROUPS)
+# Groups of which a plug-in's name is an option without a file: its entry points, and the field that it sets.
+PLUGIN_GROUPS = {"backend": ("launch.backends", "name"), "cluster": ("launch.executors", "executor")}
 # Maximum number of names listed if none is near; the last entry counts the rest.
 _MOST_NAMES = 40
 _FEW_NAMES = 6
+
+
+def is_plugin(group: str, option: str) -> bool:
+    """Return whether a plug-in of this name is an option of `group`."""
+    return group in PLUGIN_GROUPS and option in plugins.plugins(PLUGIN_GROUPS[group][0])
 
 
 @cache
@@ -47,9 +55,13 @@ class SearchPath:
         yield from (root / group for root in self.roots)
 
     def options(self, group: str) -> list[str]:
-        """Return the names of all options of `group`."""
+        """Return the names of all options of `group`, plug-ins without a file among them."""
         names = {path.stem for folder in self.folders(group) if folder.is_dir() for path in folder.glob("*.yaml")}
-        return sorted(names)
+        return sorted(names.union(plugins.names(PLUGIN_GROUPS[group][0], ()) if group in PLUGIN_GROUPS else ()))
+
+    def has(self, group: str, option: str) -> bool:
+        """Return whether a file or a plug-in is an option of `group`; plug-ins are only read where there is no file."""
+        return self.find(group, option) is not None or is_plugin(group, option)
 
     def find(self, group: str, option: str) -> Path | None:
         """Return the file of an option, or None."""

@@ -11,9 +11,7 @@ from launcher.doctor.software import software
 from launcher.mapping.backend import Backend
 from launcher.pipeline import Outcome
 from launcher.plan import LaunchPlan
-
-# Executors that run the job's processes on this machine.
-_HERE = ("local", "environment")
+from launcher.plan.executor import get_executor
 
 
 def of_job(outcome: Outcome, environ: Mapping[str, str] = os.environ, *, forced: bool = False) -> list[Check]:
@@ -27,7 +25,7 @@ def of_job(outcome: Outcome, environ: Mapping[str, str] = os.environ, *, forced:
 
 def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Iterator[Check]:
     job, backend = outcome.job, outcome.backend
-    here = job.cluster.executor in _HERE
+    here = get_executor(job.cluster.executor).here
     if job.cluster.container is None:
         device, python = job.hardware.device, job.cluster.python
         yield from software(backend, outcome.version, device=device, python=python, environ=environ)
@@ -41,8 +39,6 @@ def _of_job(outcome: Outcome, environ: Mapping[str, str], forced: bool) -> Itera
 
 def of_hosts(outcome: Outcome, plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> list[Check]:
     """Return differences between the hosts that a plan names; empty if it names none."""
-    if outcome.job.cluster.executor != "ssh":
-        return []
     return list(same_everywhere(plan, outcome.backend, outcome.version, environ))
 
 

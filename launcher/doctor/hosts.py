@@ -1,4 +1,4 @@
-"""Checks that all ssh hosts have the same software: nodes that differ fail late, or train something else."""
+"""Checks that all hosts of a plan have the same software: nodes that differ fail late, or train something else."""
 
 import json
 import shlex
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 
 from launcher.doctor.check import ERROR, OK, WARNING, Check
 from launcher.executors.failure import CannotStart
-from launcher.executors.ssh import ask_all
 from launcher.mapping.backend import Backend
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import get_executor
 
 _ASK = """import json, platform, subprocess, sys
 from importlib.metadata import PackageNotFoundError, version
@@ -36,7 +36,7 @@ def same_everywhere(
     python = plan.start.python or sys.executable
     script = " ".join(shlex.quote(word) for word in (python, "-c", _ASK, *words))
     try:
-        answers = ask_all(plan, script)
+        answers = get_executor(plan.start.executor).hosts(plan, script)
     except CannotStart as error:
         yield Check(what="hosts", verdict=ERROR, found=str(error))
         return

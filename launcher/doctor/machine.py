@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.job import Job
+from launcher.plan.executor import get_executor
 
 _FILES = {"cuda": re.compile(r"nvidia\d+"), "npu": re.compile(r"davinci\d+")}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
@@ -59,7 +60,7 @@ def rendezvous(job: Job) -> Iterator[Check]:
             source="ms-swift#4897: nodes that each train alone",
         )
     port = cluster.master_port
-    if port is None or cluster.executor != "local" or cluster.nodes > 1:
+    if port is None or not get_executor(cluster.executor).one_machine or cluster.nodes > 1:
         return
     if port_is_free(port):
         yield Check(what="port", verdict=OK, found=f"{port} is free")

@@ -8,19 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launcher.executors import private
-from launcher.executors.environment import Here, here, own_part
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, claim, write_as_is
 from launcher.executors.forwarded_env import ASSIGNED
-from launcher.executors.local import Ended, Kept, check, check_commands, check_references, run
-from launcher.executors.protocol import Submitted
-from launcher.executors.record import RECORD, RUN, Record, read_record, record_of, write_record
+from launcher.executors.local.run import Kept, check_references, run
+from launcher.executors.record import RECORD, RUN, Record, record_of, write_record
 from launcher.executors.register import release, reserve
-from launcher.executors.registry import get_executor
-from launcher.executors.render import Place
-from launcher.executors.shared_output_dir import check_ours, continues, join
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
-from launcher.plan.shell import script
+from launcher.plan.executor import Ended, Place, Submitted, get_executor
 
 _SUBMIT_SECONDS = 120
 Through = Callable[[Sequence[tuple[LaunchPlan, Place]]], Sequence[Submitted]]
@@ -43,19 +38,11 @@ def check_start(plan: LaunchPlan) -> None:
         CannotStart: with the reason, and what would work.
     """
     executor = get_executor(plan.start.executor)
-    if plan.start.executor == "environment":
-        place = here(plan)
-        _check_continues(plan, place)
-        check_commands(own_part(plan, place))
-        return
-    if executor is None:
-        check(plan)
-        return
-    check_free(Path(plan.output_dir))
-    # A pod's image may set variables that are missing here.
-    missing = "" if plan.start.executor == "kubernetes" else check_references(plan, ASSIGNED)
-    if missing:
-        raise CannotStart(missing)
+    if not executor.here:
+        check_free(Path(plan.output_dir))
+        missing = "" if executor.own_environment else check_references(plan, ASSIGNED)
+        if missing:
+            raise CannotStart(missing)
     executor.check(plan)
 
 
@@ -69,14 +56,12 @@ def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str,
     folder = Path(plan.output_dir).absolute()
     place = Place(id=reserve(plan.start.name, folder), folder=str(folder), launch_dir=os.getcwd())
     record = record_of(plan, place, command)
-    if plan.start.executor == "environment":
-        found = here(plan)
-        record = replace(record, handle={"platform": found.platform.title, **found.identity})
+    executor = get_executor(plan.start.executor)
+    record = replace(record, handle=executor.handle(plan))
     texts = {"plan": plan.as_tree(), **documents}
     files = [PlanFile(path=f"{folder}/{RUN}/{RECORD}", content=record.as_json())]
     files += [_json(f"{folder}/{RUN}/{name}.json", tree) for name, tree in texts.items()]
-    executor = get_executor(plan.start.executor)
-    if executor is not None:
+    if not executor.here:
         files += executor.render(plan, place)
     return Begun(plan=plan, place=place, record=record, files=tuple(files))
 
@@ -92,13 +77,10 @@ def render_to(plan: LaunchPlan, folder: Path) -> tuple[str, ...]:
     written = Written()
     try:
         claim(folder, written, "--render")
-        if executor is not None:
-            write_as_is(executor.render(plan, place), written)
+        write_as_is(executor.render(plan, place), written)
+        if not executor.here:
             written.folder(folder.absolute() / "logs", private.FOLDER)
-            return executor.command(plan, place)
-        path = f"{place.folder}/{RUN}/command.sh"
-        write_as_is([PlanFile(path=path, content=script(plan), mode=private.PROGRAM)], written)
-        return ("bash", path)
+        return executor.command(plan, place)
     except CannotStart:
         written.undo()
         raise
@@ -112,51 +94,15 @@ def run_here(begun: Begun, *, quiet: bool) -> Ended:
     """
     plan, executor = begun.plan, get_executor(begun.plan.start.executor)
     try:
-        if plan.start.executor == "environment":
-            return _run_own_part(begun, quiet=quiet)
-        if executor is None:
-            return run(plan, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files))
+        ended = executor.run(plan, begun.place, begun.files, quiet=quiet)
+        if ended is not None:
+            return ended
         command = NodePlan(rank=0, argv=executor.command(plan, begun.place), env={"LAUNCH_ATTACHED": "1"})
         conductor = LaunchPlan(nodes=(command,), output_dir=plan.output_dir)
         return run(conductor, quiet=quiet, kept=Kept(id=begun.place.id, files=begun.files, own=False, log=""))
     except CannotStart:
         release(begun.place.id)
         raise
-
-
-def _run_own_part(begun: Begun, *, quiet: bool) -> Ended:
-    """Run the plan of this node; node 0 writes the run directory."""
-    place = here(begun.plan)
-    again = _check_continues(begun.plan, place)
-    kept = Kept(
-        id=begun.place.id,
-        files=begun.files if place.rank == 0 else (),
-        node=place.rank,
-        log=f"node{place.rank}.log",
-        shared=len(begun.plan.nodes) > 1 or again,
-        again=again,
-    )
-    part = own_part(begun.plan, place)
-    if again or not kept.shared:
-        return run(part, quiet=quiet, kept=kept)
-    marked = join(Path(begun.plan.output_dir), place)
-    try:
-        return run(part, quiet=quiet, kept=kept)
-    except CannotStart:
-        marked.undo()
-        raise
-
-
-def _check_continues(plan: LaunchPlan, place: Here) -> bool:
-    """Return whether a platform has started this same job before; reject an output folder of another job."""
-    folder = Path(plan.output_dir)
-    if continues(read_record(folder), place):
-        return True
-    if len(plan.nodes) > 1:
-        check_ours(folder, place)
-    else:
-        check_free(folder)
-    return False
 
 
 def submit(begun: Begun) -> Record:
@@ -178,7 +124,6 @@ def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Re
         CannotStart: the queue refuses one; what was written for those not yet submitted is removed.
     """
     executor = get_executor(runs[0].plan.start.executor)
-    assert executor is not None
     pairs = [(begun.plan, begun.place) for begun in runs]
     together = executor.together(pairs) if len(runs) > 1 and through is None else None
     if together is None and through is None and len(runs) > 1:
@@ -203,7 +148,10 @@ def submit_all(runs: Sequence[Begun], through: Through | None = None) -> list[Re
         for begun in runs:
             release(begun.place.id)
         raise
-    records = [replace(begun.record, handle=handle) for begun, handle in zip(runs, handles, strict=True)]
+    records = [
+        replace(begun.record, handle={**begun.record.handle, **handle})
+        for begun, handle in zip(runs, handles, strict=True)
+    ]
     for record in records:
         write_record(record)
     return records

@@ -1,7 +1,7 @@
 """Environment variables forwarded to nodes that do not inherit the submitter's: names, never values."""
 
+from launcher.job.secret import is_secret
 from launcher.plan import LaunchPlan
-from launcher.plan.pods import is_secret
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, REFERENCE, references
 from launcher.plan.start import RESUME
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from launcher.executors import private
 from launcher.executors.processes import Process, identified
-from launcher.executors.render import Place
+from launcher.job.secret import without_secrets
 from launcher.plan import LaunchPlan
-from launcher.plan.pods import without_secrets
+from launcher.plan.executor import Place
 
 RUN, RECORD, STATUS, EXITS = "run", "run.json", "status.json", "exits"
 

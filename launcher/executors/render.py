@@ -4,32 +4,17 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from launcher.executors.port import with_port_reference
 from launcher.executors.private import PROGRAM
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.executor import Place
 from launcher.plan.shell import script
 
 GRACE_SECONDS = 60
 _SHELL = Path(__file__).parent / "shell"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Location of a run, the same on every node.
-
-    Attributes:
-        id: display id of the run.
-        folder: absolute path of the run directory.
-        launch_dir: absolute path of the folder to which relative paths of the job refer.
-    """
-
-    id: str
-    folder: str
-    launch_dir: str
 
 
 def node_files(plan: LaunchPlan, place: Place, *, rank_from: str = "", grace: int = GRACE_SECONDS) -> list[PlanFile]:

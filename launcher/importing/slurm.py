@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.executors.slurm.executor import EXECUTOR
 from launcher.importing.notes import Note
 from launcher.importing.shell.placeholders import is_open, shown
 from launcher.job import Value
@@ -138,7 +139,7 @@ class Request:
             fields["cpus_per_task"] = int(cpus) * (int(tasks) if tasks.isdigit() and int(tasks) else 1)
         if self.options:
             fields["sbatch_options"] = tuple(self.options)
-        return dataclasses.replace(cluster, executor="slurm", **fields)
+        return dataclasses.replace(cluster, executor=EXECUTOR.name, **fields)
 
     def notes(self, where: str) -> list[Note]:
         """Return a note for each reason for which options are dropped."""

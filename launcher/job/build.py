@@ -61,6 +61,17 @@ def build(tree: Mapping[str, Any], origins: Mapping[str, Origin] | None = None) 
     return dataclasses.replace(job, origins=dict(origins or {})), problems
 
 
+def build_options(cls: type, tree: Mapping[str, Any], prefix: str) -> tuple[Any, list[Problem]]:
+    """Build a section that is not part of the schema, such as the options of an executor.
+
+    Args:
+        cls: dataclass of `option(…)` fields.
+        prefix: path of the section in the job, with a dot at its end.
+    """
+    problems: list[Problem] = []
+    return _build(cls, tree, prefix, problems), problems
+
+
 def _build(cls: type, tree: Mapping[str, Any], prefix: str, problems: list[Problem]) -> Any:
     known = {field.name: field for field in dataclasses.fields(cls) if field.name != "origins"}
     values: dict[str, Any] = {}

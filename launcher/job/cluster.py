@@ -1,11 +1,18 @@
 """The machines of a job, and settings of the executor that starts processes on them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from launcher.job.option import option
 
 _SBATCH = "Slurm sbatch(1)"
 _CONTAINER = "Pod resources.limits"
+# Fields that every executor reads, or that a rule of their own refuses.
+OF_ALL = (
+    *("nodes", "devices_per_node", "executor", "master_addr", "master_port", "python", "setup", "options"),
+    *("container", "container_mounts"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +23,17 @@ class Cluster:
     devices_per_node: int = option(8, "Devices (processes) per node.", unit="devices", minimum=1)
     executor: str = option(
         "local",
-        "What starts the processes: this machine, the environment of a platform's job, ssh, Slurm or Kubernetes.",
-        choices=("local", "environment", "ssh", "slurm", "kubernetes"),
+        "What starts the processes: this machine, the environment of a platform's job, ssh, Slurm or Kubernetes, or "
+        "an executor that is installed.",
     )
     master_addr: str | None = option(None, "Address of node 0; none: loopback on one node.")
     master_port: int | None = option(None, "Port of the rendezvous; none: the launcher's choice.", minimum=1024)
     python: str | None = option(None, "Python that runs the job; none: `python` on the PATH.")
     setup: tuple[str, ...] = option(
         (), "Lines of bash that every node runs first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."
+    )
+    options: Mapping[str, Any] = option(
+        {}, "Options of an executor that is installed separately, by the names that it declares."
     )
     # -- ssh
     hosts: tuple[str, ...] = option((), "ssh: hosts, by rank; the first one is the master.")

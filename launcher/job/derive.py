@@ -74,24 +74,14 @@ def output_dir(job: Job) -> str:
 def derive(job: Job) -> Job:
     """Return the job with its derived values, unless the user set them.
 
-    `cluster.nodes` is derived from the hosts of ssh, overriding a recipe's if the user sets hosts; `parallel.dp` from
-    the world size; `checkpoint.save` from the output folder, if a save interval is set.
+    `parallel.dp` is derived from the world size; `checkpoint.save` from the output folder, if a save interval is set.
     """
-    if job.cluster.hosts and job.cluster.executor == "ssh" and _hosts_count(job):
-        cluster = dataclasses.replace(job.cluster, nodes=len(job.cluster.hosts))
-        job = dataclasses.replace(job, cluster=cluster, origins={**job.origins, "cluster.nodes": _DERIVED})
     if _is_open(job, "parallel.dp", job.parallel.dp):
         quotient, rest = divmod(job.cluster.world_size, job.parallel.tp * job.parallel.pp * job.parallel.cp)
         job = _derived(job, "parallel", "dp", None if rest else quotient)
     if job.checkpoint.save_interval is not None and _is_open(job, "checkpoint.save", job.checkpoint.save):
         job = _derived(job, "checkpoint", "save", f"{output_dir(job)}/checkpoints")
     return job
-
-
-def _hosts_count(job: Job) -> bool:
-    kind = job.origin("cluster.nodes").kind
-    named = "override" in (job.origin("cluster.hosts").kind, job.origin("cluster.host_file").kind)
-    return kind in ("default", "derived") or (kind == "recipe" and named)
 
 
 def _derived(job: Job, section: str, name: str, value: Value) -> Job:

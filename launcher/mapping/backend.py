@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from backends import BUILT_IN
+from launcher import plugins
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.requirements import Needed
-from launcher.job import Job
+from launcher.job import Job, fields
 from launcher.job.model import Model
 from launcher.mapping.environment import Variable
 from launcher.mapping.native import NativeArgs
@@ -180,11 +181,22 @@ def late(target: str) -> Callable[..., Any]:
 
 @cache
 def backend_names() -> tuple[str, ...]:
-    """Return the names of all installed backends, built-in ones first."""
-    from importlib.metadata import entry_points
+    """Return the names of all installed backends that can be used, built-in ones first."""
+    return (*BUILT_IN, *(name for name in plugins.names(ENTRY_POINTS, BUILT_IN) if not _problem(name)))
 
-    others = sorted(point.name for point in entry_points(group=ENTRY_POINTS) if point.name not in BUILT_IN)
-    return (*BUILT_IN, *others)
+
+def broken_backends() -> dict[str, str]:
+    """Return the installed backends that cannot be used, and why."""
+    return {name: why for name in plugins.names(ENTRY_POINTS, BUILT_IN) if (why := _problem(name))}
+
+
+@cache
+def _problem(name: str) -> str:
+    try:
+        get_backend(name)
+    except plugins.BrokenPlugin as error:
+        return str(error)
+    return ""
 
 
 @cache
@@ -193,16 +205,61 @@ def get_backend(name: str) -> Backend:
 
     Raises:
         UnknownBackend: none is installed under that name.
+        BrokenPlugin: it is another distribution's and cannot be used.
     """
     if name in BUILT_IN:
         found = import_module(f"backends.{name}").BACKEND
-    else:
-        from importlib.metadata import entry_points
+        assert isinstance(found, Backend)
+        return found
+    if name not in plugins.plugins(ENTRY_POINTS):
+        raise UnknownBackend(name)
+    backend: Backend = plugins.load(ENTRY_POINTS, name, Backend)
+    problem = _incomplete(name, backend)
+    if problem:
+        raise plugins.BrokenPlugin(plugins.title(ENTRY_POINTS, name), problem)
+    return backend
 
-        points = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
-        if not points:
-            raise UnknownBackend(name)
-        found = points[0].load()
-    if not isinstance(found, Backend):
-        raise TypeError(f"entry point {name} of group {ENTRY_POINTS} is not a launcher.mapping.backend.Backend")
-    return found
+
+def _incomplete(name: str, backend: Backend) -> str:
+    """Return what a plug-in lacks; tests hold built-in backends to the same.
+
+    A field that the table does not mention would be dropped without a word.
+    """
+    from launcher.mapping.engine import unmapped_fields
+
+    if backend.name != name:
+        return f"calls itself {backend.name!r}: the entry point and Backend.name must be the same"
+    if not backend.versions:
+        return "has no version: Backend.versions is empty"
+    for version in backend.versions:
+        try:
+            backend.catalogue(version)
+            missing = unmapped_fields(backend.table(version), version)
+        except Exception as error:
+            return f"has no table or catalogue for its version {version}: {plugins.reason(error)}"
+        if missing:
+            return (
+                f"has an incomplete table for version {version}: it says nothing of {_by_section(missing)}; each field "
+                "needs a row, `unsupported` with the reason, or `irrelevant` with the reason"
+            )
+    return ""
+
+
+def _by_section(paths: list[str]) -> str:
+    """Return dotted paths in few words: `moe.*` for a section of which all fields are among them."""
+    whole: dict[str, int] = {}
+    for path in fields():
+        whole[path.rpartition(".")[0]] = whole.get(path.rpartition(".")[0], 0) + 1
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        section, _, name = path.rpartition(".")
+        found.setdefault(section, []).append(name)
+    told = []
+    for section, each in found.items():
+        if not section:
+            told += each
+        elif len(each) == whole[section]:
+            told.append(f"{section}.*")
+        else:
+            told.append(f"{section}.{each[0]}" if len(each) == 1 else f"{section}.{{{','.join(each)}}}")
+    return ", ".join(told)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.executors.record import Exit, Record, read_exits
+from launcher.job.secret import redacted
 from launcher.observe.reasons import REASONS, Reason
-from launcher.plan.pods import redacted
 
 _READ = 4_000_000
 _RANK = re.compile(r"^\[rank(\d+)\]:? ?(.*)")

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launcher.executors.record import Record
-from launcher.executors.registry import get_executor
+from launcher.plan.executor import find_executor
 
 _MARK = re.compile(r"^\[rank(\d+)\] (.*)$", re.DOTALL)
 _POLL_SECONDS = 0.3
-_QUEUE_LOG = "slurm.log"
 
 
 class NoSuchRank(ValueError):
@@ -58,9 +57,14 @@ class _Source:
 
 def fetch(record: Record) -> None:
     """Copy a run's newest log lines to its directory if its queue keeps them elsewhere."""
-    executor = get_executor(record.executor)
+    executor = find_executor(record.executor)
     if executor is not None:
         executor.fetch(record.handle)
+
+
+def _own_logs(record: Record) -> tuple[str, ...]:
+    executor = find_executor(record.executor)
+    return () if executor is None else executor.log_files
 
 
 def sources(record: Record, rank: int | None = None) -> list[_Source]:
@@ -76,7 +80,7 @@ def sources(record: Record, rank: int | None = None) -> list[_Source]:
             _Source(path=folder / "logs" / f"node{node}.log", label=f"node{node}: " if several else "")
             for node in range(record.nodes)
         ]
-        return [*found, *(_Source(path=folder / "logs" / name, label="") for name in (_QUEUE_LOG, "launch.log"))]
+        return [*found, *(_Source(path=folder / "logs" / name, label="") for name in _own_logs(record))]
     world = record.nodes * record.devices_per_node
     if not 0 <= rank < world:
         raise NoSuchRank(f"run {record.id} has ranks 0 to {world - 1}, not {rank}")

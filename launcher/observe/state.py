@@ -6,9 +6,8 @@ from pathlib import Path
 
 from launcher.executors.processes import identified
 from launcher.executors.progress import last_iteration
-from launcher.executors.protocol import ENDED
 from launcher.executors.record import Exit, Record, read_exits, read_status
-from launcher.executors.registry import get_executor
+from launcher.plan.executor import ENDED, find_executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,7 @@ def state_of(record: Record, *, deep: bool = True) -> State:
     written = str(read_status(folder).get("state", ""))
     # A list of runs does not query the queue for those that are done: their state is final.
     state, why, nodes = ("done", "", ()) if written == "done" and not deep else _state(record, written)
-    executor = get_executor(record.executor)
+    executor = find_executor(record.executor)
     if deep and executor is not None and state == "running":
         executor.fetch(record.handle)
     status = read_status(folder)  # an executor may just have written how it ended
@@ -68,9 +67,15 @@ def state_of(record: Record, *, deep: bool = True) -> State:
     )
 
 
+def _not_installed(record: Record) -> str:
+    return f"as it was last seen; the executor {record.executor!r} is not installed here"
+
+
 def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
-    executor = get_executor(record.executor)
-    if executor is not None and not executor.foreground:
+    executor = find_executor(record.executor)
+    if executor is None:
+        return written or "running", "" if written in ENDED else _not_installed(record), ()
+    if not executor.foreground:
         seen = executor.observe(record.handle)
         if not seen.asked:
             state = written or "queued"

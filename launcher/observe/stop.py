@@ -9,8 +9,8 @@ from pathlib import Path
 from launcher.executors.failure import CannotStart
 from launcher.executors.processes import identified
 from launcher.executors.record import Record, write_status
-from launcher.executors.registry import get_executor
 from launcher.observe.state import state_of
+from launcher.plan.executor import find_executor
 
 
 class CannotStop(Exception):
@@ -29,8 +29,10 @@ def stop_run(record: Record) -> None:
     own = _user()
     if record.user != own:
         raise CannotStop(f"run {record.id} belongs to {record.user}, and you are {own}: nothing was stopped")
-    executor = get_executor(record.executor)
-    if executor is not None and not executor.foreground:
+    executor = find_executor(record.executor)
+    if executor is None:
+        raise CannotStop(f"run {record.id}: its executor {record.executor!r} is not installed here")
+    if not executor.foreground:
         try:
             executor.stop(record.handle)
         except CannotStart as error:

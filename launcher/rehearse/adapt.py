@@ -5,6 +5,7 @@ from pathlib import PurePosixPath
 
 from launcher.job import Job, Origin, Value, output_dir, value_at, with_values
 from launcher.job.finding import Finding
+from launcher.plan.executor import get_executor
 from launcher.plan.start import RESUME
 from launcher.rehearse.refusal import RehearsalRefused
 from launcher.rehearse.shrink import shrink
@@ -28,7 +29,7 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
         # A fake world keeps the whole layout: one process simulates its ranks, so only sizes must shrink.
         small = shrink(job, cores=None if job.rehearse.fake_world else cores)
         job, notes = small.job, tuple(f"shrunk: {line}" for line in small.report)
-    elif job.cluster.nodes > 1 and job.cluster.executor == "local":
+    elif job.cluster.nodes > 1 and get_executor(job.cluster.executor).one_machine:
         raise RehearsalRefused([_several_nodes(job)])
     changes = dict(_kept_apart(job))
     changed = {path: value for path, value in changes.items() if value != value_at(job, path)}

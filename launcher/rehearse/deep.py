@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.local import run
+from launcher.executors.local.run import run
 from launcher.job import Job
 from launcher.job.finding import Finding
 from launcher.pipeline import Outcome

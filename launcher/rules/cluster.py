@@ -1,31 +1,14 @@
 """Reports `cluster` fields that the chosen executor does not read."""
 
+import dataclasses
 from collections.abc import Iterator
 
-from launcher.job.cluster import Cluster
+from launcher.job.cluster import OF_ALL, Cluster
+from launcher.nearest import nearest
+from launcher.plan.executor import broken_executors, executor_names, find_executor, get_executor
 from launcher.rules.registry import RuleContext, Violation, rule
+from launcher.syntax import shown
 
-_QUEUES = ("slurm", "kubernetes")
-# Executors that read a field; fields that are not listed are read by all.
-_READ_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("hosts", "host_file", "ssh_options"), ("ssh",)),
-    **dict.fromkeys(
-        (
-            *("partition", "account", "qos", "gres", "constraint", "reservation", "nodelist", "exclude", "exclusive"),
-            *("requeue", "array_limit", "sbatch_options"),
-        ),
-        ("slurm",),
-    ),
-    **dict.fromkeys(("time_limit", "cpus_per_task", "memory"), _QUEUES),
-    **dict.fromkeys(
-        (
-            *("kind", "context", "namespace", "device_resource", "resources", "volumes", "work_dir", "shm_size"),
-            *("node_selector", "tolerations", "service_account", "image_pull_secrets", "secret", "priority_class"),
-            *("queue", "labels", "annotations", "host_network", "capabilities", "rank_table", "training_runtime"),
-        ),
-        ("kubernetes",),
-    ),
-}
 _DEFAULTS = Cluster()
 
 
@@ -33,34 +16,55 @@ _DEFAULTS = Cluster()
 def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
     """A field of `cluster` that only another executor reads has no effect."""
     cluster = facts.job.cluster
-    for name, readers in _READ_BY.items():
-        if cluster.executor not in readers and getattr(cluster, name) != getattr(_DEFAULTS, name):
-            yield Violation(
-                message=f"cluster.{name} is read by cluster={'|'.join(readers)}, and this is {cluster.executor}: "
-                "it changes nothing",
-                fields=(f"cluster.{name}", "cluster.executor"),
-            )
+    executor = find_executor(cluster.executor)
+    if executor is None:
+        return
+    for name in cluster.__dataclass_fields__:
+        if name in OF_ALL or name in executor.reads or getattr(cluster, name) == getattr(_DEFAULTS, name):
+            continue
+        readers = [each for each in executor_names() if name in get_executor(each).reads]
+        yield Violation(
+            message=f"cluster.{name} is read by cluster={'|'.join(readers)}, and this is {cluster.executor}: "
+            "it changes nothing",
+            fields=(f"cluster.{name}", "cluster.executor"),
+        )
+
+
+@rule("CLUSTER-EXECUTOR", source="entry points launch.executors")
+def executor_is_installed(facts: RuleContext) -> Iterator[Violation]:
+    """What starts the processes must be installed: it comes with the launcher or with another distribution."""
+    name = facts.job.cluster.executor
+    if find_executor(name) is None:
+        known = executor_names()
+        why = broken_executors().get(name) or f"no executor {shown(name)}; installed: {', '.join(known)}"
+        works = tuple(f"cluster.executor={each}" for each in nearest(name, known, cutoff=0.5))
+        yield Violation(message=why, fields=("cluster.executor",), works=works)
+
+
+@rule("CLUSTER-OPTION", source="launch: Executor.options")
+def options_are_those_of_the_executor(facts: RuleContext) -> Iterator[Violation]:
+    """`cluster.options` holds options that the executor declares, with values of their type and within their bounds."""
+    executor = find_executor(facts.job.cluster.executor)
+    if executor is None or not facts.job.cluster.options:
+        return
+    for problem in executor.wrong_options(facts.job):
+        is_unknown = problem.kind == "unknown"
+        known = ", ".join(field.name for field in dataclasses.fields(executor.options)) if executor.options else ""
+        unknown = f"is no option of {facts.job.cluster.executor}" + (f"; works: {known}" if known else "")
+        message = unknown if is_unknown else problem.message
+        works = () if is_unknown else tuple(f"{problem.path}={value}" for value in problem.works)
+        yield Violation(message=f"{shown(problem.path)} {message}", fields=("cluster.options",), works=works)
 
 
 @rule("CLUSTER-CONTAINER", source="launch: Pyxis srun --container-image; Pod image")
 def a_container_is_used_or_refused(facts: RuleContext) -> Iterator[Violation]:
     """Only Slurm (with Pyxis) and Kubernetes start a job in a container image; others would use the host's software."""
     cluster = facts.job.cluster
-    if cluster.container is not None and cluster.executor not in _QUEUES:
+    executor = find_executor(cluster.executor)
+    if cluster.container is not None and executor is not None and not executor.containers:
         yield Violation(
             message=f"cluster={cluster.executor} starts no containers: the job would run with the software of the "
             "machine itself. Start it inside the container (cluster=environment for several nodes), or leave out "
             "cluster.container",
             fields=("cluster.container", "cluster.executor"),
         )
-    if cluster.executor != "slurm" or cluster.container is None:
-        return
-    for mount in cluster.container_mounts:
-        source, _, rest = mount.partition(":")
-        target = rest.partition(":")[0] or source
-        if " " in mount or "," in mount or not source.startswith(("/", ".")) or not target.startswith(("/", ".")):
-            yield Violation(
-                message=f"cluster.container_mounts {mount!r} is not SOURCE:TARGET[:FLAG+FLAG] of folders, without "
-                "spaces and commas",
-                fields=("cluster.container_mounts",),
-            )

@@ -25,7 +25,6 @@ _COMMON = (
     "launcher.rules.layout",
     "launcher.rules.training",
     "launcher.rules.resources",
-    "launcher.rules.kubernetes",
     "launcher.rules.cluster",
     "launcher.rules.syntax",
     "launcher.rules.injection",

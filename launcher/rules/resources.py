@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from launcher.job import value_at
 from launcher.job.secret import is_secret, redacted_fields, text_fields
+from launcher.plan.executor import find_executor
 from launcher.rules.registry import RuleContext, Violation, rule
 
 
@@ -25,7 +26,7 @@ def master_address_is_known(facts: RuleContext) -> Iterator[Violation]:
     cluster, rehearse = facts.job.cluster, facts.job.rehearse
     if facts.job.runtime == "rehearsal" and (rehearse.shrink or rehearse.fake_world):
         return  # all of it runs on this machine
-    if cluster.nodes > 1 and cluster.master_addr is None and cluster.executor == "local":
+    if cluster.nodes > 1 and cluster.master_addr is None and _is_one_machine(cluster.executor):
         yield Violation(
             message=f"{cluster.nodes} nodes, but cluster.master_addr is not set: "
             "MASTER_ADDR must be set where it starts",
@@ -36,6 +37,11 @@ def master_address_is_known(facts: RuleContext) -> Iterator[Violation]:
             message=f"{cluster.nodes} nodes cannot meet at the loopback address {cluster.master_addr}",
             fields=("cluster.master_addr",),
         )
+
+
+def _is_one_machine(name: str) -> bool:
+    executor = find_executor(name)
+    return executor is not None and executor.one_machine
 
 
 @rule("ENV-SECRET", source="launch: secrets by reference only", severity="warning")

@@ -15,6 +15,7 @@ from launcher.doctor.data import global_batch, paths
 from launcher.doctor.hosts import same_everywhere
 from launcher.doctor.machine import checkpoint_bytes, devices, devices_seen, disk, rendezvous
 from launcher.doctor.software import cann, checkout_version, fits, installed, software
+from launcher.executors.ssh.executor import Hosts
 from launcher.job import Job
 from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.plan import LaunchPlan, NodePlan, Start
@@ -254,7 +255,7 @@ def hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, special: str) -> list
     ssh.write_text(f'#!/bin/bash\nwords=("$@")\nif [ "${{words[-2]}}" = n3 ]; then {special}; else exec bash -s; fi\n')
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    start = Start(executor="ssh", hosts=("n1", "n2", "n3"), python=sys.executable)
+    start = Start(executor="ssh", settings=Hosts(hosts=("n1", "n2", "n3")), python=sys.executable)
     plan = LaunchPlan(nodes=tuple(NodePlan(rank=rank, argv=("x",)) for rank in range(3)), start=start)
     backend = changed(get_backend("megatron_lm"), PYTEST)
     return list(same_everywhere(plan, backend, "0.16.1", {}))

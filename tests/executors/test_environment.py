@@ -2,7 +2,7 @@
 
 import pytest
 
-from launcher.executors.environment import here, own_part
+from launcher.executors.environment.nodes import here, own_part
 from launcher.executors.failure import CannotStart
 from launcher.plan import LaunchPlan, NodePlan, Start
 

@@ -11,17 +11,17 @@ import pytest
 import yaml
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.kubernetes import EXECUTOR
-from launcher.executors.kubernetes_objects import name_of
-from launcher.executors.render import Place
+from launcher.executors.kubernetes.executor import EXECUTOR
+from launcher.executors.kubernetes.objects import name_of
+from launcher.executors.kubernetes.pods import pods_of
 from launcher.job import Job
-from launcher.job.pods import pods_of
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
+from launcher.plan.executor import Place, option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
 
-load()
+load(option_rules())
 PLACE = Place(id="Qwen3_8b-2", folder="/shared/it's here/out", launch_dir="/shared/it's here")
 SCHEMAS = Path(__file__).parent / "schemas"
 KINDS = ("job", "jobset", "trainjob", "volcano")
@@ -81,7 +81,7 @@ def plan(
             devices_per_node=8,
             max_restarts=max_restarts,
             hang_seconds=hang,
-            pods=pods_of(job, native=True),
+            settings=pods_of(job, native=True),
         ),
         resume=LaunchPlan(nodes=tuple(node(rank, "--load", "${LAUNCH_RESUME}") for rank in range(nodes))),
         watch=Watch(checkpoints="out/checkpoints", trackers=(("", "latest"),), iteration_line="iteration +[0-9]+"),

@@ -14,7 +14,7 @@ import pytest
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, claim
-from launcher.executors.local import run
+from launcher.executors.local.run import run
 from launcher.executors.processes import identified, kill_all
 from launcher.executors.stop import Stop
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Start
@@ -211,7 +211,7 @@ RUNNER = """
 import sys
 from pathlib import Path
 from launcher.executors.files import Written, claim
-from launcher.executors.local import run
+from launcher.executors.local.run import run
 from launcher.plan import LaunchPlan, NodePlan
 ended = run(LaunchPlan(nodes=(NodePlan(rank=0, argv=(sys.executable, "-c", sys.argv[1])),), output_dir=sys.argv[2]))
 print("ended", ended.code, ended.interrupted, flush=True)

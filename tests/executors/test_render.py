@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executors import BUILT_IN
 from launcher.executors.failure import CannotStart
-from launcher.executors.registry import EXECUTORS, get_executor
-from launcher.executors.render import Place
-from launcher.executors.slurm import EXECUTOR
+from launcher.executors.slurm.executor import EXECUTOR, Request
+from launcher.executors.ssh.executor import Hosts
 from launcher.plan import LaunchPlan, NodePlan, Start, Watch
+from launcher.plan.executor import Place, get_executor
 
 PLACE = Place(id="job-1", folder="/shared/it's here/out", launch_dir="/shared/it's here")
 
@@ -20,7 +21,8 @@ def plan(nodes: int, **start: object) -> LaunchPlan:
         return NodePlan(rank=rank, argv=(*words, "x.py", "--pattern", "([0]*3+[1]*58)", *more))
 
     hosts = tuple(f"node{rank}" for rank in range(nodes))
-    known = {"devices_per_node": 8, "hosts": hosts, "batch_options": (f"--nodes={nodes}",), **start}
+    settings = Hosts(hosts=hosts) if start["executor"] == "ssh" else Request(options=(f"--nodes={nodes}",))
+    known = {"devices_per_node": 8, "settings": settings, **start}
     resume = LaunchPlan(nodes=tuple(node(rank, "--load", "${LAUNCH_RESUME}") for rank in range(nodes)))
     watch = Watch(checkpoints="out/checkpoints", trackers=(("", "latest"),), iteration_line="iteration +[0-9]+")
     return LaunchPlan(
@@ -34,7 +36,6 @@ def plan(nodes: int, **start: object) -> LaunchPlan:
 
 def rendered(name: str, nodes: int, **start: object) -> dict[str, str]:
     executor = get_executor(name)
-    assert executor is not None
     return {Path(file.path).name: file.content for file in executor.render(plan(nodes, executor=name, **start), PLACE)}
 
 
@@ -48,9 +49,7 @@ def test_every_file_is_bash(name):
 
 
 def test_all_executors_are_there():
-    for name in EXECUTORS:
-        assert get_executor(name) is not None
-    assert get_executor("local") is None
+    assert [get_executor(name).name for name in BUILT_IN] == list(BUILT_IN)
 
 
 def test_the_port_is_found_at_the_start_unless_the_user_chose_it():
@@ -60,7 +59,7 @@ def test_the_port_is_found_at_the_start_unless_the_user_chose_it():
 
 def test_a_site_s_wishes_stand_in_the_batch_script():
     options = ("--nodes=2", "--partition=a b", "--gres=npu:8", "--exclusive")
-    text = rendered("slurm", 2, batch_options=options)["job.sbatch"]
+    text = rendered("slurm", 2, settings=Request(options=options))["job.sbatch"]
     for line in ("#SBATCH --partition='a b'", "#SBATCH --gres=npu:8", "#SBATCH --exclusive", "#SBATCH --comment=job-1"):
         assert line in text.splitlines()
     assert text.index("#SBATCH") < text.index("\nid=")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executors.environment import Here
+from launcher.executors.environment.nodes import Here
+from launcher.executors.environment.platforms import PLATFORMS
+from launcher.executors.environment.shared_output_dir import check_ours, join
 from launcher.executors.failure import CannotStart
-from launcher.executors.platforms import PLATFORMS
-from launcher.executors.shared_output_dir import check_ours, join
 
 
 def node(rank: int, master: str = "job-0", job: str = "") -> Here:

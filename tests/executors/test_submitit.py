@@ -5,13 +5,15 @@ from pathlib import Path
 import pytest
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.render import Place
-from launcher.executors.submitit import check, command, parameters, submit
+from launcher.executors.slurm.executor import Request
+from launcher.executors.slurm.submitit import check, command, parameters, submit
 from launcher.plan import LaunchPlan, NodePlan, Start
+from launcher.plan.executor import Place
 
 
 def plan(*options: str, executor: str = "slurm", limit: int | None = None) -> LaunchPlan:
-    start = Start(executor=executor, name="tiny", batch_options=options, array_limit=limit)
+    settings = Request(options=options, array_limit=limit) if executor == "slurm" else None
+    start = Start(executor=executor, name="tiny", settings=settings)
     return LaunchPlan(nodes=(NodePlan(rank=0, argv=("true",)),), start=start)
 
 

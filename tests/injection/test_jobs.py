@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from launcher.executors.registry import get_executor
-from launcher.executors.render import Place
 from launcher.job import Job, Value, fields, with_values
 from launcher.pipeline import judge
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import Place, get_executor
 from launcher.plan.shell import script
 from launcher.runtime import planned
 from tests.conftest import make_job
@@ -104,12 +103,12 @@ def check_job(stubs: Stubs, folder: Path, path: str, value: Value, backend: str,
 def check_rendered(plan: LaunchPlan, executor: str) -> None:
     """Render what starts a plan; the header of a batch script asks for the plan's options and nothing else."""
     renders = get_executor(executor)
-    if renders is None or executor == "environment":
+    if renders.here:
         return
     files = renders.render(plan, Place(id="job-1", folder="/x/out", launch_dir="/x"))
     if executor == "slurm":
         options = list(header_options(files[-1].content))
-        assert options[4:] == list(plan.start.batch_options)
+        assert options[4:] == list(plan.start.settings.options)
         assert options[0] == f"--job-name={plan.start.name}"
 
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import resolved
-from launcher.executors.registry import get_executor
-from launcher.executors.render import Place
-from launcher.job.pods import Pods
+from launcher.executors.kubernetes.pods import Pods
+from launcher.executors.slurm.executor import Request
+from launcher.executors.ssh.executor import Hosts
 from launcher.plan import LaunchPlan, NodePlan, PlanFile, Start, Watch
+from launcher.plan.executor import Place, get_executor
 from launcher.plan.shell import Unwritable, one_line, script
 from tests.injection.hostile import PLAIN, Stubs, agrees, expected, header_options
 from tests.sampling import examples
@@ -131,16 +132,18 @@ def test_a_plan_that_no_script_can_express_is_none(env: dict[str, str]) -> None:
 # -- executors
 
 
+SETTINGS = {
+    "ssh": Hosts(hosts=("me@n1", "n2"), options=("-o", "ProxyCommand=a 'b' $(pwned)", "-p2222")),
+    "slurm": Request(options=("--nodes=2", "--comment=a 'b' \"c\" \\ #d $(pwned); pwned", "-C", "x", "--exclusive")),
+    "kubernetes": Pods(annotations=(("a", "$(pwned)\n'y'"), ("b", "y"), ("c", "0o7"))),
+}
+
+
 def start(executor: str, **more: object) -> Start:
     known: dict[str, object] = {
         "name": "a 'job' $(pwned) `pwned` \"x\" #y %j \\",
         "devices_per_node": 2,
-        "hosts": ("me@n1", "n2"),
-        "ssh_options": ("-o", "ProxyCommand=a 'b' $(pwned)", "-p2222"),
-        "batch_options": ("--nodes=2", "--comment=a 'b' \"c\" \\ #d $(pwned); pwned", "-C", "x", "--exclusive"),
-        "pods": Pods(annotations=(("a", "$(pwned)\n'y'"), ("b", "y"), ("c", "0o7")))
-        if executor == "kubernetes"
-        else None,
+        "settings": SETTINGS.get(executor),
         **more,
     }
     return Start(executor=executor, **known)  # type: ignore[arg-type]
@@ -152,7 +155,7 @@ def rendered(executor: str, folder: Path, **more: object) -> tuple[LaunchPlan, d
     made = replace(plan(*WORDS, nodes=2, start=start(executor, **more)), watch=watch, output_dir="out")
     place = Place(id="job-1", folder=str(folder / "out"), launch_dir=str(folder))
     files = {}
-    for file in get_executor(executor).render(made, place):  # type: ignore[union-attr]
+    for file in get_executor(executor).render(made, place):
         path = Path(file.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(file.content)
@@ -207,11 +210,14 @@ def test_a_host_that_answers_with_a_command_runs_nothing(stubs: Stubs, folder: P
 
 
 SSH_REFUSED = {
-    "an option as host": ({"hosts": ("-oProxyCommand=pwned", "n2")}, "HOST"),
-    "an option as user": ({"hosts": ("-x@n1", "n2")}, "HOST"),
-    "a script of sed as host": ({"hosts": ("x/e;e pwned", "n2")}, "HOST"),
-    "a host among the options": ({"ssh_options": ("-p", "22", "evil")}, "no option of ssh"),
-    "the end of options": ({"ssh_options": ("--",)}, "ends the options"),
+    "an option as host": ({"settings": Hosts(hosts=("-oProxyCommand=pwned", "n2"))}, "HOST"),
+    "an option as user": ({"settings": Hosts(hosts=("-x@n1", "n2"))}, "HOST"),
+    "a script of sed as host": ({"settings": Hosts(hosts=("x/e;e pwned", "n2"))}, "HOST"),
+    "a host among the options": (
+        {"settings": Hosts(hosts=("n1", "n2"), options=("-p", "22", "evil"))},
+        "no option of ssh",
+    ),
+    "the end of options": ({"settings": Hosts(hosts=("n1", "n2"), options=("--",))}, "ends the options"),
 }
 
 
@@ -243,7 +249,7 @@ def header(folder: Path, **more: object) -> tuple[LaunchPlan, str]:
 def wanted_header(made: LaunchPlan, folder: Path) -> list[str]:
     log = f"{str(folder).replace('%', '%%')}/out/logs/slurm.log"
     own = [f"--job-name={made.start.name}", "--comment=job-1", f"--output={log}", "--open-mode=append"]
-    return [*own, *made.start.batch_options]
+    return [*own, *made.start.settings.options]
 
 
 def test_a_header_asks_for_what_the_plan_asks_for(folder: Path) -> None:
@@ -254,7 +260,7 @@ def test_a_header_asks_for_what_the_plan_asks_for(folder: Path) -> None:
 @examples(200)
 @given(words=texts(4))
 def test_any_printable_option_stands_in_a_header(words: list[str]) -> None:
-    from launcher.executors.slurm import _header
+    from launcher.executors.slurm.executor import _header
 
     for word in words:
         option = f"--x={word}"
@@ -269,7 +275,7 @@ def test_any_printable_option_stands_in_a_header(words: list[str]) -> None:
 def test_sbatch_itself_reads_the_header_so(folder: Path, tmp_path: Path) -> None:
     """It says what it read before it looks for the controller, which is not there."""
     made, text = header(
-        folder, batch_options=("--account=a 'b' \"c\" \\ #d $(pwned); pwned", "-C", "x y", "--exclusive")
+        folder, settings=Request(options=("--account=a 'b' \"c\" \\ #d $(pwned); pwned", "-C", "x y", "--exclusive"))
     )
     conf = tmp_path / "slurm.conf"
     lines = ("ClusterName=x", "SlurmctldHost=h(127.0.0.1)", "SlurmctldPort=1", "MessageTimeout=2", "SlurmctldTimeout=2")
@@ -300,7 +306,7 @@ def _defined(lines: Iterator[str]) -> dict[str, str]:
 
 
 SLURM_REFUSED = {
-    "a second line": ({"batch_options": ("--comment=x\npwned",)}, "one line"),
+    "a second line": ({"settings": Request(options=("--comment=x\npwned",))}, "one line"),
     "a name of two lines": ({"name": "x\npwned"}, "one line"),
 }
 
@@ -316,7 +322,7 @@ def test_a_folder_that_would_end_a_header_is_refused(tmp_path: Path) -> None:
     made = plan("x", start=start("slurm"))
     for name in ("a\npwned", "a\\b"):
         with pytest.raises(CannotStart):
-            get_executor("slurm").render(made, Place(id="x", folder=f"/{name}", launch_dir="/"))  # type: ignore[union-attr]
+            get_executor("slurm").render(made, Place(id="x", folder=f"/{name}", launch_dir="/"))
 
 
 def test_pods_run_their_command_alone(stubs: Stubs, folder: Path) -> None:
@@ -346,7 +352,7 @@ def test_a_pod_gets_the_value_of_a_variable_as_it_is(folder: Path, monkeypatch: 
     monkeypatch.setenv("DATA_PATH", "$(HF_TOKEN)/$$x/$")
     made = plan("${DATA_PATH}", start=start("kubernetes"))
     place = Place(id="job-1", folder=str(folder / "out"), launch_dir=str(folder))
-    manifest = get_executor("kubernetes").render(made, place)[-1].content  # type: ignore[union-attr]
+    manifest = get_executor("kubernetes").render(made, place)[-1].content
     job = list(yaml.safe_load_all(manifest))[-1]
     (variable,) = (
         each for each in job["spec"]["template"]["spec"]["containers"][0]["env"] if each["name"] == "DATA_PATH"
@@ -356,33 +362,33 @@ def test_a_pod_gets_the_value_of_a_variable_as_it_is(folder: Path, monkeypatch: 
 
 def test_submitit_s_header_asks_for_what_the_plan_asks_for(tmp_path: Path) -> None:
     submitit = pytest.importorskip("submitit.slurm.slurm")
-    from launcher.executors.submitit import check, parameters
+    from launcher.executors.slurm.submitit import check, parameters
 
     options = ("--nodes=2", "--comment=a 'b' \"c\" #d $(pwned); pwned")
-    made = plan("x", start=start("slurm", name="a 'job' $(pwned)", batch_options=options))
+    made = plan("x", start=start("slurm", name="a 'job' $(pwned)", settings=Request(options=options)))
     check([made])
     text = submitit._make_sbatch_string(command="run", folder=tmp_path, map_count=2, **parameters(made))
     assert {*options, "--job-name=a 'job' $(pwned)"} <= set(header_options(text))
 
 
 SUBMITIT_REFUSED = {
-    "two lines": {"batch_options": ("--comment=x\npwned",)},
+    "two lines": {"settings": Request(options=("--comment=x\npwned",))},
     "a name of two lines": {"name": "x\npwned"},
-    "an option of two lines": {"batch_options": ("--a\npwned",)},
-    "a backslash": {"batch_options": ("--comment=a\\b",)},
+    "an option of two lines": {"settings": Request(options=("--a\npwned",))},
+    "a backslash": {"settings": Request(options=("--comment=a\\b",))},
 }
 
 
 @pytest.mark.parametrize("changes", SUBMITIT_REFUSED.values(), ids=SUBMITIT_REFUSED)
 def test_what_submitit_would_write_otherwise_is_refused(changes: dict[str, object]) -> None:
-    from launcher.executors.submitit import check
+    from launcher.executors.slurm.submitit import check
 
     with pytest.raises(CannotStart):
-        check([plan("x", start=start("slurm", **{"name": "x", "batch_options": (), **changes}))])
+        check([plan("x", start=start("slurm", **{"name": "x", "settings": Request(), **changes}))])
 
 
 def test_a_node_of_a_platform_has_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    from launcher.executors.environment import here, own_part
+    from launcher.executors.environment.nodes import here, own_part
 
     made = plan(*WORDS, nodes=2, start=start("environment"))
     part = own_part(made, here(made, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h"}))
@@ -392,7 +398,7 @@ def test_a_node_of_a_platform_has_its_own_words(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_this_machine_runs_the_command_alone(stubs: Stubs, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launcher.executors import local
+    from launcher.executors.local import run as local
 
     for name, value in stubs.environ().items():
         monkeypatch.setenv(name, value)
@@ -411,7 +417,6 @@ def _without_own_path(node: NodePlan, environ: dict[str, str]) -> dict[str, str]
 
 def test_records_changed_by_somebody_are_no_options(stubs: Stubs) -> None:
     executor = get_executor("slurm")
-    assert executor is not None
     handle = json.loads('{"job": "--user=root"}')
     with pytest.raises(CannotStart, match="no number"):
         executor.stop(handle)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executors.registry import get_executor
-from launcher.executors.render import Place
 from launcher.pipeline import judge
+from launcher.plan.executor import Place, get_executor
 from launcher.plan.shell import script
 from launcher.runtime import planned
 from tests.conftest import ROOT, make_job
@@ -55,7 +54,6 @@ def test_rendered_scripts(executor: str) -> None:
     job = make_job({"cluster": cluster, "checkpoint": {"save": "out/it's"}, "fault_tolerance": {"hang_minutes": 5.0}})
     plan = planned(judge(job, fixes=False))
     renders = get_executor(executor)
-    assert renders is not None
     for file in renders.render(plan, Place(id="a b", folder="/x/it's", launch_dir="/x")):
         if not file.path.endswith((".yaml", ".yml")):
             assert found(_RENDERED, "-", text=file.content) == "", file.path

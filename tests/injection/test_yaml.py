@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.mindformers.yaml_file import parse, render
-from launcher.executors.kubernetes import as_yaml
+from launcher.executors.kubernetes.executor import as_yaml
 from launcher.mapping.native import NativeArg, NativeArgs
 from tests.injection.hostile import PLAIN
 

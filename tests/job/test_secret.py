@@ -3,9 +3,9 @@
 import pytest
 
 from launcher.executors.record import record_of
-from launcher.executors.render import Place
 from launcher.job.secret import without_secrets
 from launcher.plan import LaunchPlan, NodePlan, Start
+from launcher.plan.executor import Place
 
 # word: what is shown of it
 WORDS = {

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from launcher.job import Origin, build, derive
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, RuleContext
 from tests.conftest import make_job
 
-load()
+load(option_rules())
 
 # id: (broken, passing) as changes of a small legal job; `moe` marks changes of the MoE variant.
 PAIRS = {
@@ -23,6 +24,12 @@ PAIRS = {
     ),
     "CLUSTER-CONTAINER": (
         {"cluster": {"executor": "ssh", "hosts": ("a",), "container": "trainer:1"}},
+        {"cluster": {"executor": "slurm", "container": "trainer:1"}},
+    ),
+    "CLUSTER-EXECUTOR": ({"cluster": {"executor": "locl"}}, {"cluster": {"executor": "local"}}),
+    "CLUSTER-OPTION": ({"cluster": {"options": {"pool": "a"}}}, {"cluster": {"options": {}}}),
+    "CLUSTER-MOUNT": (
+        {"cluster": {"executor": "slurm", "container": "trainer:1", "container_mounts": ("data",)}},
         {"cluster": {"executor": "slurm", "container": "trainer:1", "container_mounts": ("/data:/data:ro",)}},
     ),
     "WORD-NAME": ({"name": "../../x"}, {"name": "qwen3 8b-x.1"}),

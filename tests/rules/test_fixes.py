@@ -5,13 +5,14 @@ import pytest
 from launcher.job import Job, convert, fields, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import judge as judge_for_backend
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.fixes import changes_of, with_fixes
 from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 from tests.conftest import make_job
 
-load()
+load(option_rules())
 
 
 def judge(job: Job) -> list[Finding]:

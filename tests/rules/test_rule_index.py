@@ -4,12 +4,13 @@ import pytest
 
 from launcher.job import fields
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load
 from launcher.rules.registry import loaded_rules
 from launcher.rules.rule_index import fields_of, rules_of
 from launcher.rules.table import FIELD, TERM, TERMS, conditions_of
 
-load(module for name in backend_names() for module in get_backend(name).rules)
+load((*option_rules(), *(module for name in backend_names() for module in get_backend(name).rules)))
 
 
 def test_a_function_names_its_fields_in_its_own_text():

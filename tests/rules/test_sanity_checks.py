@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from launcher.job import Origin
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, RuleContext
 from tests.conftest import MOE_MODEL, make_job
 
-load()
+load(option_rules())
 
 _TUNED = {"task": {"type": "sft"}, "model": {"path": "/models/a", "pretrained": True}}
 _SCALED = {"type": "yarn", "original_max_position_embeddings": 1024, "factor": 2.0}

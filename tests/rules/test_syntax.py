@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from launcher.pipeline import judge
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RuleContext
 from tests.conftest import make_job
 
-load()
+load(option_rules())
 
 SLURM = {"executor": "slurm"}
 # name: changes of a small job, and what the finding names; "": nothing is found.

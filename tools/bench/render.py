@@ -10,11 +10,10 @@ from functools import partial
 from typing import TypeVar
 
 from launcher.compose import compose
-from launcher.executors.registry import EXECUTORS, get_executor
-from launcher.executors.render import Place
 from launcher.job import Job
 from launcher.pipeline import judge
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.executor import Place, get_executor
 from launcher.runtime import planned
 
 _JOB = (
@@ -51,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", default="100,1250")
     parser.add_argument("--backends", default="megatron,mindspeed")
-    parser.add_argument("--executors", default=",".join(EXECUTORS))
+    parser.add_argument("--executors", default="ssh,slurm,kubernetes")
     options = parser.parse_args()
     counts = [2, *(int(text) for text in options.nodes.split(","))]
     print("backend      executor    nodes   compose     judge   plan+render   files kB   ratio")

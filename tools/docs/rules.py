@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from launcher.mapping.backend import backend_names, get_backend
+from launcher.plan.executor import option_rules
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of
@@ -28,7 +29,7 @@ command.
 def page() -> str:
     """Return the whole page."""
     backends = [get_backend(name) for name in backend_names()]
-    load(module for backend in backends for module in backend.rules)
+    load((*option_rules(), *(module for backend in backends for module in backend.rules)))
     rules = [RULES[rule_id] for rule_id in sorted(RULES)]
     groups = [("Every backend", [rule for rule in rules if not rule.backends])]
     titles = {backend.name: backend.title for backend in backends}

@@ -74,7 +74,7 @@ def _kept(path: str, value: Any, variables: Variables) -> Any:
     if path == _SUBMISSION:
         return tuple(map(of_submission, value))
     if is_read_here(path):
-        return tuple(map(unreferred, value)) if isinstance(value, tuple) else unreferred(value)
+        return _unreferred(value)
     return by_reference(path, value, variables, field=path)
 
 
@@ -83,8 +83,23 @@ def is_read_here(path: str) -> bool:
     return path in _READ_HERE or (path.startswith(_SECTIONS_READ_HERE) and path not in (_BASH, _SUBMISSION))
 
 
+def _unreferred(value: Any, name: str = "") -> Any:
+    """Return a value with placeholders for secrets: a text, a list, or a mapping, whose names say what is secret."""
+    if isinstance(value, Mapping):
+        return {key: _unreferred(each, str(key)) for key, each in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(_unreferred(each, name) for each in value)
+    return unreferred(value, name) if isinstance(value, str) else value
+
+
 def _is_redacted(value: Any) -> bool:
-    return REDACTED in value if isinstance(value, str) else isinstance(value, tuple) and any(map(_is_redacted, value))
+    if isinstance(value, Mapping):
+        return any(map(_is_redacted, value.values()))
+    return (
+        REDACTED in value
+        if isinstance(value, str)
+        else isinstance(value, (tuple, list)) and any(map(_is_redacted, value))
+    )
 
 
 def _shown_origins(job: Job) -> Mapping[str, Origin]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.kubectl import Refused, documents, flags, kubectl
-from launcher.executors.kubernetes_objects import (
+from launcher.executors.kubernetes.kubectl import Refused, documents, flags, kubectl
+from launcher.executors.kubernetes.objects import (
     CONTEXT,
     FILES,
     FOLDER,
@@ -25,20 +25,19 @@ from launcher.executors.kubernetes_objects import (
     name_of,
     objects,
 )
-from launcher.executors.kubernetes_state import fetch_logs, following_logs, keep_exits, pods_seen, state_seen
-from launcher.executors.protocol import ENDED, Observed, Submitted, Together
+from launcher.executors.kubernetes.pods import Pods, pods_of
 from launcher.executors.record import read_status, write_status
 from launcher.executors.render import (
     GRACE_SECONDS,
-    Place,
     assignment,
     checkpoint_head,
     head_of,
     node_files,
     rendered_file,
 )
+from launcher.job import Job
 from launcher.plan import LaunchPlan, PlanFile
-from launcher.plan.pods import Pods
+from launcher.plan.executor import ENDED, Executor, Observed, Place, Submitted
 
 MANIFEST = "job.yaml"
 _STOPPED = 143
@@ -57,10 +56,30 @@ _WORDS = ("y", "n", "yes", "no", "on", "off", "true", "false", "null")
 _APPLY = ("apply", "--server-side", "--field-manager=launch")
 
 
-class Kubernetes:
+class Kubernetes(Executor):
     """Runs nodes as pods."""
 
-    foreground = False
+    name = "kubernetes"
+    title = "Kubernetes"
+    reads = (
+        *("kind", "context", "namespace", "device_resource", "resources", "volumes", "work_dir", "shm_size"),
+        *("node_selector", "tolerations", "service_account", "image_pull_secrets", "secret", "priority_class"),
+        *("queue", "labels", "annotations", "host_network", "capabilities", "rank_table", "training_runtime"),
+        *("time_limit", "cpus_per_task", "memory"),
+    )
+    rules = ("launcher.executors.kubernetes.rules",)
+    containers = True
+    image_forms = "REGISTRY/IMAGE:TAG without spaces"
+    own_environment = True  # that of the image
+    secrets = (
+        "from the key {name} of the Secret {secret} (cluster.secret): kubectl create secret generic {secret} "
+        "--from-env-file=FILE",
+        "from the key {name} of the Secret {secret} (cluster.secret), if the job refers to it: {refer}",
+    )
+
+    def settings(self, job: Job, *, native: bool) -> Pods:
+        """Return the settings of the job's pods."""
+        return pods_of(job, native=native)
 
     def check(self, plan: LaunchPlan) -> None:
         """Let the cluster validate the objects by a dry run; nothing is created.
@@ -133,12 +152,10 @@ class Kubernetes:
             return Submitted(handle={key: value for key, value in handle.items() if value})
         raise CannotStart(f"kubectl did not say what it made: {output.strip()[:300]!r}")
 
-    def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
-        """Submit each run separately: the cluster's queue accepts any number."""
-        return None
-
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Query the job and its pods; once it has ended, its logs and exit codes are saved in the run directory."""
+        from launcher.executors.kubernetes.state import pods_seen, state_seen
+
         try:
             pods = pods_seen(handle)
             seen = state_seen(handle, pods)
@@ -154,6 +171,8 @@ class Kubernetes:
 
     def _exit_code(self, handle: Mapping[str, Any], folder: Path) -> int | None:
         """Return the code of the first failure; pods are queried again, as they may have ended in between."""
+        from launcher.executors.kubernetes.state import keep_exits, pods_seen
+
         try:
             return keep_exits(folder, pods_seen(handle))
         except Refused:
@@ -167,6 +186,8 @@ class Kubernetes:
 
     def fetch(self, handle: Mapping[str, Any]) -> None:
         """Append the output of the pods since the last call to the run directory."""
+        from launcher.executors.kubernetes.state import fetch_logs, pods_seen
+
         try:
             fetch_logs(handle, pods_seen(handle))
         except Refused:
@@ -178,6 +199,8 @@ class Kubernetes:
         Raises:
             CannotStart: with kubectl's message.
         """
+        from launcher.executors.kubernetes.state import following_logs, keep_exits, pods_seen
+
         folder = Path(handle["folder"])
         try:
             pods = pods_seen(handle)
@@ -226,8 +249,9 @@ def _documents(output: str) -> list[Object]:
 
 
 def _pods(plan: LaunchPlan) -> Pods:
-    assert plan.start.pods is not None, "a plan for Kubernetes says how pods are made"
-    return plan.start.pods
+    pods = plan.start.settings
+    assert isinstance(pods, Pods), "a plan for Kubernetes says how pods are made"
+    return pods
 
 
 def _where(pods: Pods) -> dict[str, Any]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.protocol import Submitted
-from launcher.executors.render import Place
-from launcher.executors.slurm import SCRIPT
+from launcher.executors.slurm.executor import SCRIPT, Request
 from launcher.plan import LaunchPlan
+from launcher.plan.executor import Place, Submitted
 from launcher.syntax import sbatch_options_problem, shown
 
 # submitit requests SIGUSR2 before the time limit, which would end the nodes' shells; SIGURG is ignored by default.
@@ -27,23 +26,18 @@ def check(plans: Sequence[LaunchPlan]) -> None:
     Raises:
         CannotStart: it is not installed, or the jobs are not Slurm's, or request different machines.
     """
-    if any(plan.start.executor != "slurm" for plan in plans):
-        raise CannotStart("hydra/launcher=submitit_slurm submits to Slurm: cluster=slurm")
-    if any(plan.start.batch_options != plans[0].start.batch_options for plan in plans):
+    options = _options(plans[0])
+    if any(_options(plan) != options for plan in plans):
         raise CannotStart("one job array has the same machines for all its jobs: leave out hydra/launcher=…")
-    problem = sbatch_options_problem(plans[0].start.batch_options)
+    problem = sbatch_options_problem(options)
     if problem:
         raise CannotStart(f"cluster.sbatch_options: {problem}")
-    short = [word for word in plans[0].start.batch_options if not word.startswith("--")]
+    short = [word for word in options if not word.startswith("--")]
     if short:
         raise CannotStart(f"submitit takes long options only, and cluster.sbatch_options has {' '.join(short)}")
     folders = [os.path.abspath(plan.output_dir) for plan in plans]
     # submitit quotes for bash, but sbatch parses differently: _as_sbatch_flag, slurm/slurm.py.
-    unquoted = [
-        text
-        for text in (*folders, plans[0].start.name, *plans[0].start.batch_options)
-        if not text.isprintable() or "\\" in text
-    ]
+    unquoted = [text for text in (*folders, plans[0].start.name, *options) if not text.isprintable() or "\\" in text]
     if unquoted or any("%" in folder for folder in folders):
         text = next(iter(unquoted), folders[0])
         raise CannotStart(f"submitit writes {shown(text)} as a pattern or as several lines: leave out hydra/launcher=…")
@@ -82,9 +76,20 @@ def submit(runs: Sequence[tuple[LaunchPlan, Place]]) -> list[Submitted]:
     return [Submitted(handle={"job": str(job.job_id), **cluster}) for job in jobs]
 
 
+def _options(plan: LaunchPlan) -> tuple[str, ...]:
+    return _request(plan).options
+
+
+def _request(plan: LaunchPlan) -> Request:
+    request = plan.start.settings
+    if not isinstance(request, Request):
+        raise CannotStart("hydra/launcher=submitit_slurm submits to Slurm: cluster=slurm")
+    return request
+
+
 def _clusters(plan: LaunchPlan) -> str:
     """Return the clusters that sbatch submits to; "": the local cluster. Source: sbatch(1), --clusters."""
-    asked = [word.partition("=")[2] for word in plan.start.batch_options if word.startswith("--clusters=")]
+    asked = [word.partition("=")[2] for word in _options(plan) if word.startswith("--clusters=")]
     return asked[-1] if asked else os.environ.get("SBATCH_CLUSTERS", os.environ.get("SLURM_CLUSTERS", ""))
 
 
@@ -105,7 +110,7 @@ def parameters(plan: LaunchPlan) -> dict[str, Any]:
     Source: submitit 1.5.4 slurm/slurm.py, _make_sbatch_string.
     """
     options: dict[str, object] = {"signal": _SIGNAL}
-    for word in plan.start.batch_options:
+    for word in _options(plan):
         name, equals, value = word.removeprefix("--").partition("=")
         options[name.replace("-", "_")] = value if equals else True
     return {
@@ -114,6 +119,6 @@ def parameters(plan: LaunchPlan) -> dict[str, Any]:
         "wckey": None,
         # The script itself starts a task on every node.
         "use_srun": False,
-        "array_parallelism": plan.start.array_limit or _AT_ONCE,
+        "array_parallelism": _request(plan).array_limit or _AT_ONCE,
         "additional_parameters": options,
     }

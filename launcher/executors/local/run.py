@@ -22,6 +22,7 @@ from launcher.executors.render import rank_log_environment
 from launcher.executors.stop import Stop
 from launcher.executors.watchdog import Watchdog
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
+from launcher.plan.executor import Ended
 from launcher.plan.shell import LAUNCH_DIR, OPTIONAL, WRONG_IN_FILE, fits_in_file, references, references_of, settled
 from launcher.plan.start import RESUME
 
@@ -29,25 +30,6 @@ _LOOK_SECONDS = 0.5
 _OUTPUT_SECONDS = 5.0
 # Exit code of timeout(1) for a command that exceeded its limit.
 _HUNG = 124
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """Result of a run.
-
-    Attributes:
-        code: exit code of the processes; 128 + signal if interrupted.
-        log: path of the output.
-        interrupted: whether a signal requested the end.
-        log_problem: why the log is incomplete (disk full); empty if it is complete.
-        restarts: number of restarts.
-    """
-
-    code: int
-    log: Path
-    interrupted: bool = False
-    log_problem: str = ""
-    restarts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

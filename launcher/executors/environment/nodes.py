@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from launcher.executors.environment.platforms import PLATFORMS, Platform, recognised
 from launcher.executors.failure import CannotStart
-from launcher.executors.platforms import PLATFORMS, Platform, recognised
 from launcher.executors.port import with_port
 from launcher.plan import LaunchPlan, NodePlan
 from launcher.syntax import is_host, shown

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executors import private
-from launcher.executors.kubectl import Refused, items, kubectl
-from launcher.executors.kubernetes_objects import RESOURCES, RUN_LABEL
-from launcher.executors.protocol import Observed
+from launcher.executors.kubernetes.kubectl import Refused, items, kubectl
+from launcher.executors.kubernetes.objects import RESOURCES, RUN_LABEL
 from launcher.executors.record import EXITS, RUN
+from launcher.plan.executor import Observed
 
 _PARALLEL = 16
 # Maximum number of pods whose last lines are awaited while they end; the others' logs are saved up to that moment.

@@ -3,24 +3,22 @@
 import re
 from pathlib import Path
 
-from launcher.compose.errors import ComposeError, Mistake
 from launcher.job import Job, Origin, with_values
+from launcher.plan.executor import WrongOption, WrongOptions
 from launcher.syntax import is_ssh_host
 
 _SLOTS = re.compile(r"slots=(\d+)")
 
 
 def with_hosts(job: Job) -> Job:
-    """Return the job with the hosts of its host file; `cluster.nodes` is derived if not set (`derive`).
-
-    The file is only read if ssh starts the job.
+    """Return the job with the hosts of its host file.
 
     Raises:
-        ComposeError: the file cannot be read, a host is repeated or invalid, slots differ from the job's devices.
+        WrongOptions: the file cannot be read, a host is repeated or invalid, slots differ from the job's devices.
     """
     cluster = job.cluster
-    mistakes: list[Mistake] = []
-    if cluster.executor == "ssh" and cluster.host_file is not None and not cluster.hosts:
+    mistakes: list[WrongOption] = []
+    if cluster.host_file is not None and not cluster.hosts:
         path = Path(cluster.host_file).expanduser()
         hosts = _read(path, job, mistakes)
         job = with_values(job, {"cluster.hosts": tuple(hosts)}, Origin(kind="derived", where=str(path)))
@@ -29,23 +27,23 @@ def with_hosts(job: Job) -> Job:
     for host in job.cluster.hosts:
         if host in seen:
             mistakes.append(
-                Mistake(what=f"cluster.hosts: {host} stands twice; one host is one node", where=where, works=())
+                WrongOption(message=f"cluster.hosts: {host} stands twice; one host is one node", where=where, works=())
             )
         if not is_ssh_host(host):
-            mistakes.append(Mistake(what=f"cluster.hosts: {host!r} is no host name", where=where))
+            mistakes.append(WrongOption(message=f"cluster.hosts: {host!r} is no host name", where=where))
         seen.add(host)
     if mistakes:
-        raise ComposeError(list(dict.fromkeys(mistakes)))
+        raise WrongOptions(dict.fromkeys(mistakes))
     return job
 
 
-def _read(path: Path, job: Job, mistakes: list[Mistake]) -> list[str]:
+def _read(path: Path, job: Job, mistakes: list[WrongOption]) -> list[str]:
     where = job.origin("cluster.host_file").where
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise ComposeError([Mistake(what=f"cluster.host_file: {path}: {reason}", where=where)]) from None
+        raise WrongOptions([WrongOption(message=f"cluster.host_file: {path}: {reason}", where=where)]) from None
     hosts = []
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()
@@ -56,19 +54,21 @@ def _read(path: Path, job: Job, mistakes: list[Mistake]) -> list[str]:
             slots = _SLOTS.fullmatch(word)
             if slots is None:
                 mistakes.append(
-                    Mistake(
-                        what=f"cluster.host_file: {word!r} is not understood",
+                    WrongOption(
+                        message=f"cluster.host_file: {word!r} is not understood",
                         where=f"{path}:{number}",
                         works=("HOST", f"HOST slots={job.cluster.devices_per_node}"),
                     )
                 )
             elif int(slots[1]) != job.cluster.devices_per_node:
-                what = (
+                message = (
                     f"cluster.host_file: slots={slots[1]}, but cluster.devices_per_node={job.cluster.devices_per_node}"
                 )
                 mistakes.append(
-                    Mistake(what=what, where=f"{path}:{number}", works=(f"cluster.devices_per_node={slots[1]}",))
+                    WrongOption(
+                        message=message, where=f"{path}:{number}", works=(f"cluster.devices_per_node={slots[1]}",)
+                    )
                 )
     if not hosts and not mistakes:
-        mistakes.append(Mistake(what=f"cluster.host_file: {path} names no host", where=where))
+        mistakes.append(WrongOption(message=f"cluster.host_file: {path} names no host", where=where))
     return hosts

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 
-from launcher.job.pods import unclear
+from launcher.executors.kubernetes.executor import EXECUTOR
+from launcher.executors.kubernetes.pods import unclear
 from launcher.rules.registry import RuleContext, Violation, rule
 
 
 @rule("K8S-FIELD", source="Kubernetes API conventions: names, labels, quantities; Pod v1, Job v1")
 def cluster_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
     """Values for a Kubernetes cluster must be valid names, labels, quantities and volumes."""
-    if facts.job.cluster.executor != "kubernetes":
+    if facts.job.cluster.executor != EXECUTOR.name:
         return
     for each in unclear(facts.job):
         yield Violation(message=f"cluster.{each.field} {each.message}", fields=(f"cluster.{each.field}",))

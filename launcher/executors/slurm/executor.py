@@ -6,17 +6,21 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import carried_names
 from launcher.executors.private import PROGRAM
-from launcher.executors.protocol import Observed, Submitted, Together
-from launcher.executors.render import Place, array, assignment, node_files, supervisor_file
+from launcher.executors.render import array, assignment, node_files, supervisor_file
+from launcher.job import Job
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.executor import Executor, Observed, Place, Submitted, Together
 from launcher.syntax import shown
 
 SCRIPT = "job.sbatch"
+_DEVICE_GRES = {"cuda": "gpu", "npu": "npu"}
 _SECONDS, _LOOK_SECONDS = 60, 20
 # Message of squeue for a job that it has purged; other messages do not concern the job.
 _FORGOTTEN = ("Invalid job id specified",)
@@ -42,10 +46,47 @@ _JOB = re.compile(r"[0-9]+(?:_[0-9]+)?")
 _FIELD = re.compile(r"(\w+)=(\S*)")
 
 
-class Slurm:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What sbatch is asked for.
+
+    Attributes:
+        options: sbatch's options, one word each.
+        array_limit: most jobs of a sweep that run at once; None: no limit.
+    """
+
+    options: tuple[str, ...] = ()
+    array_limit: int | None = None
+
+
+class Slurm(Executor):
     """Runs nodes as tasks of a batch job."""
 
-    foreground = False
+    name = "slurm"
+    title = "Slurm"
+    reads = (
+        *("partition", "account", "qos", "gres", "constraint", "reservation", "nodelist", "exclude", "exclusive"),
+        *("requeue", "array_limit", "sbatch_options", "time_limit", "cpus_per_task", "memory"),
+    )
+    rules = ("launcher.executors.slurm.rules",)
+    containers = True
+    image_forms = "REGISTRY/IMAGE:TAG without spaces, or a .sqsh file"
+    log_files = ("slurm.log", "launch.log")
+    secrets = (
+        "sbatch hands on the environment of the shell that calls launch (--export=ALL, its default; a site or "
+        "cluster.sbatch_options may say otherwise: then --export=ALL,{name}, without a value)",
+        "sbatch hands on the environment of the shell that calls launch (--export=ALL, its default); into a container "
+        "only if the job refers to it: {refer}",
+    )
+    launchers = MappingProxyType({"submitit_slurm": "launcher.executors.slurm.submitit"})
+
+    def restarts(self, job: Job) -> bool:
+        """Slurm starts a job again after a node fails, unless the user forbids it."""
+        return job.cluster.requeue
+
+    def settings(self, job: Job, *, native: bool) -> Request:
+        """Return the options of sbatch; only a native run requests devices."""
+        return Request(options=tuple(_batch_options(job, native)), array_limit=job.cluster.array_limit)
 
     def check(self, plan: LaunchPlan) -> None:
         """Check for Slurm's commands and let Slurm validate the options; nothing is submitted.
@@ -59,7 +100,7 @@ class Slurm:
         _check_container(plan)
         folder = os.path.abspath(plan.output_dir)
         self.render(plan, Place(id=plan.start.name, folder=folder, launch_dir=os.getcwd()))
-        done = _call(["sbatch", "--test-only", *plan.start.batch_options, "--wrap", "true"])
+        done = _call(["sbatch", "--test-only", *_request(plan).options, "--wrap", "true"])
         if done.returncode:
             raise CannotStart(f"Slurm refuses the job: {_words(done)}")
 
@@ -75,11 +116,11 @@ class Slurm:
             f"--comment={place.id}",
             f"--output={_pattern(place.folder)}/logs/slurm.log",
             "--open-mode=append",
-            *start.batch_options,
+            *_request(plan).options,
         ]
         first = [_header(option) for option in options]
         head = ["unset LAUNCH_ATTACHED", array("srun", ["srun", *_container(plan, place)])]
-        head.append(assignment("requeue", "yes" if "--requeue" in start.batch_options else ""))
+        head.append(assignment("requeue", "yes" if "--requeue" in _request(plan).options else ""))
         head.append(assignment("step_logs", f"{_pattern(place.folder)}/logs"))
         head.append(array("carry", carried_names(plan) if start.container else ()))
         head.append('srun+=(${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})')
@@ -101,12 +142,12 @@ class Slurm:
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
         """Return a job array with one run per task; None if the runs request different machines."""
-        start, place = runs[0][0].start, runs[0][1]
-        if len(runs) < 2 or any(plan.start.batch_options != start.batch_options for plan, _ in runs):
+        (first, place), request = runs[0], _request(runs[0][0])
+        if len(runs) < 2 or any(_request(plan).options != request.options for plan, _ in runs):
             return None
-        limit = "" if start.array_limit is None else f"%{start.array_limit}"
-        options = [f"--array=0-{len(runs) - 1}{limit}", f"--job-name={start.name}", "--output=/dev/null"]
-        lines = ["#!/bin/bash", *map(_header, (*options, *start.batch_options))]
+        limit = "" if request.array_limit is None else f"%{request.array_limit}"
+        options = [f"--array=0-{len(runs) - 1}{limit}", f"--job-name={first.start.name}", "--output=/dev/null"]
+        lines = ["#!/bin/bash", *map(_header, (*options, *request.options))]
         lines.append('case "$SLURM_ARRAY_TASK_ID" in')
         for number, (_, each) in enumerate(runs):
             log, script = (shlex.quote(f"{each.folder}/{name}") for name in ("logs/slurm.log", f"run/{SCRIPT}"))
@@ -143,9 +184,6 @@ class Slurm:
             state=known, why=" ".join(filter(None, (f"Slurm: {state}" if state else "", why))), nodes=_expanded(nodes)
         )
 
-    def fetch(self, handle: Mapping[str, Any]) -> None:
-        """Do nothing: nodes write into the run directory."""
-
     def stop(self, handle: Mapping[str, Any]) -> None:
         """Cancel the job: its tasks get SIGTERM, and SIGKILL after the cluster's KillWait.
 
@@ -156,6 +194,41 @@ class Slurm:
         done = _call(["scancel", *_cluster(handle), job])
         if done.returncode:
             raise CannotStart(f"Slurm does not cancel job {job}: {_words(done)}")
+
+
+def _request(plan: LaunchPlan) -> Request:
+    request = plan.start.settings
+    assert isinstance(request, Request), "a plan for Slurm has its options"
+    return request
+
+
+def _batch_options(job: Job, native: bool) -> list[str]:
+    """Return sbatch's options; one task per node starts that node's processes."""
+    cluster = job.cluster
+    gres, exclusive = cluster.gres, cluster.exclusive
+    kind = _DEVICE_GRES.get(job.hardware.device)
+    if gres is None and native and kind is not None:
+        gres = f"{kind}:{cluster.devices_per_node}"
+    valued = {
+        "nodes": cluster.nodes,
+        "ntasks-per-node": 1,
+        "partition": cluster.partition,
+        "account": cluster.account,
+        "qos": cluster.qos,
+        "time": cluster.time_limit,
+        "gres": gres or None,
+        "constraint": cluster.constraint,
+        "reservation": cluster.reservation,
+        "nodelist": cluster.nodelist,
+        "exclude": cluster.exclude,
+        "cpus-per-task": cluster.cpus_per_task,
+        "mem": cluster.memory,
+    }
+    words = [f"--{name}={value}" for name, value in valued.items() if value is not None]
+    if native if exclusive is None else exclusive:
+        words.append("--exclusive")
+    words.append("--requeue" if cluster.requeue else "--no-requeue")
+    return [*words, *cluster.sbatch_options]
 
 
 def _header(option: str) -> str:

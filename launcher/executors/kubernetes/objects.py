@@ -7,9 +7,11 @@ from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import ASSIGNED, carried_names
-from launcher.executors.render import GRACE_SECONDS, Place
+from launcher.executors.kubernetes.pods import Pods, Volume
+from launcher.executors.render import GRACE_SECONDS
+from launcher.job.secret import find, is_secret
 from launcher.plan import LaunchPlan, PlanFile
-from launcher.plan.pods import Pods, Volume, find, is_secret
+from launcher.plan.executor import Place
 from launcher.plan.shell import OPTIONAL, references
 from launcher.syntax import is_text
 

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from launcher.executors.time_limit import seconds_of
+from launcher.job import Job
 from launcher.job.cluster import Cluster
-from launcher.job.schema import Job
 
 T = TypeVar("T")
 
@@ -18,7 +19,6 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([KMGTPE]i?|[mk]|[eE][+-]?[0-9]+)?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # DNS-1123 subdomain
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<a>\d+)(?::(?P<b>\d+))?(?::(?P<c>\d+))?")
 # Kinds that replace single pods only, while the others go on and wait for them.
 _NO_RESTARTS = {
     "job": "an Indexed Job replaces the pod that failed, alone",
@@ -270,16 +270,3 @@ def _volume(word: str) -> Volume:
     if kind in ("pvc", "configmap", "secret") and not _NAME.fullmatch(source):
         raise ValueError(f"{source!r} is no name in Kubernetes")
     return Volume(kind=kind, source=source, path=path, read_only=read_only)
-
-
-def seconds_of(text: str) -> int | None:
-    """Return the seconds of a time in sbatch's format: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S."""
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
-        return None
-    a, b, c = (None if found[name] is None else int(found[name]) for name in ("a", "b", "c"))
-    if found["days"] is not None:
-        return int(found["days"]) * 86400 + (a or 0) * 3600 + (b or 0) * 60 + (c or 0)
-    if c is not None:
-        return (a or 0) * 3600 + (b or 0) * 60 + c
-    return (a or 0) * 60 + (b or 0)

@@ -4,7 +4,7 @@ import json
 import time
 from pathlib import Path
 
-from launcher.executors.environment import Here
+from launcher.executors.environment.nodes import Here
 from launcher.executors.failure import CannotStart
 from launcher.executors.files import Written, check_free, made_here, write_as_is
 from launcher.executors.record import RUN, Record

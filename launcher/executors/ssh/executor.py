@@ -1,17 +1,19 @@
 """Starts a plan's nodes over ssh: all hosts are checked first, and all nodes end with the program that started them."""
 
+import dataclasses
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from os import getcwd
-from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import carried_names
-from launcher.executors.protocol import Observed, Submitted, Together
-from launcher.executors.render import Place, array, assignment, node_files, shell_body, supervisor_file
+from launcher.executors.render import array, assignment, node_files, shell_body, supervisor_file
+from launcher.executors.ssh.host_file import with_hosts
+from launcher.job import Job, Origin
 from launcher.plan import LaunchPlan, PlanFile
+from launcher.plan.executor import Executor, Place
 from launcher.syntax import is_ssh_host, shown, ssh_options_problem
 
 # A host that does not connect within these seconds, or stops responding for them, is lost.
@@ -20,12 +22,46 @@ _PROBE_SECONDS = 40
 _PARALLEL = 32
 _TAKEN = 73
 START = "start.sh"
+_DERIVED = Origin(kind="derived")
 
 
-class Ssh:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """Machines by rank, and further words for ssh."""
+
+    hosts: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+class Ssh(Executor):
     """Runs nodes by ssh, in the foreground."""
 
+    name = "ssh"
+    title = "ssh"
+    reads = ("hosts", "host_file", "ssh_options")
     foreground = True
+    secrets = (
+        "sent to every host through ssh's standard input, from the shell that calls launch",
+        "sent only if the job refers to it: {refer}",
+    )
+
+    def completed(self, job: Job) -> Job:
+        """Return the job with the hosts of its host file, and as many nodes as hosts unless the user says otherwise.
+
+        Raises:
+            WrongOptions: the file cannot be read, a host is repeated or invalid, slots differ from the job's devices.
+        """
+        job = with_hosts(job)
+        if not job.cluster.hosts or not _hosts_count(job):
+            return job
+        cluster = dataclasses.replace(job.cluster, nodes=len(job.cluster.hosts))
+        return dataclasses.replace(job, cluster=cluster, origins={**job.origins, "cluster.nodes": _DERIVED})
+
+    def settings(self, job: Job, *, native: bool) -> Hosts:
+        """Return one host for each node, as far as there are enough."""
+        cluster = job.cluster
+        hosts = cluster.hosts[: cluster.nodes] if len(cluster.hosts) >= cluster.nodes else cluster.hosts
+        return Hosts(hosts=hosts, options=cluster.ssh_options)
 
     def check(self, plan: LaunchPlan) -> None:
         """Check the launch folder on every host, in parallel, and the port on the master; nothing is written.
@@ -36,6 +72,8 @@ class Ssh:
         hosts = _hosts(plan)
         if shutil.which("ssh") is None:
             raise CannotStart("there is no ssh on the PATH: install openssh-client")
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
             problems = [text for text in pool.map(lambda item: _probe(plan, *item), enumerate(hosts)) if text]
         if problems:
@@ -50,27 +88,40 @@ class Ssh:
         """Return the command that starts all nodes and ends with the job's exit code."""
         return ("bash", f"{place.folder}/run/{START}")
 
-    def submitted(self, output: str) -> Submitted:
-        """Return an empty handle: the run directory names the process on this machine."""
-        return Submitted()
+    def hosts(self, plan: LaunchPlan, script: str) -> list[tuple[str, "subprocess.CompletedProcess[str]"]]:
+        """Run a bash script on every host of the plan, in parallel; hosts that do not answer have exit code 255."""
+        from concurrent.futures import ThreadPoolExecutor
 
-    def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
-        """Run each separately: there is no queue."""
-        return None
+        def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
+            words = [*_ssh(plan), "--", host, "exec bash -s"]
+            try:
+                done = subprocess.run(
+                    words, input=script, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                done = subprocess.CompletedProcess(words, 255, "", str(error))
+            return host, done
 
-    def observe(self, handle: Mapping[str, Any]) -> Observed:
-        """Return no state: only the run directory has it."""
-        return Observed(state="")
+        hosts = _hosts(plan)
+        with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
+            return list(pool.map(ask, hosts))
 
-    def fetch(self, handle: Mapping[str, Any]) -> None:
-        """Do nothing: nodes write into the run directory."""
 
-    def stop(self, handle: Mapping[str, Any]) -> None:
-        """Do nothing: the process that started the nodes ends them."""
+def _hosts_count(job: Job) -> bool:
+    """Return whether the number of hosts is the number of nodes: a recipe's is replaced if the user sets the hosts."""
+    kind = job.origin("cluster.nodes").kind
+    named = "override" in (job.origin("cluster.hosts").kind, job.origin("cluster.host_file").kind)
+    return kind in ("default", "derived") or (kind == "recipe" and named)
+
+
+def _settings(plan: LaunchPlan) -> Hosts:
+    settings = plan.start.settings
+    assert isinstance(settings, Hosts), "a plan for ssh has its hosts"
+    return settings
 
 
 def _hosts(plan: LaunchPlan) -> tuple[str, ...]:
-    hosts, count = plan.start.hosts, len(plan.nodes)
+    hosts, count = _settings(plan).hosts, len(plan.nodes)
     if not hosts:
         raise CannotStart("no hosts are named: add cluster.hosts=[HOST,…] or cluster.host_file=FILE")
     if len(hosts) < count:
@@ -81,7 +132,7 @@ def _hosts(plan: LaunchPlan) -> tuple[str, ...]:
     for host in hosts[:count]:
         if not is_ssh_host(host):
             raise CannotStart(f"{shown(host)} is no [USER@]HOST of ssh: cluster.hosts")
-    problem = ssh_options_problem(plan.start.ssh_options)
+    problem = ssh_options_problem(_settings(plan).options)
     if problem:
         raise CannotStart(f"cluster.ssh_options: {problem}")
     return hosts[:count]
@@ -95,25 +146,7 @@ def _ssh(plan: LaunchPlan) -> tuple[str, ...]:
         "ServerAliveCountMax": _ALIVE_COUNT,
     }
     words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    return ("ssh", *plan.start.ssh_options, "-T", *words)
-
-
-def ask_all(plan: LaunchPlan, script: str) -> list[tuple[str, "subprocess.CompletedProcess[str]"]]:
-    """Run a bash script on every host of the plan, in parallel; hosts that do not answer have exit code 255."""
-
-    def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
-        words = [*_ssh(plan), "--", host, "exec bash -s"]
-        try:
-            done = subprocess.run(
-                words, input=script, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            done = subprocess.CompletedProcess(words, 255, "", str(error))
-        return host, done
-
-    hosts = _hosts(plan)
-    with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
-        return list(pool.map(ask, hosts))
+    return ("ssh", *_settings(plan).options, "-T", *words)
 
 
 def _probe(plan: LaunchPlan, rank: int, host: str) -> str:

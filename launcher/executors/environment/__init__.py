@@ -1,0 +1,1 @@
+"""The executor `environment`: the environment of a platform's job."""

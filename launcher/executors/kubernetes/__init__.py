@@ -1,0 +1,1 @@
+"""The executor `kubernetes`: Kubernetes."""

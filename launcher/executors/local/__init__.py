@@ -1,0 +1,1 @@
+"""The executor `local`: this machine."""

@@ -1,0 +1,82 @@
+"""Rules about Slurm's options: values must be of the form that sbatch and srun read."""
+
+import re
+from collections.abc import Iterator
+
+from launcher.executors.slurm.executor import EXECUTOR
+from launcher.executors.time_limit import seconds_of
+from launcher.rules.registry import RuleContext, Violation, rule
+
+_UNLIMITED = ("UNLIMITED", "INFINITE")
+_UNITS = {"d": "{}-00:00:00", "h": "{}:00:00", "m": "{}"}
+_MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
+_NAMES = ("partition", "account", "qos", "reservation", "nodelist", "exclude", "gres", "constraint")
+
+
+@rule("WORD-SLURM", source="Slurm sbatch(1) --time, --mem, --partition …")
+def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
+    """Values for Slurm must be times, sizes and names in the form that sbatch reads."""
+    cluster = facts.job.cluster
+    if cluster.executor != EXECUTOR.name:
+        return
+    limit = cluster.time_limit
+    if (
+        limit is not None
+        and limit.strip()
+        and limit.isprintable()
+        and seconds_of(limit) is None
+        and limit.upper() not in _UNLIMITED
+    ):
+        yield Violation(
+            message=f"cluster.time_limit {limit!r} is no time: minutes, H:M:S, DAYS-HOURS or DAYS-H:M:S",
+            fields=("cluster.time_limit",),
+            works=tuple(f"cluster.time_limit={each}" for each in _times(limit)),
+        )
+    memory = cluster.memory
+    if memory is not None and memory.strip() and memory.isprintable() and not _MEMORY.fullmatch(memory):
+        yield Violation(
+            message=f"cluster.memory {memory!r} is no size of Slurm: a number with K, M, G or T, or 0 for all",
+            fields=("cluster.memory",),
+            works=(f"cluster.memory={_size(memory)}", "cluster.memory=0"),
+        )
+    for name in _NAMES:
+        text = getattr(cluster, name)
+        if text is not None and text.strip() and text.isprintable() and set(text) & set(" \"';`$\\"):
+            yield Violation(
+                message=f"cluster.{name} {text!r}: a word of Slurm has no spaces, quotes or variables",
+                fields=(f"cluster.{name}",),
+            )
+
+
+def _times(text: str) -> tuple[str, ...]:
+    """Return a time with a unit as Slurm writes it; examples where it has none."""
+    found = re.fullmatch(r"(\d+)\s*([dhm])[a-z]*", text.strip(), re.IGNORECASE)
+    return (_UNITS[found[2].lower()].format(found[1]),) if found else ("12:00:00", "2-00:00:00")
+
+
+def _size(text: str) -> str:
+    """Return a size as Slurm writes it, in whole numbers only; an example where the text is not a size."""
+    found = re.match(r"(\d+)(\.\d+)?\s*([KMGT])", text.strip(), re.IGNORECASE)
+    if found is None:
+        return "500G"
+    unit = found[3].upper()
+    if found[2] is None or unit == "K":
+        return f"{found[1]}{unit}"
+    return f"{int(1024 * float(found[1] + found[2]))}{'KMGT'['KMGT'.index(unit) - 1]}"
+
+
+@rule("CLUSTER-MOUNT", source="Pyxis srun --container-mounts")
+def mounts_are_folders(facts: RuleContext) -> Iterator[Violation]:
+    """A mount of a container is SOURCE:TARGET[:FLAG+FLAG] of folders, without spaces and commas."""
+    cluster = facts.job.cluster
+    if cluster.executor != EXECUTOR.name or cluster.container is None:
+        return
+    for mount in cluster.container_mounts:
+        source, _, rest = mount.partition(":")
+        target = rest.partition(":")[0] or source
+        if " " in mount or "," in mount or not source.startswith(("/", ".")) or not target.startswith(("/", ".")):
+            yield Violation(
+                message=f"cluster.container_mounts {mount!r} is not SOURCE:TARGET[:FLAG+FLAG] of folders, without "
+                "spaces and commas",
+                fields=("cluster.container_mounts",),
+            )

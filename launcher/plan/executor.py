@@ -1,0 +1,306 @@
+"""What an executor is, and the installed ones by name, found by the entry point `launch.executors`."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+from launcher import plugins
+from launcher.executors import BUILT_IN
+from launcher.job import Job, Problem
+from launcher.job.build import build_options
+from launcher.plan.plan import LaunchPlan, PlanFile
+from launcher.plan.start import Start
+
+ENTRY_POINTS = "launch.executors"
+# queued: waits for machines. running. done: exit code 0. failed. stopped: ended by a user. lost: state unknown.
+STATES = ("queued", "running", "done", "failed", "stopped", "lost")
+ENDED = ("done", "failed", "stopped", "lost")
+_OPTIONS = "cluster.options."
+_INHERITED = "inherited from the shell that calls launch"
+
+
+class UnknownExecutor(LookupError):
+    """No executor of that name is installed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Location of a run, the same on every node.
+
+    Attributes:
+        id: display id of the run.
+        folder: absolute path of the run directory.
+        launch_dir: absolute path of the folder to which relative paths of the job refer.
+    """
+
+    id: str
+    folder: str
+    launch_dir: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """Result of a run in the foreground.
+
+    Attributes:
+        code: exit code of the processes; 128 + signal if interrupted.
+        log: path of the output.
+        interrupted: whether a signal requested the end.
+        log_problem: why the log is incomplete (disk full); empty if it is complete.
+        restarts: number of restarts.
+    """
+
+    code: int
+    log: Path
+    interrupted: bool = False
+    log_problem: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """State of a job as reported by the system that runs it.
+
+    Attributes:
+        state: one of STATES; "": unknown to the system (any more), so the run directory decides.
+        why: its reason in plain text (for waiting, or an exit state).
+        nodes: names of the machines.
+        asked: False: the query failed, and `why` has the reason; the job may still run.
+    """
+
+    state: str
+    why: str = ""
+    nodes: tuple[str, ...] = ()
+    asked: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """A submitted job: the plain data with which `observe` and `stop` find it again."""
+
+    handle: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Several runs as one submission: an additional file, the command, and a parser of its output for each run."""
+
+    file: PlanFile
+    command: tuple[str, ...]
+    submitted: Callable[[str], Sequence[Submitted]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongOption:
+    """An option of an executor that cannot be used: what is wrong, where it stands, and overrides that work."""
+
+    message: str
+    where: str = ""
+    works: tuple[str, ...] = ()
+
+
+class WrongOptions(Exception):
+    """Options from which an executor cannot derive a job's machines, such as a host file that is missing."""
+
+    def __init__(self, mistakes: Iterable[WrongOption]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("; ".join(mistake.message for mistake in self.mistakes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NoOptions:
+    """The options of an executor that declares none."""
+
+
+class Executor:
+    """A way to start the nodes of a plan. Failures that a user can fix raise `CannotStart`.
+
+    Attributes:
+        name: value of `cluster.executor`, and of `cluster=`.
+        title: display name.
+        options: dataclass of `option(…)` fields, of an executor that is installed separately: `cluster.options.NAME`.
+        reads: fields of the section `cluster` that not every executor reads, and this one does.
+        rules: modules that declare rules about its options.
+        foreground: whether the job ends with the program that started it; otherwise it is submitted and runs
+            independently.
+        here: processes run on this machine, one of the job's nodes.
+        one_machine: processes run on this machine only, and this program starts them all.
+        containers: it starts `cluster.container`.
+        image_forms: what `cluster.container` may be.
+        own_environment: its nodes may have variables that are not set here.
+        log_files: files below `logs` with its own output, besides one for each node.
+        secrets: how a variable that is a secret reaches the processes: names that are forwarded by default, and others.
+        launchers: Hydra launchers that may submit a sweep, and the module that does it.
+    """
+
+    name: str
+    title: str
+    options: type | None = None
+    reads: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    foreground: bool = False
+    here: bool = False
+    one_machine: bool = False
+    containers: bool = False
+    image_forms: str = "REGISTRY/IMAGE:TAG"
+    own_environment: bool = False
+    log_files: tuple[str, ...] = ("launch.log",)
+    secrets: tuple[str, str] = (_INHERITED, _INHERITED)
+    launchers: Mapping[str, str] = {}
+
+    # -- the job
+    def own_options(self, job: Job) -> Any:
+        """Return the job's `cluster.options` as an instance of `options`; defaults where a value does not fit."""
+        return build_options(self.options or _NoOptions, job.cluster.options, _OPTIONS)[0]
+
+    def wrong_options(self, job: Job) -> list[Problem]:
+        """Return every unknown name, wrong type, choice and bound in `cluster.options`."""
+        return build_options(self.options or _NoOptions, job.cluster.options, _OPTIONS)[1]
+
+    def completed(self, job: Job) -> Job:
+        """Return the job with what its options imply, such as hosts that a file names.
+
+        Raises:
+            WrongOptions: an option cannot be used.
+        """
+        return job
+
+    def restarts(self, job: Job) -> bool:
+        """Return whether the system may start the job again by itself, so that it must resume."""
+        return not self.foreground
+
+    def settings(self, job: Job, *, native: bool) -> Any:
+        """Return what the plan keeps for this executor: a dataclass of plain data, or None.
+
+        Args:
+            native: the run uses devices; a rehearsal does not.
+        """
+        return None
+
+    # -- the plan
+    def check(self, plan: LaunchPlan) -> None:
+        """Check for what would prevent the plan from starting; nothing is written."""
+
+    def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
+        """Return the files that start the plan without this program, the one to start or submit last; pure."""
+        raise NotImplementedError
+
+    def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
+        """Return the command that starts the rendered files: it runs to the end of the job, or submits it."""
+        raise NotImplementedError
+
+    def hosts(self, plan: LaunchPlan, script: str) -> list[tuple[str, "CompletedProcess[str]"]]:
+        """Run a bash script on every machine of the plan before it starts; none where the machines are not known."""
+        return []
+
+    # -- the run
+    def handle(self, plan: LaunchPlan) -> Mapping[str, Any]:
+        """Return what identifies the run before it starts."""
+        return {}
+
+    def run(self, plan: LaunchPlan, place: Place, files: Sequence[PlanFile], *, quiet: bool) -> Ended | None:
+        """Run the plan on this machine and wait for its end; None: `command` starts it."""
+        return None
+
+    def submitted(self, output: str) -> Submitted:
+        """Parse the handle from the output of the submitting command."""
+        return Submitted()
+
+    def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
+        """Return a single submission of several rendered runs; None if unsupported."""
+        return None
+
+    def observe(self, handle: Mapping[str, Any]) -> Observed:
+        """Query the state of a job."""
+        return Observed(state="")
+
+    def fetch(self, handle: Mapping[str, Any]) -> None:
+        """Append the job's output since the last call to its run directory, if it is stored elsewhere."""
+
+    def stop(self, handle: Mapping[str, Any]) -> None:
+        """Ask the system to end a job."""
+
+
+def launchers() -> dict[str, Executor]:
+    """Return the Hydra launchers that submit a sweep, each with the executor whose jobs it submits."""
+    installed = map(get_executor, executor_names())
+    return {name: executor for executor in installed for name in executor.launchers}
+
+
+def option_rules(*names: str) -> tuple[str, ...]:
+    """Return the modules with rules about the options of these executors; of no name: of all installed ones."""
+    found = map(find_executor, names or executor_names())
+    return tuple(module for executor in found if executor is not None for module in executor.rules)
+
+
+def start_of(job: Job, *, native: bool) -> Start:
+    """Return the executor settings of a job's plan; only a native run requests devices.
+
+    Raises:
+        UnknownExecutor: the job's executor is not installed.
+    """
+    cluster, faults = job.cluster, job.fault_tolerance
+    return Start(
+        executor=cluster.executor,
+        name=job.name or "job",
+        devices_per_node=cluster.devices_per_node,
+        python=cluster.python,
+        setup=cluster.setup,
+        address=cluster.master_addr,
+        port=cluster.master_port,
+        container=cluster.container,
+        container_mounts=cluster.container_mounts,
+        max_restarts=faults.max_restarts,
+        hang_seconds=None if faults.hang_minutes is None else faults.hang_minutes * 60,
+        settings=get_executor(cluster.executor).settings(job, native=native),
+    )
+
+
+@cache
+def executor_names() -> tuple[str, ...]:
+    """Return the names of all installed executors that can be used, built-in ones first."""
+    return (*BUILT_IN, *(name for name in plugins.names(ENTRY_POINTS, BUILT_IN) if find_executor(name) is not None))
+
+
+def broken_executors() -> dict[str, str]:
+    """Return the installed executors that cannot be used, and why."""
+    found = {}
+    for name in plugins.names(ENTRY_POINTS, BUILT_IN):
+        try:
+            get_executor(name)
+        except plugins.BrokenPlugin as error:
+            found[name] = str(error)
+    return found
+
+
+@cache
+def get_executor(name: str) -> Executor:
+    """Return the executor of that name.
+
+    Raises:
+        UnknownExecutor: none is installed under that name.
+        BrokenPlugin: it is another distribution's and cannot be used.
+    """
+    if name in BUILT_IN:
+        found = import_module(f"launcher.executors.{name}.executor").EXECUTOR
+        assert isinstance(found, Executor)
+        return found
+    if name not in plugins.plugins(ENTRY_POINTS):
+        raise UnknownExecutor(name)
+    executor: Executor = plugins.load(ENTRY_POINTS, name, Executor)
+    if executor.name != name:
+        problem = f"calls itself {executor.name!r}: the entry point and Executor.name must be the same"
+        raise plugins.BrokenPlugin(plugins.title(ENTRY_POINTS, name), problem)
+    return executor
+
+
+def find_executor(name: str) -> Executor | None:
+    """Return the executor of that name; None if none is installed under it that can be used."""
+    try:
+        return get_executor(name)
+    except (UnknownExecutor, plugins.BrokenPlugin):
+        return None

@@ -1,0 +1,79 @@
+"""Plug-ins of other distributions, by entry point: backends and executors.
+
+They are read on first use: reading the metadata of all installed distributions takes longer than a translation.
+"""
+
+import traceback
+from collections.abc import Collection
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+# Top-level module of each loaded plug-in, and how messages name the plug-in.
+_LOADED: dict[str, str] = {}
+
+
+class BrokenPlugin(Exception):
+    """A plug-in that cannot be used; the message names it, its distribution and the reason."""
+
+    def __init__(self, plugin: str, reason: str) -> None:
+        super().__init__(f"{plugin} {reason}")
+
+
+@cache
+def plugins(group: str) -> dict[str, "EntryPoint"]:
+    """Return the entry points of a group by name; the first distribution on the path counts, as for imports."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in reversed(tuple(entry_points(group=group)))}
+
+
+def names(group: str, built_in: Collection[str]) -> list[str]:
+    """Return the names of plug-ins besides the built-in ones; none is imported."""
+    return sorted(set(plugins(group)) - set(built_in))
+
+
+def load(group: str, name: str, kind: type) -> Any:
+    """Import a plug-in.
+
+    Raises:
+        KeyError: no distribution declares it.
+        BrokenPlugin: it cannot be imported, or is not an instance of `kind`.
+    """
+    point = plugins(group)[name]
+    plugin = title(group, name)
+    try:
+        found = point.load()
+    except (Exception, SystemExit) as error:
+        raise BrokenPlugin(plugin, f"cannot be imported: {reason(error)}") from error
+    if not isinstance(found, kind):
+        wanted = f"{kind.__module__}.{kind.__qualname__}"
+        raise BrokenPlugin(plugin, f"is no plug-in: {point.value} is of type {type(found).__name__}, not {wanted}")
+    _LOADED[point.module.partition(".")[0]] = plugin
+    return found
+
+
+def title(group: str, name: str) -> str:
+    """Return how messages name a plug-in."""
+    point = plugins(group)[name]
+    dist = point.dist
+    whose = f"distribution {dist.name} {dist.version}" if dist is not None else f"module {point.module}"
+    return f"{group.rpartition('.')[2].removesuffix('s')} {name!r} ({whose})"
+
+
+def culprit(error: BaseException) -> str:
+    """Return the loaded plug-in in whose code an exception was raised; "" if it was in none."""
+    found = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        found = _LOADED.get(str(frame.f_globals.get("__name__", "")).partition(".")[0], found)
+    return found
+
+
+def reason(error: BaseException) -> str:
+    """Return an exception in one line, with the innermost file and line."""
+    told = " ".join(str(error).split())
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{': ' if told else ''}{told}{where}"
