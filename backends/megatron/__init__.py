@@ -1,6 +1,5 @@
 """Megatron-SWIFT (ms-swift): `megatron sft|pt|rlhf`, from a commit before 3.5 (54e9c505) to 4.6."""
 
-from functools import cache
 from pathlib import Path
 
 from backends.megatron.effective import computed, effective
@@ -10,18 +9,9 @@ from backends.megatron.mapping.merge import prepare
 from backends.megatron.mapping.model import converted_folder
 from backends.megatron.mapping.table import table
 from backends.megatron.support import SUPPORT
-from launcher.catalogue.catalogue import Catalogue, load
+from backends.megatron.versions import RENAMES, VERSIONS, catalogue
 from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
-
-_VERSIONS = ("4.6.0", "4.0.0", "3.12.6", "3.6.4", "3.5.3", "3.5-dev")
-
-
-@cache
-def catalogue(version: str) -> Catalogue:
-    """Return the arguments that `megatron sft|pt|rlhf|export` of this version accepts."""
-    return load(Path(__file__).parent / "catalogue" / f"{version}.json")
-
 
 _TRAINS = ("sft", "pt", "rlhf")
 ENTRY = Entry(
@@ -54,13 +44,13 @@ ENTRY = Entry(
     effective=effective,
     computed=computed,
     signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
-    renames=Path(__file__).parent / "renames.json",
+    renames=RENAMES,
 )
 
 BACKEND = Backend(
     name="megatron",
     title="Megatron-SWIFT",
-    versions=_VERSIONS,
+    versions=VERSIONS,
     devices=("cuda", "npu"),
     table=table,
     catalogue=catalogue,

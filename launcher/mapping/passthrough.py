@@ -121,7 +121,7 @@ def _depends(row: Row, job: Job, field: str, flags: set[str]) -> bool:
     here = _written_by(row, job, flags)
     return any(
         _written_by(row, with_values(job, {field: other}), flags) != here
-        for other in _other_values(field, value_at(job, field))
+        for other in other_values(field, value_at(job, field))
     )
 
 
@@ -134,8 +134,8 @@ def _written_by(row: Row, job: Job, flags: set[str]) -> Value:
         return None  # the row cannot write this value
 
 
-def _other_values(field: str, value: Value) -> Iterator[Value]:
-    """Yield values of a field that are set and differ from its own."""
+def other_values(field: str, value: Value) -> Iterator[Value]:
+    """Yield values of a field that are set and differ from `value`."""
     info = fields()[field]
     kind = str(info.type)
     if "bool" in kind:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from launcher.job import Job, Value, field_paths, fields, value_at
 
@@ -55,6 +55,8 @@ class Row:
         when: the row applies to this job; otherwise it writes nothing.
         read_in: the backend reads the arguments in this job; otherwise their defaults are irrelevant. None: every job.
         since, until: first and last backend version that has these arguments; None: unbounded.
+        codec: the single argument holds the field's value, or the opposite of a boolean; None: anything else. Dialects
+            respell such rows (`launcher.mapping.inherit`).
         derived: the value is computed from several fields (shown as such).
         note: remark for the generated mapping table.
     """
@@ -67,6 +69,7 @@ class Row:
     read_in: Callable[[Job], bool] | None = None
     since: str | None = None
     until: str | None = None
+    codec: Literal["value", "inverted"] | None = None
     derived: bool = False
     note: str = ""
 
@@ -143,6 +146,7 @@ def same(path: str, flag: str, **row: Any) -> Row:
         flags=(flag,),
         emit=emit,
         read=lambda view: {path: view.take(flag)} if view.has(flag) else {},
+        codec="value",
         **row,
     )
 
@@ -157,7 +161,7 @@ def switch(path: str, flag: str, **row: Any) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: bool(view.take(flag))} if view.has(flag) else {}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="value", **row)
 
 
 def switch_off(path: str, flag: str, **row: Any) -> Row:
@@ -170,7 +174,7 @@ def switch_off(path: str, flag: str, **row: Any) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: not view.take(flag)} if view.has(flag) else {}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="inverted", **row)
 
 
 def negated(path: str, flag: str, **row: Any) -> Row:
@@ -184,7 +188,7 @@ def negated(path: str, flag: str, **row: Any) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: not view.take(flag)} if view.has(flag) else {}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="inverted", **row)
 
 
 def choice(path: str, flag: str, names: Mapping[Value, Value], why: str = "", **row: Any) -> Row:

@@ -1,6 +1,6 @@
 """Write a snapshot of the program's answers, or compare two snapshots.
 
-    python -m tools.snapshot write [FILE]        all recipes, the corpus, 2,000 fuzzed lines a backend, the surface
+    python -m tools.snapshot write [FILE]        recipes, corpus, 2,000 fuzzed lines a backend, surface, tables
     python -m tools.snapshot compare OLD NEW     differences by kind, each with its number of cases and one of them
 
 FILE is one JSON object a line, compressed; without it, the cache folder of the tests holds one for each commit. The
@@ -23,8 +23,9 @@ from tests.sampling import ROOT, tree_seed
 from tools.snapshot.cases import Case, cases
 from tools.snapshot.difference import differences
 from tools.snapshot.surface import surface
+from tools.snapshot.tables import tables
 
-SECTIONS = ("recipes", "corpus", "fuzz", "surface")
+SECTIONS = ("recipes", "corpus", "fuzz", "surface", "tables")
 _CACHE = Path(os.environ.get("LAUNCH_TEST_ENVIRONMENTS", Path.home() / ".cache" / "launch-tests")) / "snapshots"
 
 
@@ -58,6 +59,7 @@ def _write(options: argparse.Namespace) -> int:
     sections = options.section or SECTIONS
     asked = list(cases(options.facts, options.count, sections, seed))
     asked += surface() if "surface" in sections else ()
+    asked += tables() if "tables" in sections else ()
     began = shown = time.monotonic()
     partial = file.with_suffix(".partial")
     with gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as out:

@@ -54,24 +54,16 @@ PROBS, _PROBS = "moe.apply_probs_on_input", "moe_apply_probs_on_input"
 LIST_KEYS = {"mrope_section": "mrope_section", "compress_ratios": "csa_compress_ratios"}
 
 
-def rows() -> tuple[Row, ...]:
+def rows(version: str) -> tuple[Row, ...]:
     """Return the rows of options."""
     return (
         *(_beside_config(same(f"model.{name}", option, since=_OLD, until=THREE)) for name, option in _OPTIONS.items()),
         _beside_config(one_of("model.softmax_type", "softmax_type", _SINKS, since=_OLD, until=THREE)),
         _beside_config(_windowed_layers()),
         _sections(),
-        same(PROBS, _PROBS, since=_OLD, until=THREE),
         _beside_indexer("dsa_indexer_loss_coeff", INDEXER["dsa_indexer_loss_coeff"]),
         _beside_indexer("dsa_indexer_use_sparse_loss", DSA_SPARSE_LOSS),
-        same("kernels.use_fused_mhc", "use_fused_mhc", since="4.6"),
-        same("precision.fp4_format", "fp4_format", since="4.6"),
-        one_of("precision.fp4_recipe", "fp4_recipe", ("nvfp4",), since="4.6"),
-        same("precision.fp4_param_gather", "fp4_param_gather", since="4.6"),
-        same("optimizer.muon_coefficient_type", "muon_coefficient_type", since="4.6"),
-        same("optimizer.muon_scalar_optimizer", "muon_scalar_optimizer", since="4.6"),
         _old_initialization(),
-        recompute_experts(),
     )
 
 
@@ -190,22 +182,6 @@ def initialization() -> Row:
         "tensor_parallel/layers.py:244) and the gradient norm counts one rank's vocabulary shard only; the weights "
         "drawn are replaced by the loaded ones",
     )
-
-
-def recompute_experts() -> Row:
-    """Return the row that reads the older option for recomputing experts (transformer_config.py:1255 @0.16.1)."""
-    flag, modules, depth = "moe_layer_recompute", "recompute_modules", "recompute_granularity"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.peek(flag) or view.peek(depth, "selective") != "selective":
-            return {}
-        view.take(flag)
-        parts = words(view.peek(modules, ("core_attn",)))
-        view.values |= {depth: "selective", modules: (*parts, *(() if "moe" in parts else ("moe",)))}
-        return {}
-
-    note = "read only: `--moe_layer_recompute true` is a module of selective recomputation"
-    return computed(("recompute.modules",), (flag,), lambda job: (), read, note=note)
 
 
 _CONFIG = "the model's config.json decides it"

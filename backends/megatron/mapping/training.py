@@ -1,203 +1,81 @@
-"""Rows for task, LoRA, batch, schedule, optimizer, precision and seed."""
+"""Rows for batch, schedule, optimizer, precision and seed that differ from Megatron-LM's."""
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-from backends.megatron.mapping.details import counted
-from backends.megatron.mapping.factories import FOUR, SEED, THREE, explicit, listed, one_of, only, single
+from backends.megatron.mapping.factories import FOUR, SEED, THREE, explicit, only
 from backends.megatron.mapping.model import DTYPES
-from launcher.catalogue.versions import in_range
+from backends.megatron.mapping.options import option
+from backends.megatron.mapping.task import COMMAND
 from launcher.job import Job, Value, value_at
-from launcher.job.task import LORA_ALPHA, LORA_DROPOUT
-from launcher.mapping.rows import NativeView, Row, Unsupported, computed, same
-
-# Not an argument: name under which importers pass the subcommand to the table (`megatron COMMAND ...`).
-COMMAND = "command"
-_RLHF_36 = {"dpo": "dpo"}
-_RLHF_37 = {"dpo": "dpo", "kto": "kto", "reward_model": "rm", "grpo": "grpo", "gkd": "gkd"}
+from launcher.job.precision import FP8_AMAX_COMPUTE_ALGO, FP8_AMAX_HISTORY_LEN
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed
+from launcher.mapping.schedule_units import in_steps
 
 
-def rlhf_types(version: str) -> Mapping[str, str]:
-    """Return the tasks of `megatron rlhf`: canonical name to `--rlhf_type`."""
-    if in_range(version, "3.7", None):
-        return _RLHF_37
-    return _RLHF_36 if in_range(version, "3.6", None) else {}
+def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
+    """Return the rows by the canonical field whose Megatron-LM rows they replace."""
+    return {
+        "batch.seq_length": option(
+            "batch.seq_length",
+            "max_length",
+            version,
+            note="samples are cut or dropped at it; packed sequences are as long",
+        ),
+        "batch.packing": _batch(version),
+        "schedule.train_samples": (
+            _samples(),
+            _epochs("max_epochs", version, until=THREE),
+            _epochs("num_train_epochs", version, since=FOUR),
+        ),
+        "schedule.lr_decay_iters": (counted("lr_decay"),),
+        "schedule.lr_warmup_iters": (counted("lr_warmup"),),
+        "schedule.lr_wsd_decay_style": (
+            *option("schedule.lr_wsd_decay_style", "lr_wsd_decay_style", version),
+            *(
+                only(f"schedule.{name}", (), "3.x has no WSD schedule", until=THREE)
+                for name in ("lr_wsd_decay_style", "lr_wsd_decay_iters", "lr_wsd_decay_samples")
+            ),
+        ),
+        "schedule.lr_wsd_decay_iters": (counted("lr_wsd_decay", since=FOUR),),
+        "optimizer.muon_matmul_precision": (
+            *option("optimizer.muon_matmul_precision", "muon_fp32_matmul_prec", version),
+            *option("optimizer.muon_coefficient_type", "muon_coefficient_type", version),
+            *option("optimizer.muon_scalar_optimizer", "muon_scalar_optimizer", version),
+        ),
+        "precision.dtype": (_dtype(),),
+        "precision.grad_reduce_in_fp32": (
+            _fp32_gradients(),
+            only(
+                "precision.grad_reduce_in_fp32", (True,), "3.x always accumulates bf16 gradients in fp32", until=THREE
+            ),
+        ),
+        "precision.attention_softmax_in_fp32": (
+            explicit("precision.attention_softmax_in_fp32", "attention_softmax_in_fp32", True),
+        ),
+        "precision.calculate_per_token_loss": (_loss_per_token(),),
+        "precision.fp8_amax_history_len": (
+            _amax("precision.fp8_amax_history_len", "fp8_amax_history_len", FP8_AMAX_HISTORY_LEN),
+        ),
+        "precision.fp8_amax_compute_algo": (
+            _amax("precision.fp8_amax_compute_algo", "fp8_amax_compute_algo", FP8_AMAX_COMPUTE_ALGO),
+        ),
+        "seed": (*option("seed", "seed", version), _data_seed()),
+    }
 
 
-def task_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `task`."""
+def _batch(version: str) -> tuple[Row, ...]:
+    """Return the rows of packing; gradient accumulation follows from the three sizes and is never written."""
     return (
-        _task(version),
-        same("task.beta", "beta", since="3.6"),
-        same("task.loss_type", "loss_type", since="3.6"),
-        same("task.label_smoothing", "label_smoothing", since="3.6"),
-        _sft_loss(),
-        same("task.rpo_alpha", "rpo_alpha", since="3.7"),
-        same("task.desirable_weight", "desirable_weight", since="3.7"),
-        same("task.undesirable_weight", "undesirable_weight", since="3.7"),
-        same("task.reference_model", "ref_load", since="3.6", until="3.9"),
-        same("task.reference_model", "ref_model", since="3.10", note="a Hugging Face directory or hub id"),
-    )
-
-
-def _task(version: str) -> Row:
-    names = rlhf_types(version)
-    back = {native: canonical for canonical, native in names.items()}
-    commands = {"pt": "pretrain", "sft": "sft"}
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.task.type in commands.values():
-            return
-        if job.task.type not in names:
-            works = ("pretrain", "sft", *names)
-            why = f"`megatron rlhf` of this version has {', '.join(names)}" if names else "this version has pt and sft"
-            raise Unsupported("task.type", why, tuple(f"task.type={name}" for name in works))
-        yield "rlhf_type", names[job.task.type]
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        command = view.take(COMMAND)
-        if command in commands:
-            return {"task.type": commands[command]}
-        if view.peek("rlhf_type") in back:
-            return {"task.type": back[view.take("rlhf_type")]}
-        return {"task.type": "dpo"} if command == "rlhf" and not view.has("rlhf_type") else {}
-
-    return Row(fields=("task.type",), flags=("rlhf_type",) if names else (), emit=emit, read=read)
-
-
-def _sft_loss() -> Row:
-    """Return the row of rpo_alpha in 3.6, whose default of 1 adds the SFT loss to DPO; unset means DPO alone."""
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.peek(COMMAND) != "rlhf" and not view.has("rpo_alpha"):
-            return {}
-        return {"task.rpo_alpha": view.take("rpo_alpha", 1.0) or None}
-
-    return Row(
-        fields=("task.rpo_alpha",),
-        flags=("rpo_alpha",),
-        emit=lambda job: (("rpo_alpha", job.task.rpo_alpha or 0.0),),
-        read=read,
-        when=lambda job: job.task.type == "dpo",
-        since="3.6",
-        until="3.6.99",
-    )
-
-
-def lora_rows() -> tuple[Row, ...]:
-    """Return the rows of section `lora`."""
-    why = "this version trains all parameters"
-    return (
-        only("lora.rank", (), why, ("backend.version=4.6.0",), until="3.6.99"),
-        _lora("train_type", since="3.7", until=THREE),
-        _lora("tuner_type", since=FOUR),
-        _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, _whole_alpha, since="3.7", until="4.5.99"),
-        _adapter_value("lora.alpha", "lora_alpha", LORA_ALPHA, 32, since="4.6"),
-        _adapter_value("lora.dropout", "lora_dropout", LORA_DROPOUT, 0.05, since="3.7"),
-        listed("lora.target_modules", "target_modules", since="3.7"),
-        same("lora.rslora", "use_rslora", since="3.7"),
-        same("lora.merge", "merge_lora", since="3.7"),
-        _adapters(),
-    )
-
-
-def _whole_alpha(alpha: float) -> int:
-    if alpha != int(alpha):
-        raise Unsupported("lora.alpha", "a whole number in this version", (f"lora.alpha={round(alpha)}",))
-    return int(alpha)
-
-
-def _adapter_value(
-    path: str, flag: str, usual: float, own: float, forward: Callable[[float], Value] = float, **row: Any
-) -> Row:
-    """Return a row for a LoRA setting, written for every LoRA job; `own` is swift's default, used when reading."""
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        value = value_at(job, path)
-        if value is not None or job.lora.rank is not None:
-            yield flag, forward(usual if value is None else value)
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        adapters = "lora" in (view.peek("train_type"), view.peek("tuner_type"))
-        return {path: float(view.take(flag, own))} if adapters or view.has(flag) else {}
-
-    note = f"written wherever there are adapters: {usual:g} unless set, swift's own default is {own:g}"
-    return computed((path,), (flag,), emit, read, note=note, **row)
-
-
-def _lora(kind: str, since: str, until: str | None = None) -> Row:
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.lora.rank is not None:
-            yield kind, "lora"
-            yield "lora_rank", job.lora.rank
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.peek(kind) == "full":
-            view.take(kind)
-            return {}
-        if view.peek(kind) != "lora":
-            return {}
-        view.take(kind)
-        return {"lora.rank": view.take("lora_rank", 8)}
-
-    return Row(fields=("lora.rank",), flags=(kind, "lora_rank"), emit=emit, read=read, since=since, until=until)
-
-
-def _adapters() -> Row:
-    def read(view: NativeView) -> Mapping[str, Value]:
-        value = single(view.peek("adapters"))
-        if not isinstance(value, str):
-            return {}
-        view.take("adapters")
-        return {"lora.load": value}
-
-    return Row(
-        fields=("lora.load",),
-        flags=("adapters",),
-        emit=lambda job: (("adapters", (job.lora.load,)),) if job.lora.load else (),
-        read=read,
-        since="3.10",
-    )
-
-
-def batch_rows() -> tuple[Row, ...]:
-    """Return the rows of section `batch`; gradient accumulation follows from the three sizes and is never written."""
-    return (
-        same("batch.micro_batch_size", "micro_batch_size"),
-        same("batch.global_batch_size", "global_batch_size"),
-        same("batch.seq_length", "max_length", note="samples are cut or dropped at it; packed sequences are as long"),
-        same("batch.packing", "packing"),
-        same("batch.padding_free", "padding_free", note="the default changed: false up to 3.6, true since 3.7"),
+        *option("batch.packing", "packing", version),
+        *option(
+            "batch.padding_free", "padding_free", version, note="the default changed: false up to 3.6, true since 3.7"
+        ),
         only(
             "batch.variable_seq_lengths",
             (True,),
             "swift always lets micro-batches differ in length (mcore_bridge/config/model_config.py @1.6.5)",
             ("batch.variable_seq_lengths=true",),
         ),
-    )
-
-
-def schedule_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `schedule`."""
-    styles: tuple[str, ...] = ("cosine", "linear", "constant")
-    if in_range(version, FOUR, None):
-        styles += ("inverse-square-root", "WSD")
-    return (
-        same("schedule.train_iters", "train_iters"),
-        _samples(),
-        _epochs("max_epochs", version, until=THREE),
-        _epochs("num_train_epochs", version, since=FOUR),
-        same("optimizer.lr", "lr"),
-        same("optimizer.min_lr", "min_lr"),
-        one_of("schedule.lr_decay_style", "lr_decay_style", styles),
-        counted("lr_decay"),
-        counted("lr_warmup"),
-        same("schedule.lr_warmup_fraction", "lr_warmup_fraction", since="3.5.0"),
-        same("schedule.lr_warmup_init", "lr_warmup_init", since=FOUR),
-        same("schedule.lr_wsd_decay_style", "lr_wsd_decay_style", since=FOUR),
-        counted("lr_wsd_decay", since=FOUR),
-        only("schedule.lr_wsd_decay_style", (), "3.x has no WSD schedule", until=THREE),
-        only("schedule.lr_wsd_decay_iters", (), "3.x has no WSD schedule", until=THREE),
     )
 
 
@@ -240,43 +118,37 @@ def _epochs(flag: str, version: str, since: str | None = None, until: str | None
     )
 
 
-def optimizer_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `optimizer`, except learning rates (see `schedule_rows`)."""
-    kinds = ("adam", "sgd", *(("muon",) if in_range(version, "4.6", None) else ()))
-    adam = _uses("adam", "muon")
-    return (
-        one_of("optimizer.type", "optimizer", kinds),
-        same("optimizer.weight_decay", "weight_decay"),
-        same("optimizer.adam_beta1", "adam_beta1", when=adam),
-        same("optimizer.adam_beta2", "adam_beta2", when=adam),
-        same("optimizer.adam_eps", "adam_eps", when=adam),
-        same("optimizer.sgd_momentum", "sgd_momentum"),
-        same("optimizer.clip_grad", "clip_grad"),
-        same("optimizer.precision_aware", "use_precision_aware_optimizer", since="3.5.0"),
-        same("optimizer.main_grads_dtype", "main_grads_dtype", since="3.6"),
-        same("optimizer.main_params_dtype", "main_params_dtype", since="3.6"),
-        same("optimizer.exp_avg_dtype", "exp_avg_dtype", since="3.6"),
-        same("optimizer.exp_avg_sq_dtype", "exp_avg_sq_dtype", since="3.6"),
-    )
+def counted(name: str, **row: str) -> Row:
+    """Return the row of a schedule length, which swift counts in steps."""
+    flag, steps = f"{name}_iters", f"schedule.{name}_iters"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        length = in_steps(job, name)
+        if length is not None:
+            yield flag, length
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {steps: view.take(flag)} if view.has(flag) else {}
+
+    paths = (steps, f"schedule.{name}_samples", "batch.global_batch_size")
+    return Row(fields=paths, flags=(flag,), emit=emit, read=read, since=row.get("since"), until=row.get("until"))
 
 
-def _uses(*kinds: str) -> Callable[[Job], bool]:
-    return lambda job: job.optimizer.type in kinds
+def _amax(path: str, flag: str, usual: Value) -> Row:
+    """Return the row of a setting whose canonical default equals swift's, so that only other values are written."""
 
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        given = value_at(job, path)
+        if given is not None:
+            yield flag, given
 
-def precision_rows() -> tuple[Row, ...]:
-    """Return the rows of section `precision`."""
-    return (
-        _dtype(),
-        same("precision.fp8_format", "fp8_format", since="3.6"),
-        same("precision.fp8_recipe", "fp8_recipe", since="3.6"),
-        same("precision.fp8_param_gather", "fp8_param_gather", since="3.6"),
-        _fp32_gradients(),
-        only("precision.grad_reduce_in_fp32", (True,), "3.x always accumulates bf16 gradients in fp32", until=THREE),
-        explicit("precision.attention_softmax_in_fp32", "attention_softmax_in_fp32", True),
-        same("precision.apply_query_key_layer_scaling", "apply_query_key_layer_scaling"),
-        _loss_per_token(),
-    )
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flag):
+            return {}
+        given = view.take(flag)
+        return {path: None if given == usual else given}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since="3.6", note=f"none: {usual}, swift's own too")
 
 
 def _loss_per_token() -> Row:
@@ -363,8 +235,8 @@ def _fp32_gradients() -> Row:
     )
 
 
-def seed_rows() -> tuple[Row, ...]:
-    """Return the rows of the seeds; swift shuffles samples with a second seed that has its own default."""
+def _data_seed() -> Row:
+    """Return the row of the second seed, with which swift shuffles samples and which has its own default."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         wanted = job.seed if job.data.seed is None else job.data.seed
@@ -376,14 +248,11 @@ def seed_rows() -> tuple[Row, ...]:
         written = view.take("data_seed", 42)
         return {} if written == seed else {"data.seed": written}
 
-    return (
-        same("seed", "seed"),
-        Row(
-            fields=("data.seed", "seed"),
-            flags=("data_seed",),
-            emit=emit,
-            read=read,
-            since="3.5.0",
-            note="its default is 42, not seed",
-        ),
+    return Row(
+        fields=("data.seed", "seed"),
+        flags=("data_seed",),
+        emit=emit,
+        read=read,
+        since="3.5.0",
+        note="its default is 42, not seed",
     )

@@ -1,25 +1,47 @@
-"""Fields that are unsupported by or irrelevant to a version of Megatron-SWIFT."""
+"""Fields that a version of Megatron-SWIFT has no row for: unsupported or irrelevant, with the reason."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 
-from backends.megatron.mapping import attention_variants, details, services, sharding
-from backends.megatron.mapping.architecture import SHAPES, expert_places, layer_pattern
-from backends.megatron.mapping.extra_args import padded_vocabulary
-from backends.megatron.mapping.factories import FOUR, THREE, only
-from backends.megatron.mapping.model import BRIDGED, overridden
+from backends.megatron.mapping import attention_variants
+from backends.megatron.mapping.factories import FOUR
+from backends.megatron.mapping.model import BRIDGED
 from backends.megatron_lm import static_graph
+from backends.megatron_lm.mapping.services import GAPS, NO_CLIPPING, OTHER_BACKENDS_ONLY
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported
+from launcher.mapping.rows import Gap, only_with
+
+_ASCEND = "a feature of MindSpeed-LLM and MindFormers"
+_BY_CONFIG = "the model's config.json and mcore-bridge decide"
+_NONE = "it has no option for it"
+_NOT_HERE = "this version has no option for it"
+_UNAFFECTED = f"{_NONE}; training is unaffected"
+_SPEED = f"{_NONE}; training itself is unaffected"
+_MEMORY = f"{_SPEED}, but more memory is needed"
+_NO_LOG = "4.x logs it not; training is unaffected"
+_NO_RLHF = "this version has pt and sft"
+_OF_MEGATRON = "it has its own data sets, not Megatron's token files"
+_TOKENS = "tokenizers are Hugging Face's"
+_TOKENIZER = "it takes Hugging Face tokenizers, from their directory (tokenizer.path)"
+_NEWEST = ("backend.version=4.6.0",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Missing:
-    path: str
-    gap: Gap
-    since: str | None = None
-    until: str | None = None
+def _gap(why: str, *neutral: Value, works: tuple[str, ...] = (), matters: Callable[[Job], bool] | None = None) -> Gap:
+    return Gap(why=why, neutral=neutral, works=works, matters=matters)
+
+
+def _warning(why: str, *neutral: Value, works: tuple[str, ...] = ()) -> Gap:
+    return Gap(why=why, neutral=neutral, works=works, severity="warning")
+
+
+def _later(version: str, *neutral: Value) -> Gap:
+    return _warning(f"it came with {version}; training is unaffected", *neutral, works=_NEWEST)
+
+
+def _each(section: str, names: str, gap: Gap) -> dict[str, Gap]:
+    """Return one gap for several fields of a section, named in one text."""
+    return {f"{section}.{name}": gap for name in names.split()}
 
 
 def _scales(job: Job) -> bool:
@@ -27,264 +49,255 @@ def _scales(job: Job) -> bool:
     return job.precision.dtype == "fp16"
 
 
-def _missing(
-    path: str,
-    why: str,
-    *,
-    neutral: tuple[Value, ...] = (),
-    works: tuple[str, ...] = (),
-    warning: bool = False,
-    since: str | None = None,
-    until: str | None = None,
-    matters: Callable[[Job], bool] | None = None,
-) -> _Missing:
-    gap = Gap(why=why, neutral=neutral, works=works, severity="warning" if warning else "error", matters=matters)
-    return _Missing(path=path, gap=gap, since=since, until=until)
-
-
-_ASCEND = "a feature of MindSpeed-LLM and MindFormers"
-_TOKENIZER = "it takes Hugging Face tokenizers, from their directory (tokenizer.path)"
-_MEMORY = "it has no option for it; training itself is unaffected, but more memory is needed"
-_SPEED = "it has no option for it; training itself is unaffected"
-
-_GAPS = (
-    _missing("task.simpo_gamma", "it has no SimPO"),
-    _missing("task.beta", "this version has pt and sft", until="3.5.99"),
-    _missing("task.loss_type", "this version has pt and sft", until="3.5.99"),
-    _missing("task.label_smoothing", "this version has pt and sft", neutral=(0.0,), until="3.5.99"),
-    _missing("task.rpo_alpha", "this version has pt and sft", until="3.5.99"),
-    _missing("task.desirable_weight", "this version has no KTO", until="3.6.99"),
-    _missing("task.undesirable_weight", "this version has no KTO", until="3.6.99"),
-    _missing("task.reference_model", "this version has pt and sft", until="3.5.99"),
-    _missing("lora.quantization", "it has no quantised base weights under Megatron"),
-    _missing("lora.load", "adapters are loaded since 3.10", until="3.9"),
-    _missing("parallel.ulysses_degree", "no two-level context parallelism", neutral=(1,)),
-    _missing("parallel.cp_window", _ASCEND, neutral=(1,)),
-    _missing("parallel.cp_mask_type", "attention is always causal", neutral=("causal",)),
-    _missing("parallel.noop_layers", _ASCEND),
-    _missing("parallel.tp_2d_x", _ASCEND, neutral=(1,)),
-    _missing("parallel.tp_2d_y", _ASCEND, neutral=(1,)),
-    _missing("recompute.activation", _MEMORY, neutral=(False,), warning=True),
-    _missing("recompute.activation_num_layers", _MEMORY, neutral=(0,), warning=True),
-    _missing("recompute.norm", _MEMORY, neutral=(False,), works=("recompute.modules=[layernorm]",), warning=True),
-    _missing("recompute.norm_num_layers", _MEMORY, neutral=(0,), warning=True),
-    _missing("recompute.per_pp_rank", "num_layers counts per chunk", neutral=(False,), warning=True),
-    _missing("recompute.layers_per_chunk", "num_layers holds for all chunks", works=("recompute.num_layers=…",)),
-    _missing(
-        "recompute.selective_layers_per_chunk",
-        "selective recompute holds for all layers or none",
-        works=("recompute.selective_layers_per_chunk=[]",),
+_TASK = {
+    "task.simpo_gamma": _gap("it has no SimPO"),
+    **_each("task", "beta loss_type rpo_alpha reference_model", _gap(_NO_RLHF)),
+    "task.label_smoothing": _gap(_NO_RLHF, 0.0),
+    **_each("task", "desirable_weight undesirable_weight", _gap("this version has no KTO")),
+    "task.reward_models": _gap("this version has no GRPO", works=("task.reward_models=[]",)),
+    "lora.quantization": _gap("it has no quantised base weights under Megatron"),
+    "lora.load": _gap("adapters are loaded since 3.10"),
+}
+_MODEL = {
+    **_each("model", "rotary_interleaved norm_zero_centered post_norm_residual", _gap(_BY_CONFIG, False)),
+    "model.init_per_replica": _gap("replicas start alike in 3.x", False),
+    **_each(
+        "model",
+        "num_nextn_predict_layers mtp_loss_scaling_factor",
+        _gap("no multi-token prediction before 3.10"),
     ),
-    _missing("recompute.in_bubble", _SPEED, neutral=(False,), warning=True),
-    _missing("recompute.in_advance", _SPEED, neutral=(False,), warning=True),
-    _missing("recompute.communication", _SPEED, neutral=(True,), warning=True),
-    _missing(
-        "recompute.distribute_saved_activations", _MEMORY, neutral=(False,), warning=True, since=FOUR, until="4.2.99"
+}
+_PARALLEL = {
+    "parallel.ulysses_degree": _gap("no two-level context parallelism", 1),
+    "parallel.cp_window": _gap(_ASCEND, 1),
+    "parallel.cp_mask_type": _gap("attention is always causal", "causal"),
+    "parallel.noop_layers": _gap(_ASCEND),
+    **_each("parallel", "tp_2d_x tp_2d_y", _gap(_ASCEND, 1)),
+    "parallel.optimizer_instances": _warning(_UNAFFECTED, 1),
+    "parallel.dp_outermost": _warning(_UNAFFECTED, False),
+    "parallel.gloo": _warning(_UNAFFECTED, True),
+    **_each(
+        "parallel.communication",
+        "pipeline_backend nccl_config ring_exchange_p2p",
+        _warning(_UNAFFECTED, "nccl", False),
     ),
-    _missing("offload.attention", _MEMORY, neutral=(False,), warning=True),
-    _missing("offload.modules", _MEMORY, warning=True),
-    _missing("offload.optimizer_times", _SPEED, warning=True),
-    _missing("offload.activation_layers", _MEMORY, neutral=(0,), warning=True, until="4.2.99"),
-    _missing("moe.dispatch_overlap", _SPEED, neutral=(False,), warning=True),
-    _missing("moe.batch_overlap", _SPEED, neutral=(False,), warning=True),
-    _missing("moe.tp_extend_ep", _ASCEND, neutral=(False,), works=("parallel.etp=1",)),
-    _missing("moe.bias_update_rate", "this version has no option for it", neutral=(0.001,), since=FOUR, until="4.2.99"),
-    _missing("moe.input_jitter_eps", "this version has no option for it", neutral=(0.0,), since=FOUR, until="4.2.99"),
-    _missing("kernels.rmsnorm_fusion", "Transformer Engine's RMSNorm is always fused", neutral=(True,), warning=True),
-    _missing("kernels.deterministic", "removed at 4.0", neutral=(False,), since=FOUR, until="4.2.99"),
-    _missing("precision.residual_in_fp32", "residual connections are in the model's precision", neutral=(False,)),
-    _missing("moe.router_fusion", _SPEED, neutral=(False,), warning=True),
-    _missing("data.seed", "this version orders samples by the job's seed", until="3.5-dev"),
-    _missing("precision.initial_loss_scale", "4.x has no option for it", since=FOUR, matters=_scales),
-    _missing("precision.loss_scale_window", "4.x has no option for it", since=FOUR, matters=_scales),
-    _missing("precision.loss_scale", "4.x scales dynamically only", since=FOUR, matters=_scales),
-    _missing(
-        "data.cache_path", "caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE", warning=True
+    "parallel.fsdp.implementation": _gap("FSDP came with 4.6", works=_NEWEST),
+    "parallel.fsdp.strict_load": _later("4.6", True),
+    **_each(
+        "parallel.fsdp",
+        "communication_unit_size keep_fp8_transpose_cache init_model_with_meta_device",
+        _warning(_UNAFFECTED, False),
     ),
-    _missing("data.eod_mask_loss", "the loss covers the end of every sample", neutral=(False,)),
-    _missing("tokenizer.type", "tokenizers are Hugging Face's", neutral=("HuggingFaceTokenizer",)),
-    _missing("tokenizer.trust_remote_code", "swift always trusts it", neutral=(True,), warning=True),
-    _missing(
-        "checkpoint.save_safetensors", "convert with `swift export` in this version", neutral=(False,), until="3.9"
+}
+_MEMORY_GAPS = {
+    "recompute.activation": _warning(_MEMORY, False),
+    "recompute.activation_num_layers": _warning(_MEMORY, 0),
+    "recompute.norm": _warning(_MEMORY, False, works=("recompute.modules=[layernorm]",)),
+    "recompute.norm_num_layers": _warning(_MEMORY, 0),
+    "recompute.per_pp_rank": _warning("num_layers counts per chunk", False),
+    "recompute.layers_per_chunk": _gap("num_layers holds for all chunks", works=("recompute.num_layers=…",)),
+    "recompute.selective_layers_per_chunk": _gap(
+        "selective recompute holds for all layers or none", works=("recompute.selective_layers_per_chunk=[]",)
     ),
-    _missing("checkpoint.save_total_limit", "this version keeps all checkpoints", warning=True, until=THREE),
-    _missing(
-        "checkpoint.optimizer_fully_reshardable", "this version has no option for it", neutral=(False,), until=THREE
+    **_each("recompute", "in_bubble in_advance", _warning(_SPEED, False)),
+    "recompute.communication": _warning(_SPEED, True),
+    "recompute.distribute_saved_activations": _warning(_MEMORY, False),
+    "offload.attention": _warning(_MEMORY, False),
+    "offload.modules": _warning(_MEMORY),
+    "offload.optimizer_times": _warning(_SPEED),
+    "offload.activation_layers": _warning(_MEMORY, 0),
+    **_each("offload", "torch_optimizer overlap_cpu_optimizer_d2h_h2d", _warning(_UNAFFECTED, False)),
+    **_each("offload", "pin_cpu_grads pin_cpu_params", _warning(_UNAFFECTED, True)),
+}
+_MOE = {
+    **_each("moe", "dispatch_overlap batch_overlap router_fusion", _warning(_SPEED, False)),
+    "moe.tp_extend_ep": _gap(_ASCEND, False, works=("parallel.etp=1",)),
+    "moe.bias_update_rate": _gap(_NOT_HERE, 0.001),
+    "moe.input_jitter_eps": _gap(_NOT_HERE, 0.0),
+    "moe.force_load_balancing": _gap("the router decides", False),
+}
+_SPEED_GAPS = {
+    "kernels.rmsnorm_fusion": _warning("Transformer Engine's RMSNorm is always fused", True),
+    "kernels.deterministic": _gap("removed at 4.0", False),
+    "kernels.persist_layer_norm": _warning(_UNAFFECTED, True),
+    "kernels.empty_cache_level": _warning(_UNAFFECTED, 0),
+    "kernels.te_rng_tracker": _warning("it came with 4.0", False),
+    "kernels.cuda_graph.impl": _warning(_UNAFFECTED, "none"),
+    "kernels.clone_scatter_output_in_embedding": _warning(_UNAFFECTED, True),
+    "overlap.param_gather_with_optimizer_step": _warning("it came with 4.0", False),
+    **_each(
+        "overlap",
+        "grad_bucket_size grad_buckets average_in_collective embedding_wgrad embedding_wgrad_limit p2p_warmup_flush",
+        _warning(_UNAFFECTED, False, 0),
     ),
-    _missing(
-        "logging.throughput",
-        "4.x has no option for it; training is unaffected",
-        neutral=(False,),
-        warning=True,
-        since=FOUR,
+    **_each("overlap", "gradient_reduce_div_fusion tp_allreduce", _warning(_UNAFFECTED, True)),
+    **_each("overlap", "align_grad_reduce align_param_gather", _later("4.0", True)),
+    "overlap.pad_buckets": _warning(_UNAFFECTED, False),
+    **_each(
+        "overlap.tp",
+        "overlap_ag overlap_rs split_ag split_rs bulk_dgrad bulk_wgrad",
+        _warning("overlap.tp_comm is all or nothing", True),
     ),
-    *(
-        _missing(
-            f"logging.{name}", "4.x logs it not; training is unaffected", neutral=(False,), warning=True, since=FOUR
-        )
-        for name in ("params_norm", "timers", "memory", "perplexity")
+    "overlap.tp.overlap_rs_dgrad": _warning("overlap.tp_comm is all or nothing", False),
+    **_each("overlap.tp", "config bootstrap_backend", _warning("overlap.tp_comm is all or nothing")),
+}
+_TRAINING = {
+    "batch.rampup_batch_size": _gap("the global batch is constant", works=("batch.rampup_batch_size=[]",)),
+    "schedule.skip_iterations": _gap("no step is left out", works=("schedule.skip_iterations=[]",)),
+    "schedule.exit_interval": _gap("training runs to its end", works=("schedule.exit_interval=null",)),
+    "schedule.exit_minutes": _gap("training runs to its end", works=("schedule.exit_minutes=null",)),
+    **_each(
+        "optimizer",
+        "weight_decay_style start_weight_decay end_weight_decay",
+        _gap("the weight decay is constant in 3.x", "constant"),
     ),
-    _missing("logging.zero_gradients", "it has no option for it", neutral=(False,), warning=True),
-    _missing("logging.timer_level", "it has no option for it", neutral=(0,), warning=True),
-    _missing("checkpoint.strictness", "it loads what it can and tells the rest", warning=True),
-    _missing("tokenizer.vocab_file", _TOKENIZER),
-    _missing("tokenizer.merge_file", _TOKENIZER),
-    _missing("profiler.enabled", "it starts no profiler; training is unaffected", warning=True),
-    _missing("model.num_nextn_predict_layers", "no multi-token prediction before 3.10", until="3.9"),
-    _missing("model.mtp_loss_scaling_factor", "no multi-token prediction before 3.10", until="3.9"),
+    "optimizer.decay_qk_layernorm": _gap("it came with 3.12", False),
+    **_each("optimizer", "decoupled_lr decoupled_min_lr", _gap("all layers share one learning rate")),
+    **_each(
+        "optimizer",
+        "muon_momentum muon_nesterov muon_ns_steps muon_scale_mode muon_extra_scale_factor muon_split_qkv muon_tp_mode "
+        "muon_matmul_precision",
+        _gap("Muon came with 4.6"),
+    ),
+    **_each("precision", "fp8_amax_history_len fp8_amax_compute_algo", _gap("FP8 came with 3.6")),
+    "precision.fp8_margin": _gap(_NONE, 0),
+    "precision.fp8_wgrad": _gap(_NONE, True),
+    "precision.first_last_layers_bf16": _gap(_NONE, False),
+    **_each("precision", "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16", _gap(_NONE, 0, 1)),
+    "precision.fp16_lm_cross_entropy": _gap("the loss is computed in fp32", False),
+    "precision.residual_in_fp32": _gap("residual connections are in the model's precision", False),
+    **_each(
+        "precision",
+        "initial_loss_scale loss_scale_window",
+        _gap("4.x has no option for it", matters=_scales),
+    ),
+    "precision.loss_scale": _gap("4.x scales dynamically only", matters=_scales),
+    "precision.min_loss_scale": _warning(_NONE, 1.0),
+    "precision.loss_scale_hysteresis": _warning(_NONE, 2),
+}
+_DATA = {
+    "data.seed": _gap("this version orders samples by the job's seed"),
+    "data.cache_path": _warning("caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE"),
+    "data.eod_mask_loss": _gap("the loss covers the end of every sample", False),
+    "data.test_paths": _warning("no test follows training"),
+    "data.paths_file": _gap("data sets are named on the command line", works=("data.paths=[…]",)),
+    "data.order": _gap("data.shuffle says it since 4.0", works=("data.shuffle=true",)),
+    "data.mmap": _warning(_OF_MEGATRON, True),
+    "data.index_threads": _warning(_OF_MEGATRON, 1),
+    "data.object_storage_cache": _gap(_OF_MEGATRON),
+    "data.enable_thinking": _gap("chats of this version are written with thinking", True),
+    "data.sharding": _gap("this version always draws from a rank's own share", True, works=("data.sharding=true",)),
+    "tokenizer.type": _gap(_TOKENS, "HuggingFaceTokenizer"),
+    "tokenizer.trust_remote_code": _warning("swift always trusts it", True),
+    "tokenizer.extra_ids": _gap(_TOKENS, 0),
+    **_each("tokenizer", "tiktoken_pattern tiktoken_special_tokens tiktoken_num_special_tokens", _gap(_TOKENS)),
+    **_each("tokenizer", "vocab_file merge_file", _gap(_TOKENIZER)),
+}
+_CHECKPOINT = {
+    "checkpoint.save_safetensors": _gap("convert with `swift export` in this version", False),
+    "checkpoint.save_total_limit": _warning("this version keeps all checkpoints"),
+    "checkpoint.optimizer_fully_reshardable": _gap(_NOT_HERE, False),
+    "checkpoint.strictness": _warning("it loads what it can and tells the rest"),
+    "checkpoint.load_step": _gap("it loads the latest checkpoint of the folder"),
+    "checkpoint.fallback": _gap("weights come from the model or from checkpoint.load"),
+    "checkpoint.load_arguments": _gap("sizes come from the model's config.json", False),
+    "checkpoint.load_schedule": _gap("the schedule is the job's", False),
+    "checkpoint.detect_format": _warning("the format is known", True),
+    "checkpoint.parallel_save": _warning("ranks always share the writing", True),
+    **_each("checkpoint", "parallel_load constant_structure", _warning(_UNAFFECTED, False)),
+    "checkpoint.persistent_worker": _later("3.12", False),
+    "checkpoint.save_pre_mcore_014": _warning("this version's Megatron-core is older", True, False),
+    "checkpoint.optimizer_reshardable_mem_efficient": _later("4.0", False),
+    "checkpoint.non_persistent.type": _warning(
+        "all checkpoints are of one kind", works=("checkpoint.save_interval=100",)
+    ),
+    **_each(
+        "checkpoint.convert",
+        "format save",
+        _gap(
+            "training does not convert: launch convert, or swift export, does",
+            works=("checkpoint.convert.format=null",),
+        ),
+    ),
+    "checkpoint.convert.update_legacy_optimizer": _warning("it reads the present layout", False),
+    "checkpoint.load_parallel_arguments": _warning("the layout is the job's", False),
+    "checkpoint.load_tokenizer": _gap("the tokenizer is the model's or tokenizer.path's", False),
+}
+_LOGGING = {
+    "logging.throughput": _warning("4.x has no option for it; training is unaffected", False),
+    **_each("logging", "params_norm timers memory perplexity", _warning(_NO_LOG, False)),
+    "logging.zero_gradients": _warning(_NONE, False),
+    "logging.timer_level": _warning(_NONE, 0),
+    **_each("logging", "tensorboard_interval wandb_dir level", _warning(_UNAFFECTED, 1)),
+    **_each("logging", "progress world_size", _warning(_UNAFFECTED, False)),
+    **_each("logging", "loss_scale experts_by_layer timer_ranks", _warning(_UNAFFECTED)),
+    "profiler.enabled": _warning("it starts no profiler; training is unaffected"),
+    "profiler.memory_history": _warning("it records no allocations", False),
+    "fault_tolerance.check_for_nan": _warning(_NONE, True),
+    **_each(
+        "fault_tolerance",
+        "check_for_spiky_loss check_for_large_grads rerun weight_hash_interval exit_on_signal",
+        _warning(_UNAFFECTED, False, "disabled"),
+    ),
+}
+_TOPICS = (
+    static_graph.GAPS,
+    OTHER_BACKENDS_ONLY,
+    NO_CLIPPING,
+    {"kernels.sparse_mode": GAPS["kernels.sparse_mode"]},
+    _TASK,
+    _MODEL,
+    _PARALLEL,
+    _MEMORY_GAPS,
+    _MOE,
+    _SPEED_GAPS,
+    _TRAINING,
+    _DATA,
+    _CHECKPOINT,
+    _LOGGING,
 )
+_RETAIN = "checkpoint.save_retain_interval"
 
 
-def unsupported(version: str) -> dict[str, Gap]:
-    """Return the fields that this version does not support."""
-    own = {item.path: item.gap for item in _GAPS if in_range(version, item.since, item.until)}
-    return {
-        **static_graph.GAPS,
-        **details.gaps(version),
-        **sharding.gaps(version),
-        **attention_variants.gaps(version),
-        **services.gaps(version),
-        **own,
-    }
+def unsupported(version: str, mapped: Collection[str]) -> dict[str, Gap]:
+    """Return the fields that this version does not support: those of the reasons here that no row maps."""
+    newer = in_range(version, FOUR, None)
+    limit = _warning("4.x keeps the newest checkpoints", works=("checkpoint.save_total_limit=2",))
+    found = dict(chain.from_iterable(topic.items() for topic in _TOPICS))
+    found |= {**attention_variants.gaps(version), _RETAIN: limit if newer else _later("3.12")}
+    return {path: gap for path, gap in found.items() if path not in mapped}
 
 
 _LAUNCHER = "read by the launcher itself"
 _SECTIONS = ("hardware", "cluster", "backend", "imported", "rehearse", "rules", "estimate", "search")
-_IRRELEVANT = {
-    "name": _LAUNCHER,
-    "output_dir": _LAUNCHER,
-    "runtime": _LAUNCHER,
-    "fault_tolerance.max_restarts": _LAUNCHER,
-    "fault_tolerance.hang_minutes": _LAUNCHER,
+_IRRELEVANT: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("name", "output_dir", "runtime", "fault_tolerance.max_restarts", "fault_tolerance.hang_minutes"), _LAUNCHER
+    ),
     "parallel.dp": "swift derives it from the number of processes",
-    "profiler.start_step": "only with profiler.enabled, which it cannot express",
-    "profiler.end_step": "only with profiler.enabled, which it cannot express",
-    "profiler.ranks": "only with profiler.enabled, which it cannot express",
-    "profiler.path": "only with profiler.enabled, which it cannot express",
+    **dict.fromkeys(
+        (f"profiler.{name}" for name in ("start_step", "end_step", "ranks", "path", "level")),
+        "only with profiler.enabled, which it cannot express",
+    ),
+    "profiler.memory_snapshot_path": "only with profiler.memory_history, which it cannot express",
+    **dict.fromkeys(
+        ("kernels.cuda_graph.scope", "kernels.cuda_graph.warmup_steps"),
+        "only with kernels.cuda_graph.impl, which it cannot express",
+    ),
+    **only_with("checkpoint.non_persistent.type", "checkpoint.non_persistent."),
+    "kernels.attention_mask": "causal masks are made inside the kernel",
+    **attention_variants.IRRELEVANT,
 }
 _WITHOUT_LORA = ("lora.alpha", "lora.dropout", "lora.target_modules", "lora.rslora", "lora.merge")
 
 
-def irrelevant(version: str) -> dict[str, str]:
-    """Return the fields that are irrelevant to this version, with the reason."""
-    found = {
-        **static_graph.irrelevant(),
-        **details.irrelevant(version),
-        **sharding.IRRELEVANT,
-        **_IRRELEVANT,
-    }
-    found |= {**services.IRRELEVANT, **attention_variants.IRRELEVANT}
-    found = {path: why for path, why in found.items() if path not in services.GENERATION}
-    for path in field_paths():
-        if path.split(".")[0] in _SECTIONS:
-            found[path] = _LAUNCHER
-    if in_range(version, None, "3.6.99"):
-        found |= dict.fromkeys(_WITHOUT_LORA, "only with lora.rank, which this version cannot express")
+def irrelevant(version: str, mapped: Collection[str]) -> dict[str, str]:
+    """Return the fields that are irrelevant to this version and that no row maps, with the reason."""
+    found = {**static_graph.irrelevant(), **_IRRELEVANT}
+    found |= {path: _LAUNCHER for path in field_paths() if path.split(".")[0] in _SECTIONS}
+    found |= dict.fromkeys(_WITHOUT_LORA, "only with lora.rank, which this version cannot express")
     if in_range(version, FOUR, "4.2.99"):
         found["model.overridden"] = "what config.json says cannot be changed in this version"
     if in_range(version, BRIDGED, None):
         found["model.initializer_range"] = "the random weights that the plan prepares are drawn with it, not by swift"
-    return found
-
-
-def config_rows(version: str) -> tuple[Row, ...]:
-    """Return rows for fields that only config.json sets in this version, and for features that no swift model has."""
-    known = ("silu", "quick_geglu") if in_range(version, "4.3", None) else ("silu",)
-    refused: tuple[Row, ...] = (
-        only("model.hidden_act", known, "its Megatron models are SwiGLU models", ("model.hidden_act=silu",)),
-    )
-    if in_range(version, "3.12", THREE):
-        refused = (attention_variants.activation(),)
-    if in_range(version, "4.3", None):
-        return refused
-    names = ["sliding_window"] if in_range(version, None, FOUR) else []
-    if in_range(version, FOUR, None):
-        shaped = [shape.field for shape in SHAPES]
-        names = [*shaped, "vocab_size", "v_head_dim", "sliding_window", "first_k_dense_replace", "moe_layer_freq"]
-    if in_range(version, FOUR, None):
-        refused = (*refused, _no_padding(version))
-    return (*refused, *(_unchanged(f"model.{name}", version) for name in names))
-
-
-def _no_padding(version: str) -> Row:
-    paths = ("tokenizer.padded_vocab_size", "tokenizer.make_vocab_size_divisible_by")
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if padded_vocabulary(job, version) not in (None, job.model.vocab_size):
-            path = paths[0] if job.tokenizer.padded_vocab_size is not None else paths[1]
-            raise Unsupported(path, "this version pads to a multiple of tp only", (f"{path}=null",))
-        return ()
-
-    return Row(fields=paths, flags=(), emit=emit)
-
-
-def _unchanged(path: str, version: str) -> Row:
-    """Return the row of a field that swift reads from config.json only."""
-    name = path.removeprefix("model.")
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if name in overridden(job, version):
-            raise Unsupported(
-                path,
-                "this version reads it from the model's config.json only",
-                ("backend.version=4.6.0",),
-            )
-        if name == "sliding_window" and job.model.sliding_window is not None:
-            raise Unsupported(path, "its Megatron models of this family attend to everything")
-        if name == "moe_layer_freq" and job.model.moe_layer_freq > 1:
-            raise Unsupported(path, "swift does not read it from config.json (decoder_sparse_step)")
-        if name == "hidden_dropout" and job.model.hidden_dropout:
-            raise Unsupported(path, "this version has no option for it", ("model.hidden_dropout=0",))
-        return ()
-
-    return Row(fields=(path,), flags=(), emit=emit)
-
-
-def layers_row() -> Row:
-    """Return the row of `--moe_layer_freq`, an option of 3.6 to 3.12."""
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        changed = set(job.model.overridden) & {"num_hidden_layers", "first_k_dense_replace", "moe_layer_freq"}
-        if not changed and job.model.moe_layer_freq == 1:
-            return  # config.json sets it, even where all layers are dense
-        pattern = layer_pattern(job)
-        if pattern is not None:
-            yield "moe_layer_freq", pattern
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        places = expert_places(view.peek("moe_layer_freq"), view.peek("num_layers"))
-        if places is None or view.peek("num_experts") is None or view.peek("num_layers") is None:
-            return {}
-        view.take("moe_layer_freq")
-        return {"model.first_k_dense_replace": places[0], "model.moe_layer_freq": places[1]}
-
-    return Row(
-        fields=("model.first_k_dense_replace", "model.moe_layer_freq"),
-        flags=("moe_layer_freq",),
-        emit=emit,
-        read=read,
-        since="3.6",
-        until=THREE,
-    )
-
-
-def prediction_row() -> Row:
-    """Return the row of multi-token prediction: swift adds its layers only when their number is written."""
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.model.num_nextn_predict_layers:
-            yield "mtp_num_layers", job.model.num_nextn_predict_layers
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.has("mtp_num_layers"):
-            return {}
-        return {"model.num_nextn_predict_layers": view.take("mtp_num_layers")}
-
-    return Row(
-        fields=("model.num_nextn_predict_layers",),
-        flags=("mtp_num_layers",),
-        emit=emit,
-        read=read,
-        since="3.10",
-        note="num_nextn_predict_layers of config.json is not read (mcore_bridge/config/parser.py @1.6.5)",
-    )
+    return {path: why for path, why in found.items() if path not in mapped}

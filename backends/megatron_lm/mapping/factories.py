@@ -25,7 +25,7 @@ def valued(path: str, flag: str, default: Value, *, quiet: bool = False, **row: 
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: single(view.take(flag, default))}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="value", **row)
 
 
 def when_given(path: str, flag: str, forward: Callable[[Any], Value] = lambda value: value, **row: Any) -> Row:
@@ -41,6 +41,7 @@ def when_given(path: str, flag: str, forward: Callable[[Any], Value] = lambda va
         flags=(flag,),
         emit=emit,
         read=lambda view: {path: single(view.take(flag))} if view.has(flag) else {},
+        codec="value",
         **row,
     )
 
@@ -56,7 +57,7 @@ def listed(path: str, flag: str, **row: Any) -> Row:
         if value:
             yield flag, tuple(value)
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="value", **row)
 
 
 def flag_on(path: str, flag: str, **row: Any) -> Row:
@@ -66,7 +67,10 @@ def flag_on(path: str, flag: str, **row: Any) -> Row:
         if value_at(job, path):
             yield flag, True
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=lambda view: {path: bool(view.take(flag, False))}, **row)
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: bool(view.take(flag, False))}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="value", **row)
 
 
 def flag_unless(path: str, flag: str, **row: Any) -> Row:
@@ -76,7 +80,10 @@ def flag_unless(path: str, flag: str, **row: Any) -> Row:
         if value_at(job, path) is False:
             yield flag, True
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=lambda view: {path: not view.take(flag, False)}, **row)
+    def read(view: NativeView) -> Mapping[str, Value]:
+        return {path: not view.take(flag, False)}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, codec="inverted", **row)
 
 
 def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = None, why: str = "", **row: Any) -> Row:
@@ -110,7 +117,13 @@ def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = 
         view.take(flag)
         return {path: back[value]}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
+    return Row(
+        fields=(path,), flags=(flag,), emit=emit, read=read, codec="value" if _same_names(names) else None, **row
+    )
+
+
+def _same_names(names: Mapping[Value, Value]) -> bool:
+    return all(native in (None, name) for name, native in names.items())
 
 
 def refused(path: str, why: str, works: tuple[str, ...] = (), neutral: tuple[Value, ...] = (), **row: Any) -> Row:

@@ -1,6 +1,7 @@
 """Rows for MoE models: architecture and training."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
 from backends.megatron_lm.mapping.factories import refused, single, when_given
@@ -270,7 +271,7 @@ def _moe_valued(path: str, flag: str, default: Value) -> Row:
         return {path: single(view.take(flag, default))} if view.peek("num-experts") else {}
 
     row = when_given(path, flag)
-    return Row(fields=(path,), flags=(flag,), emit=row.emit, read=read, when=is_moe)
+    return replace(row, read=read, when=is_moe)
 
 
 def _moe_choice(
@@ -288,4 +289,6 @@ def _moe_choice(
         value = single(view.peek(flag, default))
         return {path: single(view.take(flag, default))} if value in names else {}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, when=is_moe, since=since, until=until)
+    return Row(
+        fields=(path,), flags=(flag,), emit=emit, read=read, when=is_moe, since=since, until=until, codec="value"
+    )

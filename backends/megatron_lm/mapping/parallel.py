@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from backends.megatron_lm.effective import chunks_of
 from backends.megatron_lm.mapping.factories import chosen, listed, many, single, valued, when_given
@@ -196,7 +197,7 @@ def recompute_modules(known: tuple[str, ...], since: str | None = None, until: s
             raise Unsupported("recompute.modules", f"it knows {', '.join(known)}, not {', '.join(missing)}")
         return row.emit(job)
 
-    return Row(fields=row.fields, flags=row.flags, emit=emit, read=row.read, since=since, until=until)
+    return replace(row, emit=emit, since=since, until=until)
 
 
 def offload() -> tuple[Row, ...]:

@@ -4,8 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from backends.megatron import BACKEND, catalogue
+from backends.megatron import BACKEND
 from backends.megatron.launch import command
+from backends.megatron.versions import catalogue
 from launcher.catalogue.catalogue import Argument
 from launcher.job import Job, Value, build
 from launcher.mapping.engine import ReadBack, Translation, read_back, translate

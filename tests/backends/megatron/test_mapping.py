@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from backends.megatron import BACKEND, catalogue
+from backends.megatron import BACKEND
 from backends.megatron.mapping.architecture import SHAPES
 from backends.megatron.mapping.extra_args import ARGUMENTS, KEYS
+from backends.megatron.versions import catalogue
 from backends.megatron_lm import BACKEND as MEGATRON_LM
 from launcher.catalogue.versions import in_range
 from launcher.job import Job

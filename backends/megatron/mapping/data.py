@@ -1,52 +1,54 @@
-"""Rows for data, tokenizer, checkpoints, logging, evaluation and fault tolerance."""
+"""Rows for data, tokenizer, generation and evaluation."""
 
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping.extra_args import padded_vocabulary
-from backends.megatron.mapping.factories import (
-    FOUR,
-    THREE,
-    explicit,
-    listed,
-    only,
-    renamed,
-    single,
-    spell_out,
-    words,
-)
-from backends.megatron.mapping.model import from_pretrained, is_described, source
-from backends.megatron.mapping.sharding import format_row
-from backends.megatron.mapping.training import COMMAND
+from backends.megatron.mapping.factories import FOUR, THREE, listed, single, spell_out, words
+from backends.megatron.mapping.model import is_described, source
+from backends.megatron.mapping.options import option
+from backends.megatron.mapping.task import COMMAND
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value
-from launcher.mapping.rows import NativeView, Row, Unsupported, mapped, same
+from launcher.mapping.rows import NativeView, Row, Unsupported, same
 
 _FILES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
 # Up to 3.5, 1 % of the samples become validation data by default.
 _SPLITS_UNTIL = "3.5.99"
+# Options of fields that Megatron-LM does not have.
+_OWN = {
+    "data.num_preprocess": "dataset_num_proc",
+    "data.streaming": "streaming",
+    "data.lazy_tokenize": "lazy_tokenize",
+    "data.system": "system",
+    "data.enable_thinking": "enable_thinking",
+    "data.shuffle_buffer_size": "shuffle_buffer_size",
+}
+_DRAWN = ("temperature", "top_k", "top_p", "repetition_penalty", "max_new_tokens")
+GENERATION = tuple(f"generation.{name}" for name in _DRAWN)
 
 
-def data_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of sections `data` and `tokenizer`."""
-    return (
-        _dataset(),
-        _long_texts(),
-        listed("data.validation_paths", "val_dataset"),
-        _validation_ratio(version),
-        *renamed("data.num_workers", "num_workers", "dataloader_num_workers"),
-        same("data.num_preprocess", "dataset_num_proc"),
-        _shuffle(),
-        same("data.shuffle", "dataset_shuffle", until=THREE),
-        same("data.streaming", "streaming"),
-        same("data.lazy_tokenize", "lazy_tokenize"),
-        _resets("data.reset_position_ids"),
-        _resets("data.reset_attention_mask"),
-        same("data.system", "system"),
-        _one_word("data.self_cognition_author", "model_author"),
-        _one_word("data.self_cognition_name", "model_name"),
-        _tokenizer(version),
-        _padded_vocabulary(version),
-    )
+def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
+    """Return the rows by the canonical field whose Megatron-LM rows they replace."""
+    return {
+        "data.paths": (
+            _dataset(),
+            _long_texts(),
+            listed("data.validation_paths", "val_dataset"),
+            _shuffle(),
+            same("data.shuffle", "dataset_shuffle", until=THREE),
+            *(row for path, name in _OWN.items() for row in option(path, name, version)),
+            _resets("data.reset_position_ids"),
+            _resets("data.reset_attention_mask"),
+            _one_word("data.self_cognition_author", "model_author"),
+            _one_word("data.self_cognition_name", "model_name"),
+            *(row for path, name in zip(GENERATION, _DRAWN, strict=True) for row in option(path, name, version)),
+        ),
+        "data.split": (_validation_ratio(version),),
+        "tokenizer.type": (_tokenizer(version),),
+        "tokenizer.padded_vocab_size": (_padded_vocabulary(version),),
+        "evaluation.interval": option("evaluation.interval", "eval_interval", version),
+        "evaluation.iters": option("evaluation.iters", "eval_iters", version),
+    }
 
 
 def _dataset() -> Row:
@@ -230,140 +232,4 @@ def _padded_vocabulary(version: str) -> Row:
         emit=emit,
         read=read,
         until=THREE,
-    )
-
-
-def checkpoint_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of section `checkpoint`, except `checkpoint.load` (see `model_rows`)."""
-    always = "it writes torch_dist checkpoints only"
-    return (
-        _finetune(version),
-        *renamed("checkpoint.save", "save", "output_dir", note="swift adds v<k>-<time> below it (add_version)"),
-        *renamed("checkpoint.save_interval", "save_interval", "save_steps"),
-        mapped(
-            "checkpoint.format",
-            "ckpt_format",
-            _torch_format,
-            lambda value: value,
-            until=THREE,
-            note="safetensors: checkpoint.save_safetensors, since 3.10",
-        ),
-        only(
-            "checkpoint.format", ("torch_dist",), always, ("checkpoint.format=torch_dist",), since=FOUR, until="4.5.99"
-        ),
-        format_row(),
-        same("checkpoint.save_safetensors", "save_safetensors", since="3.10"),
-        same("checkpoint.save_total_limit", "save_total_limit", since=FOUR),
-        same("checkpoint.async_save", "async_save", since="3.7"),
-        same("checkpoint.no_save_optim", "no_save_optim"),
-        same("checkpoint.no_save_rng", "no_save_rng"),
-        same("checkpoint.no_load_optim", "no_load_optim"),
-        same("checkpoint.no_load_rng", "no_load_rng"),
-        same("checkpoint.optimizer_fully_reshardable", "dist_ckpt_optim_fully_reshardable", since=FOUR),
-        same("checkpoint.exit_on_missing", "exit_on_missing_checkpoint", until=THREE),
-        only(
-            "checkpoint.exit_on_missing",
-            (True,),
-            "4.x always stops when the checkpoint is missing",
-            ("checkpoint.exit_on_missing=true",),
-            since=FOUR,
-        ),
-    )
-
-
-def _torch_format(value: str) -> str:
-    if value not in ("torch_dist", "torch", "zarr"):
-        why = "a training checkpoint is of torch_dist, torch or zarr"
-        raise Unsupported("checkpoint.format", why, ("checkpoint.format=torch_dist",))
-    return value
-
-
-def _finetune(version: str) -> Row:
-    """Return the row of finetune, written explicitly: its default changed from false to true at 4.0."""
-    default = in_range(version, FOUR, None)
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        value = job.checkpoint.finetune
-        if value is None:
-            value = job.checkpoint.load is None
-        if value or job.checkpoint.load is not None or from_pretrained(job) or default:
-            yield "finetune", value
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        value = view.take("finetune", default)
-        resumes = view.peek("mcore_model" if default else "load") is not None
-        converted = f"{str(view.peek('model')).rsplit('/', 1)[-1]}-mcore"
-        if in_range(version, None, "3.9") and view.peek("load") == converted:
-            resumes = False
-        return {} if value is not resumes else {"checkpoint.finetune": value}
-
-    return Row(
-        fields=("checkpoint.finetune", "checkpoint.load"),
-        flags=("finetune",),
-        emit=emit,
-        read=read,
-        note="not given: a named checkpoint is resumed, the weights of a model are a new start",
-    )
-
-
-def logging_rows() -> tuple[Row, ...]:
-    """Return the rows of sections `logging`, `evaluation` and `fault_tolerance`."""
-    return (
-        explicit("logging.interval", "log_interval", 5, until=THREE),
-        explicit("logging.interval", "logging_steps", 5, since=FOUR),
-        same("logging.tensorboard_dir", "tensorboard_dir"),
-        same("logging.wandb_project", "wandb_project", until="3.9"),
-        _wandb(),
-        same("logging.wandb_name", "wandb_exp_name"),
-        same("logging.throughput", "log_throughput", until=THREE),
-        same("logging.params_norm", "log_params_norm", until=THREE),
-        same("logging.timers", "log_timers_to_tensorboard", until=THREE),
-        same("logging.memory", "log_memory_to_tensorboard", until=THREE),
-        same("logging.perplexity", "log_validation_ppl_to_tensorboard", until=THREE),
-        *renamed("evaluation.interval", "eval_interval", "eval_steps"),
-        same("evaluation.iters", "eval_iters"),
-        _timeout(),
-    )
-
-
-def _timeout() -> Row:
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.fault_tolerance.timeout_minutes is not None:
-            yield "ddp_timeout", job.fault_tolerance.timeout_minutes * 60
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.has("ddp_timeout") or view.peek("ddp_timeout") % 60:
-            return {}
-        return {"fault_tolerance.timeout_minutes": view.take("ddp_timeout") // 60}
-
-    return Row(
-        fields=("fault_tolerance.timeout_minutes",),
-        flags=("ddp_timeout",),
-        emit=emit,
-        read=read,
-        note="seconds; in 3.x it overrides distributed_timeout_minutes (megatron_args.py, __post_init__)",
-    )
-
-
-def _wandb() -> Row:
-    """Events go to W&B only when `report_to` names it; TensorBoard stays on."""
-    reports = ("tensorboard", "wandb")
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.logging.wandb_project is not None:
-            yield "report_to", reports
-            yield "wandb_project", job.logging.wandb_project
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if tuple(sorted(words(view.peek("report_to", ())))) != reports:
-            return {}
-        view.take("report_to")
-        return {"logging.wandb_project": view.take("wandb_project", "megatron-swift")}
-
-    return Row(
-        fields=("logging.wandb_project",),
-        flags=("report_to", "wandb_project"),
-        emit=emit,
-        read=read,
-        since="3.10",
     )
