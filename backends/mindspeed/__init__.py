@@ -1,28 +1,16 @@
 """MindSpeed-LLM on Ascend: Megatron-LM's command line with additional arguments."""
 
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
+from backends.mindspeed.versions import CORE, catalogue
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
 from launcher.plan.start import Watch
 
-if TYPE_CHECKING:
-    from launcher.catalogue.catalogue import Catalogue
-
 _HERE = Path(__file__).parent
-
-
-@cache
-def _catalogue(version: str) -> "Catalogue":
-    from launcher.catalogue.catalogue import load
-
-    return load(_HERE / "catalogue" / f"{version}.json")
-
 
 ENTRY = Entry(
     scripts={"pretrain_gpt.py": "", "posttrain_gpt.py": "", "pretrain_deepseek4.py": "", "pretrain_mamba.py": ""},
@@ -70,10 +58,10 @@ def _converted_folder(job: Job, version: str) -> str | None:
 BACKEND = Backend(
     name="mindspeed",
     title="MindSpeed-LLM",
-    versions=("26.1.0", "2.1.0", "master"),
+    versions=tuple(CORE),
     devices=("npu",),
     table=late("backends.mindspeed.mapping.table:table"),
-    catalogue=_catalogue,
+    catalogue=catalogue,
     launch=late("backends.mindspeed.launch:launch"),
     native_cpu="backends.mindspeed.rehearse",
     checkpoint_format="backends.mindspeed.checkpoint",

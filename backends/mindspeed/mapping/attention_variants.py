@@ -35,12 +35,17 @@ def own() -> dict[str, tuple[Row, ...]]:
         "model.norm_zero_centered": (zero_centered_norms(),),
         "model.swiglu_limit": (_swiglu_limit(),),
         **_state_space(),
-        "kernels.use_fused_mhc": (switch("kernels.use_fused_mhc", "use-fused-mhc"),),
-        "optimizer.muon_coefficient_type": (when_given("optimizer.muon_coefficient_type", "muon-coefficient-type"),),
-        "optimizer.muon_scalar_optimizer": (
-            chosen("optimizer.muon_scalar_optimizer", "muon-scalar-optimizer", {"adam": "adam", "lion": "lion"}),
-        ),
     }
+
+
+def added() -> tuple[Row, ...]:
+    """Return the rows of 26.1.0 of fields that Megatron-LM does not have."""
+    scalar = {"adam": "adam", "lion": "lion"}
+    return (
+        switch("kernels.use_fused_mhc", "use-fused-mhc"),
+        when_given("optimizer.muon_coefficient_type", "muon-coefficient-type"),
+        chosen("optimizer.muon_scalar_optimizer", "muon-scalar-optimizer", scalar),
+    )
 
 
 def _state_space() -> dict[str, tuple[Row, ...]]:

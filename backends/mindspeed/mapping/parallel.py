@@ -339,8 +339,3 @@ def accumulation_fusion() -> Row:
 def rmsnorm_fusion() -> Row:
     """Return the row of the fused RMSNorm."""
     return switch("kernels.rmsnorm_fusion", "use-fused-rmsnorm")
-
-
-def deterministic(old: bool) -> Row:
-    """Return the row of deterministic kernels."""
-    return switch("kernels.deterministic", "use-deter-comp" if old else "npu-deterministic")

@@ -1,6 +1,5 @@
 """Mapping table of MindSpeed-LLM: its own rows, and Megatron-LM's for all other fields."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -12,31 +11,27 @@ from backends.mindspeed.mapping import checkpoints as start
 from backends.mindspeed.mapping import data, model, parallel, training
 from backends.mindspeed.mapping import services as beside
 from backends.mindspeed.mapping import version_2_1 as old_names
-from launcher.catalogue.versions import in_range
+from backends.mindspeed.versions import CORE, catalogue
+from launcher.mapping.inherit import extend
 from launcher.mapping.rows import Gap, Row, Table, switch, switch_off
-
-# Megatron-LM that each version is built on. Source: docs/zh/release_notes_llm.md, table 1.
-BASE = {"2.1.0": "0.8.0", "26.1.0": "0.12.1", "master": "0.12.1"}
 
 
 @cache
 def table(version: str) -> Table:
     """Return the whole mapping of one version."""
     is_old = version == "2.1.0"
-    own = _own(is_old)
-    rows = [*_first(is_old), *_merged(own, version)]
+    rows = (*_first(is_old), *_extended(version, is_old), *_added(is_old))
     gaps = {path: _without_versions(gap) for path, gap in megatron.table("0.12.1").unsupported.items()}
     gaps.update({**_GAPS, **beside.GAPS, **variants.GAPS})
     if is_old:
         gaps.update(old_names.GAPS)
         gaps.update({**services.BEFORE_0_12, **beside.OLD_GAPS, **variants.GAPS_2_1, **beside.UNREAD})
-        rows = [row for row in rows if not set(row.flags) & old_names.ABSENT]
     mapped = {path for row in rows for path in row.fields}
     unsupported = {path: gap for path, gap in gaps.items() if path not in mapped}
     beside_graphs = dict.fromkeys(CUDA_GRAPHS[1:], f"only with {CUDA_GRAPHS[0]}, which it cannot express")
     aside = {**megatron.irrelevant(), **beside_graphs}
     irrelevant = {path: why for path, why in aside.items() if path not in mapped}
-    return Table(rows=tuple(rows), unsupported=unsupported, irrelevant=irrelevant)
+    return Table(rows=rows, unsupported=unsupported, irrelevant=irrelevant)
 
 
 def _without_versions(gap: Gap) -> Gap:
@@ -44,19 +39,17 @@ def _without_versions(gap: Gap) -> Gap:
     return replace(gap, works=tuple(each for each in gap.works if not each.startswith("backend.version=")))
 
 
-def _merged(own: Mapping[str, tuple[Row, ...]], version: str) -> Iterable[Row]:
-    """Yield the rows of the underlying Megatron-LM version, replaced by MindSpeed-LLM's rows where it has any."""
-    done: set[str] = set()
-    for row in megatron.rows():
-        if not in_range(BASE[version], row.since, row.until):
-            continue
-        key = row.fields[0] if row.fields else ""
-        if key not in own:
-            yield replace(row, since=None, until=None)
-        elif key not in done:
-            done.add(key)
-            yield from own[key]
-    yield from (row for key, rows in own.items() if key not in done for row in rows)
+def _extended(version: str, is_old: bool) -> tuple[Row, ...]:
+    """Return Megatron-LM's rows with those that MindSpeed-LLM replaces."""
+    known = catalogue(version)
+    return extend(
+        megatron.rows(),
+        CORE[version],
+        replace=_replaced(is_old),
+        drop=_DROPPED if is_old else (*_DROPPED, *_OF_CONVERSION),
+        rename=old_names.NAMES if is_old else {"deterministic-mode": "npu-deterministic"},
+        respell=lambda row: row if all(known.get(flag) is not None for flag in row.flags) else None,
+    )
 
 
 def _first(is_old: bool) -> tuple[Row, ...]:
@@ -66,8 +59,8 @@ def _first(is_old: bool) -> tuple[Row, ...]:
     return (training.aliases(), model.layer_spec())
 
 
-def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
-    """Return MindSpeed-LLM's rows by the canonical field whose Megatron rows they replace."""
+def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
+    """Return MindSpeed-LLM's rows by the canonical field whose Megatron-LM rows they replace."""
     rows: dict[str, tuple[Row, ...]] = {
         "task.type": (training.task(is_old), *training.preference(is_old), *training.lora()),
         "model.num_hidden_layers": (model.layer_count(), model.noop_layers()),
@@ -81,12 +74,7 @@ def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "batch.packing": data.packing(is_old),
         "data.reset_attention_mask": (data.attention_mask(),),
         **_parallel(is_old),
-        **_surroundings(is_old),
-        "profiler.level": (beside.profiler(),),
-        "kernels.sparse_mode": (beside.sparse_mode(),),
-        "generation.temperature": beside.generation(is_old),
-        **dict.fromkeys(beside.UNREAD, ()),
-        "data.enable_thinking": () if is_old else (beside.thinking(),),
+        "profiler.enabled": start.logging(),
     }
     if is_old:
         return {**rows, **old_names.own(), **variants.of_2_1()}
@@ -101,55 +89,61 @@ def _own(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "optimizer.type": (training.optimizer(),),
         "optimizer.muon_momentum": details.muon(0.95, "muon-nesterov"),
         "logging.wandb_name": (start.wandb(),),
+        "checkpoint.load": start.weights(),
     }
 
 
 def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
-    in_bubble = () if is_old else (parallel.in_bubble(),)
     listed = parallel.stage_list(is_old)
     return {
         "parallel.vpp": (parallel.virtual_stages(),),
         "parallel.cp_algorithm": parallel.context_parallel(is_old),
         "parallel.first_stage_layers": (parallel.uneven_stages(),),
-        "parallel.last_stage_layers": (),
-        "parallel.tp_2d_x": (parallel.two_dimensional(),),
         "parallel.gloo": (switch_off("parallel.gloo", "disable-gloo-group"),),
         "moe.force_load_balancing": (switch("moe.force_load_balancing", "fix-router"),),
         "parallel.layout": (listed,) if is_old else (megatron_layout(), listed),
-        "recompute.activation": (*parallel.recompute(), *in_bubble),
         "offload.optimizer": parallel.swap(),
-        "offload.optimizer_fraction": (),
         "moe.permute_fusion": (parallel.permutation(is_old), *parallel.overlap()),
-        "moe.deepep": (),
-        **dict.fromkeys(CUDA_GRAPHS, ()),
         "kernels.attention_backend": (parallel.flash_attention(),),
         "kernels.transformer_impl": (parallel.layer_library(is_old),),
         **parallel.fusions(),
-        "kernels.rmsnorm_fusion": (parallel.rmsnorm_fusion(),),
-        "kernels.deterministic": (parallel.deterministic(is_old),),
     }
+
+
+# Megatron-LM's rows that do not apply: a reason in the gaps, or the row of another field that writes the argument.
+_DROPPED = (
+    "parallel.last_stage_layers",
+    "offload.optimizer_fraction",
+    "moe.deepep",
+    *CUDA_GRAPHS,
+    *beside.UNREAD,
+)
+# Written where Hugging Face weights are converted at start (`checkpoints.weights`).
+_OF_CONVERSION = (
+    "model.pretrained",
+    *(f"checkpoint.{name}" for name in ("format", "finetune", "no_load_optim", "no_load_rng")),
+)
+
+
+def _added(is_old: bool) -> tuple[Row, ...]:
+    """Return the rows of fields that Megatron-LM does not have."""
+    later = () if is_old else (parallel.in_bubble(), beside.thinking(), *variants.added())
+    return (
+        parallel.two_dimensional(),
+        *parallel.recompute(),
+        parallel.rmsnorm_fusion(),
+        beside.profiler(),
+        beside.sparse_mode(),
+        *beside.generation(is_old),
+        *(old_names.added() if is_old else ()),
+        *later,
+    )
 
 
 def megatron_layout() -> Row:
     """Return the row of an explicit pipeline layout, which MindSpeed supports before Megatron does."""
     found = next(row for row in megatron.rows() if row.fields == ("parallel.layout",))
     return replace(found, since=None, until=None)
-
-
-def _surroundings(is_old: bool) -> dict[str, tuple[Row, ...]]:
-    profiler = {"profiler.enabled": start.logging()}
-    if is_old:
-        return profiler
-    weights = start.weights()
-    return {
-        **profiler,
-        "checkpoint.load": weights,
-        "model.pretrained": (),
-        "checkpoint.format": (),
-        "checkpoint.finetune": (),
-        "checkpoint.no_load_optim": (),
-        "checkpoint.no_load_rng": (),
-    }
 
 
 _GAPS = {

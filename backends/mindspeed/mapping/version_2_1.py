@@ -33,16 +33,9 @@ def own() -> dict[str, tuple[Row, ...]]:
         "model.qk_nope_head_dim": (_given_with_latent("model.qk_nope_head_dim", "qk-nope-head-dim"),),
         "model.qk_rope_head_dim": (_given_with_latent("model.qk_rope_head_dim", "qk-rope-head-dim"),),
         "model.v_head_dim": (_given_with_latent("model.v_head_dim", "v-head-dim"),),
-        "model.moe_intermediate_size": (
-            when_given("model.moe_intermediate_size", "moe-intermediate-size", when=moe.is_moe),
-        ),
         "model.shared_expert_intermediate_size": (shared_experts(),),
         "model.shared_expert_gate": (switch("model.shared_expert_gate", "shared-expert-gate", when=moe.is_moe),),
         "model.norm_topk_prob": (model.routing_scores(),),
-        "model.n_group": (groups(),),
-        "model.routed_scaling_factor": (
-            when_given("model.routed_scaling_factor", "routed-scaling-factor", when=moe.is_moe),
-        ),
         "moe.router_dtype": (router_dtype(),),
         "moe.load_balancing_type": (balancing(),),
         "moe.token_dispatcher_type": (dispatcher(),),
@@ -50,11 +43,23 @@ def own() -> dict[str, tuple[Row, ...]]:
         "precision.grad_reduce_in_fp32": (reduction(),),
         "checkpoint.format": (checkpoint_format(),),
         "tokenizer.trust_remote_code": (switch("tokenizer.trust_remote_code", "trust-remote-code"),),
-        "lora.quantization": (chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)"),),
         "model.rope_scaling.type": (_old_yarn(model.rope_scaling()),),
     }
 
 
+def added() -> tuple[Row, ...]:
+    """Return the rows of fields that Megatron-LM does not have."""
+    return (chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)"),)
+
+
+# Megatron-LM's arguments to their names in 2.1.0. Source: deprecated_args.py @26.1.0.
+NAMES = {
+    "deterministic-mode": "use-deter-comp",
+    "moe-ffn-hidden-size": "moe-intermediate-size",
+    "moe-router-num-groups": "n-group",
+    "moe-router-group-topk": "topk-group",
+    "moe-router-topk-scaling-factor": "routed-scaling-factor",
+}
 # Names in 2.1.0 of arguments that 26.1.0 renamed. Source: deprecated_args.py @26.1.0.
 _OLD_NAMES = {
     "multi-latent-attention": "multi-head-latent-attention",
@@ -106,24 +111,6 @@ def shared_experts() -> Row:
         return {path: view.take("n-shared-experts") * width} if view.has("n-shared-experts") and width else {}
 
     return computed((path, "model.moe_intermediate_size"), ("n-shared-experts",), emit, read, when=moe.is_moe)
-
-
-def groups() -> Row:
-    """Return the row of group-limited routing."""
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.model.n_group is None or job.model.n_group == 1:
-            return
-        yield "n-group", job.model.n_group
-        if job.model.topk_group is not None:
-            yield "topk-group", job.model.topk_group
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.peek("n-group", 1) == 1:
-            return {}
-        return {"model.n_group": view.take("n-group"), "model.topk_group": view.take("topk-group")}
-
-    return computed(("model.n_group", "model.topk_group"), ("n-group", "topk-group"), emit, read, when=moe.is_moe)
 
 
 def router_dtype() -> Row:
@@ -225,28 +212,6 @@ def checkpoint_format() -> Row:
         return {path: view.take(flags[1], sharded[0])} if view.take(flags[0], False) else {}
 
     return computed((path,), flags, emit, read)
-
-
-# Megatron arguments that core 0.8 does not have yet; their rows are dropped and the fields become gaps.
-ABSENT = frozenset(
-    {
-        "expert-tensor-parallel-size",
-        "account-for-embedding-in-pipeline-split",
-        "account-for-loss-in-pipeline-split",
-        "microbatch-group-size-per-virtual-pipeline-stage",
-        "moe-shared-expert-overlap",
-        "use-precision-aware-optimizer",
-        "main-grads-dtype",
-        "main-params-dtype",
-        "exp-avg-dtype",
-        "exp-avg-sq-dtype",
-        "fp8-recipe",
-        "fp8-param-gather",
-        "recompute-modules",
-        "cross-entropy-fusion-impl",
-        "ckpt-format",
-    }
-)
 
 
 def _newer(*neutral: Value, severity: str = "error") -> Gap:
