@@ -1,27 +1,17 @@
 """Architecture fields that differ from the model's config.json: options up to 3.x, ModelConfig keys since 4.3."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from backends.megatron.mapping.factories import THREE
 from backends.megatron.mapping.model import overridden
+from backends.megatron.mapping.options import megatron_name
+from backends.megatron.versions import catalogue
 from launcher.catalogue.versions import in_range
 from launcher.families.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported
-
-
-def _plain(value: Any) -> Value:
-    return value
-
-
-def _not(value: Any) -> Value:
-    return not value
-
-
-def _whole(value: float) -> Value:
-    return int(value) if value == int(value) else value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,91 +20,75 @@ class Shape:
 
     Attributes:
         field: canonical field below `model`.
-        option: option up to 3.12 (and argument of Megatron-LM 0.12, where `since` is later than the version).
+        option: option up to 3.12, or argument of Megatron-LM where a version of 3.x lacks the option.
         key: field of mcore-bridge's ModelConfig (mcore_bridge/config/model_config.py @1.6.5).
-        forward, backward: canonical to native value and back.
+        negated: the native value is the opposite.
         key_as_is: the ModelConfig field takes the canonical value, although the option takes another.
-        since: first version with the option.
+        whole: a whole number is written as one.
         neutral: value that is not written, of a field that config.json never sets; other values are always written.
     """
 
     field: str
     option: str
     key: str
-    forward: Callable[[Any], Value] = _plain
-    backward: Callable[[Any], Value] = _plain
+    negated: bool = False
     key_as_is: bool = False
-    since: str | None = None
+    whole: bool = False
     neutral: Value = None
+
+    def forward(self, value: Any) -> Value:
+        """Return the native value."""
+        if self.negated:
+            return not value
+        return int(value) if self.whole and value == int(value) else value
+
+    def backward(self, value: Any) -> Value:
+        """Return the canonical value."""
+        if self.negated:
+            return not value
+        return float(value) if self.whole else value
+
+
+def _shape(field: str, option: str = "", key: str = "", **others: Any) -> Shape:
+    """Return a field whose option is Megatron-LM's argument, and whose key is the option, unless named."""
+    option = option or megatron_name(f"model.{field}")
+    return Shape(field=field, option=option, key=key or option, **others)
 
 
 SHAPES = (
-    Shape(field="num_hidden_layers", option="num_layers", key="num_layers"),
-    Shape(field="hidden_size", option="hidden_size", key="hidden_size"),
-    Shape(field="intermediate_size", option="ffn_hidden_size", key="ffn_hidden_size"),
-    Shape(field="num_attention_heads", option="num_attention_heads", key="num_attention_heads"),
-    Shape(field="num_key_value_heads", option="num_query_groups", key="num_query_groups"),
-    Shape(field="head_dim", option="kv_channels", key="kv_channels"),
-    Shape(field="max_position_embeddings", option="max_position_embeddings", key="max_position_embeddings"),
-    Shape(field="normalization", option="normalization", key="normalization"),
-    Shape(field="rms_norm_eps", option="norm_epsilon", key="layernorm_epsilon"),
-    Shape(
-        field="tie_word_embeddings",
-        option="untie_embeddings_and_output_weights",
-        key="untie_embeddings_and_output_weights",
-        forward=_not,
-        backward=_not,
-    ),
-    Shape(field="attention_bias", option="add_qkv_bias", key="add_qkv_bias"),
-    Shape(
-        field="linear_bias",
-        option="disable_bias_linear",
-        key="add_bias_linear",
-        forward=_not,
-        backward=_not,
-        key_as_is=True,
-    ),
-    Shape(field="qk_layernorm", option="qk_layernorm", key="qk_layernorm"),
-    Shape(field="attention_dropout", option="attention_dropout", key="attention_dropout"),
-    Shape(field="hidden_dropout", option="hidden_dropout", key="hidden_dropout", neutral=0.0),
-    Shape(field="position_embedding", option="position_embedding_type", key="position_embedding_type"),
-    Shape(field="rope_theta", option="rotary_base", key="rotary_base", forward=_whole, backward=float),
-    Shape(field="num_experts", option="num_experts", key="num_moe_experts"),
-    Shape(field="num_experts_per_tok", option="moe_router_topk", key="moe_router_topk"),
-    Shape(field="moe_intermediate_size", option="moe_ffn_hidden_size", key="moe_ffn_hidden_size"),
-    Shape(
-        field="shared_expert_intermediate_size",
-        option="moe_shared_expert_intermediate_size",
-        key="moe_shared_expert_intermediate_size",
-    ),
-    Shape(
-        field="norm_topk_prob",
-        option="moe_router_pre_softmax",
-        key="moe_router_pre_softmax",
-        forward=_not,
-        backward=_not,
-    ),
-    Shape(field="partial_rotary_factor", option="partial_rotary_factor", key="partial_rotary_factor", since="3.6"),
-    Shape(field="shared_expert_gate", option="use_shared_expert_gate", key="moe_shared_expert_gate", since="3.6"),
-    Shape(field="scoring_func", option="moe_router_score_function", key="moe_router_score_function", since="3.6"),
-    Shape(
-        field="router_expert_bias",
-        option="moe_router_enable_expert_bias",
-        key="moe_router_enable_expert_bias",
-        since="3.6",
-    ),
-    Shape(
-        field="routed_scaling_factor",
-        option="moe_router_topk_scaling_factor",
-        key="moe_router_topk_scaling_factor",
-        since="3.6",
-    ),
-    Shape(field="q_lora_rank", option="q_lora_rank", key="q_lora_rank", since="3.6"),
-    Shape(field="kv_lora_rank", option="kv_lora_rank", key="kv_lora_rank", since="3.6"),
-    Shape(field="qk_nope_head_dim", option="qk_head_dim", key="qk_head_dim", since="3.6"),
-    Shape(field="qk_rope_head_dim", option="qk_pos_emb_head_dim", key="qk_pos_emb_head_dim", since="3.6"),
-    Shape(field="n_group", option="moe_router_num_groups", key="moe_router_num_groups", since="3.7"),
-    Shape(field="topk_group", option="moe_router_group_topk", key="moe_router_group_topk", since="3.7"),
+    _shape("num_hidden_layers"),
+    _shape("hidden_size"),
+    _shape("intermediate_size"),
+    _shape("num_attention_heads"),
+    _shape("num_key_value_heads", "num_query_groups"),
+    _shape("head_dim"),
+    _shape("max_position_embeddings"),
+    _shape("normalization"),
+    _shape("rms_norm_eps", key="layernorm_epsilon"),
+    _shape("tie_word_embeddings", negated=True),
+    _shape("attention_bias", "add_qkv_bias"),
+    _shape("linear_bias", key="add_bias_linear", negated=True, key_as_is=True),
+    _shape("qk_layernorm"),
+    _shape("attention_dropout"),
+    _shape("hidden_dropout", neutral=0.0),
+    _shape("position_embedding"),
+    _shape("rope_theta", whole=True),
+    _shape("num_experts", key="num_moe_experts"),
+    _shape("num_experts_per_tok"),
+    _shape("moe_intermediate_size"),
+    _shape("shared_expert_intermediate_size"),
+    _shape("norm_topk_prob", "moe_router_pre_softmax", negated=True),
+    _shape("partial_rotary_factor", "partial_rotary_factor"),
+    _shape("shared_expert_gate", "use_shared_expert_gate", key="moe_shared_expert_gate"),
+    _shape("scoring_func", "moe_router_score_function"),
+    _shape("router_expert_bias"),
+    _shape("routed_scaling_factor"),
+    _shape("q_lora_rank"),
+    _shape("kv_lora_rank", "kv_lora_rank"),
+    _shape("qk_nope_head_dim"),
+    _shape("qk_rope_head_dim"),
+    _shape("n_group"),
+    _shape("topk_group", "moe_router_group_topk"),
 )
 
 
@@ -136,7 +110,7 @@ def shape_values(job: Job, version: str) -> Iterable[tuple[Shape, Value]]:
 
 def option_rows(version: str) -> tuple[Row, ...]:
     """Return one row for each option of the 3.x line, and one that reads which of them were given."""
-    shapes = tuple(shape for shape in SHAPES if _has_option(shape, version))
+    shapes = tuple(shape for shape in SHAPES if has_option(shape.option, version))
     return (*(_option(shape, version) for shape in shapes), _given(shapes))
 
 
@@ -159,8 +133,9 @@ def weights_row() -> Row:
     return Row(fields=fields, flags=(), emit=emit, when=lambda job: job.model.is_moe)
 
 
-def _has_option(shape: Shape, version: str) -> bool:
-    return in_range(version, shape.since, THREE)
+def has_option(name: str, version: str) -> bool:
+    """Return whether a version of 3.x has an option of this name."""
+    return in_range(version, None, THREE) and catalogue(version).get(name) is not None
 
 
 def _option(shape: Shape, version: str) -> Row:
@@ -174,7 +149,7 @@ def _option(shape: Shape, version: str) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: shape.backward(view.take(shape.option))} if view.has(shape.option) else {}
 
-    return Row(fields=(path,), flags=(shape.option,), emit=emit, read=read, since=shape.since, until=THREE)
+    return Row(fields=(path,), flags=(shape.option,), emit=emit, read=read, until=THREE)
 
 
 def _given(shapes: tuple[Shape, ...]) -> Row:
@@ -197,7 +172,7 @@ def as_megatron(job: Job, version: str) -> dict[str, Value]:
     return {
         shape.option: shape.forward(value)
         for shape, value in shape_values(job, version)
-        if not _has_option(shape, version)
+        if not has_option(shape.option, version)
     }
 
 

@@ -2,14 +2,25 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from backends.megatron.mapping.architecture import SHAPES, as_keys, as_megatron, expert_places, layer_pattern, take_keys
+from backends.megatron.mapping.architecture import (
+    SHAPES,
+    as_keys,
+    as_megatron,
+    expert_places,
+    has_option,
+    layer_pattern,
+    take_keys,
+)
 from backends.megatron.mapping.attention_variants import KEYS as VARIANTS
 from backends.megatron.mapping.attention_variants import LIST_KEYS, PROBS, TEXT_KEYS, in_config
 from backends.megatron.mapping.attention_variants import as_keys as variant_keys
 from backends.megatron.mapping.attention_variants import take_keys as take_variants
 from backends.megatron.mapping.factories import THREE, mapping_of, may_be_moe
-from backends.megatron.mapping.model import is_random, overridden
+from backends.megatron.mapping.model import BRIDGED, is_random, overridden
+from backends.megatron.mapping.options import megatron_name
+from backends.megatron.versions import catalogue
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported
@@ -24,17 +35,19 @@ class Extra:
         key: argument of Megatron-LM (underscores) or field of ModelConfig.
         names: canonical to native value where they differ; a canonical value that maps to None is not written.
         when: whether the field applies to a job.
-        moe: whether it applies to MoE models only.
-        since, until: versions that have no option for it.
     """
 
     path: str
     key: str
     names: Mapping[Value, Value] = field(default_factory=dict)
     when: Callable[[Job], bool] = lambda job: True
-    moe: bool = False
-    since: str | None = None
-    until: str | None = None
+
+
+def _extra(path: str, key: str = "", **others: Any) -> Extra:
+    """Return a field whose key is Megatron-LM's argument unless named; those of `moe` are for MoE models."""
+    if path.startswith("moe."):
+        others.setdefault("when", may_be_moe(path))
+    return Extra(path=path, key=key or megatron_name(path), **others)
 
 
 def _trained_fp8(job: Job) -> bool:
@@ -43,65 +56,72 @@ def _trained_fp8(job: Job) -> bool:
 
 _CP = {"megatron": "p2p", "ulysses": "a2a", "allgather": "all_gather"}
 _ROUTER = {"fp32": "fp32", "fp64": "fp64", "model": None}
+_LOSS_SCALE, _SPREAD = "precision.loss_scale", "recompute.distribute_saved_activations"
 
-# Keys of Megatron-LM core_r0.12 (3.5-3.6) and 0.15 (3.12): swift appends them to the argv that it gives Megatron-LM
-# (swift/megatron/argument/megatron_args.py, _args_to_argv).
+# Arguments of Megatron-LM (core_r0.12 in 3.5-3.6, 0.15 in 3.12) that some version of 3.x has no option for: swift
+# appends them to the argv that it gives Megatron-LM (swift/megatron/argument/megatron_args.py, _args_to_argv).
 ARGUMENTS = (
-    Extra(path="model.initializer_range", key="init_method_std", when=is_random, until="3.9"),
-    Extra(
-        path="model.v_head_dim",
-        key="v_head_dim",
-        when=lambda job: job.model.is_mla and "v_head_dim" in job.model.overridden,
-    ),
-    Extra(path="parallel.vpp", key="num_virtual_stages_per_pipeline_rank", until="3.6.99"),
-    Extra(path="parallel.etp", key="expert_tensor_parallel_size", until="3.6.99"),
-    Extra(path="parallel.cp_algorithm", key="cp_comm_type", names=_CP),
-    Extra(path="parallel.account_for_embedding", key="account_for_embedding_in_pipeline_split", until="3.6.99"),
-    Extra(path="parallel.account_for_loss", key="account_for_loss_in_pipeline_split", until="3.6.99"),
-    Extra(
-        path="parallel.microbatch_group_size", key="microbatch_group_size_per_virtual_pipeline_stage", until="3.6.99"
-    ),
-    Extra(path="recompute.distribute_saved_activations", key="distribute_saved_activations"),
-    Extra(path="offload.optimizer", key="optimizer_cpu_offload", until="3.5-dev"),
-    Extra(path="offload.optimizer_fraction", key="optimizer_offload_fraction", until="3.5-dev"),
-    Extra(path="moe.permute_fusion", key="moe_permute_fusion", moe=True, until="3.5-dev"),
-    Extra(path="moe.deepep", key="moe_enable_deepep", moe=True, until="3.5-dev"),
-    Extra(path="moe.router_dtype", key="moe_router_dtype", names=_ROUTER, moe=True, until="3.5-dev"),
-    Extra(path="moe.bias_update_rate", key="moe_router_bias_update_rate", moe=True, until="3.5.99"),
-    Extra(path="moe.token_drop_policy", key="moe_token_drop_policy", moe=True, until="3.5.99"),
-    Extra(path="moe.pad_to_capacity", key="moe_pad_expert_input_to_capacity", moe=True, until="3.6.99"),
-    Extra(path="moe.input_jitter_eps", key="moe_input_jitter_eps", moe=True),
-    Extra(path="schedule.lr_warmup_fraction", key="lr_warmup_fraction", until="3.5-dev"),
-    Extra(path="schedule.lr_warmup_init", key="lr_warmup_init"),
-    Extra(path="optimizer.precision_aware", key="use_precision_aware_optimizer", until="3.5-dev"),
-    Extra(path="optimizer.main_grads_dtype", key="main_grads_dtype", until="3.5.99"),
-    Extra(path="optimizer.main_params_dtype", key="main_params_dtype", until="3.5.99"),
-    Extra(path="optimizer.exp_avg_dtype", key="exp_avg_dtype", until="3.5.99"),
-    Extra(path="optimizer.exp_avg_sq_dtype", key="exp_avg_sq_dtype", until="3.5.99"),
-    Extra(path="precision.fp8_format", key="fp8_format", until="3.5.99"),
-    Extra(path="precision.fp8_recipe", key="fp8_recipe", when=_trained_fp8, until="3.5.99"),
-    Extra(path="precision.fp8_param_gather", key="fp8_param_gather", when=_trained_fp8, until="3.5.99"),
-    Extra(path="precision.initial_loss_scale", key="initial_loss_scale"),
-    Extra(path="precision.loss_scale_window", key="loss_scale_window"),
-    Extra(path="precision.loss_scale", key="loss_scale"),
-    Extra(path="kernels.cross_entropy_fusion_impl", key="cross_entropy_fusion_impl", until="3.5-dev"),
-    Extra(path="checkpoint.async_save", key="async_save", until="3.6.99"),
+    _extra("model.initializer_range", when=is_random),
+    _extra("model.v_head_dim", when=lambda job: job.model.is_mla and "v_head_dim" in job.model.overridden),
+    _extra("parallel.vpp"),
+    _extra("parallel.etp"),
+    _extra("parallel.cp_algorithm", names=_CP),
+    _extra("parallel.account_for_embedding"),
+    _extra("parallel.account_for_loss"),
+    _extra("parallel.microbatch_group_size"),
+    _extra(_SPREAD),
+    _extra("offload.optimizer"),
+    _extra("offload.optimizer_fraction"),
+    _extra("moe.permute_fusion"),
+    _extra("moe.deepep"),
+    _extra("moe.router_dtype", names=_ROUTER),
+    _extra("moe.bias_update_rate"),
+    _extra("moe.token_drop_policy"),
+    _extra("moe.pad_to_capacity"),
+    _extra("moe.input_jitter_eps"),
+    _extra("schedule.lr_warmup_fraction"),
+    _extra("schedule.lr_warmup_init"),
+    _extra("optimizer.precision_aware"),
+    _extra("optimizer.main_grads_dtype"),
+    _extra("optimizer.main_params_dtype"),
+    _extra("optimizer.exp_avg_dtype"),
+    _extra("optimizer.exp_avg_sq_dtype"),
+    _extra("precision.fp8_format"),
+    _extra("precision.fp8_recipe", when=_trained_fp8),
+    _extra("precision.fp8_param_gather", when=_trained_fp8),
+    _extra("precision.initial_loss_scale"),
+    _extra("precision.loss_scale_window"),
+    _extra(_LOSS_SCALE),
+    _extra("kernels.cross_entropy_fusion_impl"),
+    _extra("checkpoint.async_save"),
 )
 
 # Fields of ModelConfig (mcore-bridge 1.6.5), which extends Megatron-core's TransformerConfig.
 KEYS = (
-    Extra(path="model.v_head_dim", key="v_head_dim", when=lambda job: "v_head_dim" in job.model.overridden),
-    Extra(path="moe.bias_update_rate", key="moe_router_bias_update_rate", moe=True),
-    Extra(path="moe.input_jitter_eps", key="moe_input_jitter_eps", moe=True),
-    Extra(path="recompute.distribute_saved_activations", key="distribute_saved_activations"),
-    Extra(path="kernels.deterministic", key="deterministic_mode"),
+    _extra("model.v_head_dim", when=lambda job: "v_head_dim" in job.model.overridden),
+    _extra("moe.bias_update_rate"),
+    _extra("moe.input_jitter_eps"),
+    _extra(_SPREAD),
+    _extra("kernels.deterministic"),
 )
+
+
+def extra_arguments(version: str) -> tuple[Extra, ...]:
+    """Return the arguments that a version of 3.x has no option for."""
+    drawn_by_plan = in_range(version, BRIDGED, None)  # the weights that initializer_range shapes
+    return tuple(
+        extra
+        for extra in ARGUMENTS
+        # swift's own --loss_scale weights the tokens of a sample.
+        if (extra.path == _LOSS_SCALE or catalogue(version).get(extra.key) is None)
+        and not (drawn_by_plan and extra.path == "model.initializer_range")
+    )
 
 
 def argument_row(version: str) -> Row:
     """Return the row of 3.x: extra arguments of Megatron-LM."""
     flag = "megatron_extra_kwargs" if in_range(version, "3.10", None) else "extra_megatron_kwargs"
-    entries = tuple(entry for entry in ARGUMENTS if in_range(version, entry.since, entry.until))
+    entries = extra_arguments(version)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         values = {**as_megatron(job, version), **_entries(entries, job), **_layers(job, version)}
@@ -179,7 +199,7 @@ def _entries(entries: Iterable[Extra], job: Job) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for entry in entries:
         value = value_at(job, entry.path)
-        if value is None or not (may_be_moe(entry.path) if entry.moe else entry.when)(job):
+        if value is None or not entry.when(job):
             continue
         if entry.names and value not in entry.names:
             works = tuple(f"{entry.path}={name}" for name in entry.names)
@@ -257,4 +277,4 @@ def _paths(entries: Iterable[Extra]) -> tuple[str, ...]:
 
 
 def _shape_paths(version: str) -> tuple[str, ...]:
-    return tuple(f"model.{shape.field}" for shape in SHAPES if not in_range(version, shape.since, THREE))
+    return tuple(f"model.{shape.field}" for shape in SHAPES if not has_option(shape.option, version))

@@ -43,6 +43,12 @@ def respelled(row: Row, version: str) -> Row | None:
 
 
 @cache
+def megatron_name(path: str) -> str:
+    """Return Megatron-LM's (first) argument of a field, in ms-swift's spelling."""
+    return next(row.flags[0] for row in megatron_rows() if row.flags and row.fields[:1] == (path,)).replace("-", "_")
+
+
+@cache
 def _spelling() -> Mapping[str, str]:
     return {flag: flag.replace("-", "_") for row in megatron_rows() for flag in row.flags}
 

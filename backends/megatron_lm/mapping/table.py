@@ -16,6 +16,7 @@ from launcher.mapping.rows import Gap, Row, Table
 LAUNCHER_ONLY = "only the launcher reads it"
 
 
+@cache
 def rows() -> tuple[Row, ...]:
     """Return the rows of all versions, in the customary argument order."""
     return (

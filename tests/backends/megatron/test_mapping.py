@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from backends.megatron import BACKEND
-from backends.megatron.mapping.architecture import SHAPES
-from backends.megatron.mapping.extra_args import ARGUMENTS, KEYS
+from backends.megatron.mapping.architecture import SHAPES, has_option
+from backends.megatron.mapping.extra_args import KEYS, extra_arguments
 from backends.megatron.versions import catalogue
 from backends.megatron_lm import BACKEND as MEGATRON_LM
 from launcher.catalogue.versions import in_range
@@ -47,10 +47,8 @@ def test_every_written_value_is_accepted_by_the_version(name: str, version: str)
 @pytest.mark.parametrize("version", [version for version in BACKEND.versions if in_range(version, None, "3.99")])
 def test_extra_arguments_of_3x_are_arguments_of_megatron_lm(version: str) -> None:
     core = MEGATRON_LM.catalogue("0.12.1")
-    keys = {extra.key for extra in ARGUMENTS if in_range(version, extra.since, extra.until)}
-    keys |= {shape.option for shape in SHAPES if not in_range(version, shape.since, "3.99")} - {
-        "use_shared_expert_gate"
-    }
+    keys = {extra.key for extra in extra_arguments(version)}
+    keys |= {shape.option for shape in SHAPES if not has_option(shape.option, version)} - {"use_shared_expert_gate"}
     unknown = {key for key in keys if core.by_dest(key) is None and core.get(key.replace("_", "-")) is None}
     # core 0.12 applies a partial rotary factor as --rotary-percent
     assert unknown <= {"partial_rotary_factor"}
