@@ -15,7 +15,7 @@ from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, ordered, run, without_echoes
-from launcher.rules.fixes import with_fixes
+from launcher.rules.fixes import missing, with_fixes
 from launcher.rules.native import facts_of
 from launcher.rules.variants import Variants
 
@@ -60,11 +60,13 @@ class AsWritten:
         native: the arguments; the job was read from them.
         flags: by canonical path, the arguments that it was read from.
         findings: what reading found.
+        unsaid: canonical fields that neither they nor what starts them says.
     """
 
     native: NativeArgs
     flags: Mapping[str, Sequence[str]]
     findings: tuple[Finding, ...] = ()
+    unsaid: tuple[str, ...] = ()
 
 
 def chosen_backend(job: Job) -> tuple[Backend, str]:
@@ -130,9 +132,14 @@ def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWrit
     if outcome.ok or not fixes:
         return outcome
     # The same errors of the job, which the user can change field by field.
-    found = {(finding.rule, finding.fields): finding.fixes for finding in judge(job).findings}
-    fixed = (dataclasses.replace(each, fixes=found.get((each.rule, each.fields), each.fixes)) for each in findings)
+    same = {(finding.rule, finding.fields): finding for finding in judge(job).findings}
+    fixed = (_with_fixes_of(same.get((each.rule, each.fields), each), each, job, written.unsaid) for each in findings)
     return dataclasses.replace(outcome, findings=tuple(fixed))
+
+
+def _with_fixes_of(same: Finding, finding: Finding, job: Job, unsaid: Sequence[str]) -> Finding:
+    asks = missing(job, finding, unsaid) if finding.severity == "error" and unsaid else ()
+    return dataclasses.replace(finding, fixes=same.fixes, asks=asks or same.asks)
 
 
 def _with_flags(finding: Finding, flags: Mapping[str, Sequence[str]]) -> Finding:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from launcher.job import Job, Origin
 from launcher.job.finding import Finding
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB
-from launcher.pipeline import judge
+from launcher.pipeline import judge, variants_of
 from launcher.report.findings import print_findings
 from launcher.rules.engine import ordered
 from launcher.syntax import escaped
@@ -65,7 +66,9 @@ def _composed(options: argparse.Namespace) -> Answer:
 
 def _existing(options: argparse.Namespace) -> Answer:
     from launcher.api import import_file
+    from launcher.importing.imported import DEVICES
     from launcher.importing.judge import judge_existing, located
+    from launcher.importing.presets import with_known_model
     from launcher.mapping.backend import get_backend
 
     path, *words = options.overrides
@@ -77,8 +80,10 @@ def _existing(options: argparse.Namespace) -> Answer:
         outcome = judge(job)
         changed = f"{path} with {' '.join(without_secrets(words))} on {outcome.backend.title} {outcome.version}"
         return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
+    job, _ = with_known_model(imported)
     findings = list(judge_existing(imported).findings)
-    return _show(options, findings, located(imported), label, imported.job if options.fix else None)
+    unsaid = () if imported.devices_said else DEVICES
+    return _show(options, findings, located(imported), label, job if options.fix else None, unsaid)
 
 
 def _with_overrides(imported: "Imported", path: str, words: list[str], options: argparse.Namespace) -> Job:
@@ -98,30 +103,46 @@ def _with_overrides(imported: "Imported", path: str, words: list[str], options: 
     return replace(job, origins=origins)
 
 
-def _show(options: argparse.Namespace, findings: list[Finding], job: Job, label: str, broken: Job | None) -> Answer:
+def _show(
+    options: argparse.Namespace,
+    findings: list[Finding],
+    job: Job,
+    label: str,
+    broken: Job | None,
+    unsaid: Collection[str] = (),
+) -> Answer:
     errors = sum(finding.severity == "error" for finding in findings)
     tree: dict[str, object] = {"ok": not errors, "findings": [finding.as_tree() for finding in findings]}
     if not options.json:
         print_findings(findings, job, sys.stdout)
         print(f"{label}: {f'{errors} error' + 's' * (errors != 1) if errors else 'ok'}")
     if broken is not None:
-        tree["fixed"] = _fix(broken, options)
+        tree["fixed"] = _fix(broken, options, unsaid)
     return Answer(code=1 if errors else 0, tree=tree)
 
 
-def _fix(job: Job, options: argparse.Namespace) -> dict[str, object]:
+def _fix(job: Job, options: argparse.Namespace, unsaid: Collection[str]) -> dict[str, object]:
     from launcher.rules.repair import repair
 
-    found = repair(job, lambda changed: list(judge(changed).findings))
+    found = repair(job, lambda changed: judge(changed, fixes=False).findings, variants_of, unsaid)
     if options.output:
         _write(Path(options.output), found.as_tree())
     if not options.json:
         print(f"fixes: {' '.join(found.overrides)}" if found.overrides else "fixes: none found")
+        if found.affects_training:
+            print(f"  changes training: {', '.join(found.affects_training)}")
+        if found.asks:
+            print(f"  say: {' '.join(found.asks)}")
         if options.output:
             print(f"written: {options.output} (give +strategy={options.output} instead of the words it changes)")
         for finding in found.left:
             print(f"  not fixed: {finding.rule}: {finding.message}")
-    return {"overrides": list(found.overrides), "left": [finding.as_tree() for finding in found.left]}
+    return {
+        "overrides": list(found.overrides),
+        "affects_training": list(found.affects_training),
+        "ask": list(found.asks),
+        "left": [finding.as_tree() for finding in found.left],
+    }
 
 
 def _write(path: Path, tree: dict[str, object]) -> None:

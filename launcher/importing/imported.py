@@ -29,6 +29,9 @@ class Became:
     where: str = ""
 
 
+DEVICES = ("cluster.nodes", "cluster.devices_per_node")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
     """A job read from a command line or file.
@@ -44,6 +47,7 @@ class Imported:
         where: its place, `file:line`.
         exact: pass-through arguments set beside fields, so that the same backend gets the same arguments again.
         older_version: reason for assuming another version than the backend's default; empty: default, or requested.
+        devices_said: the input gives the number of devices.
         problems: with `partial`, the reasons for which the import would have been refused.
     """
 
@@ -58,6 +62,7 @@ class Imported:
     where: str = ""
     problems: tuple[Note, ...] = ()
     older_version: str = ""
+    devices_said: bool = True
     exact: Mapping[str, Value] = field(default_factory=dict)
 
     def as_tree(self) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from launcher.importing.imported import Imported
+from launcher.importing.imported import DEVICES, Imported
 from launcher.importing.presets import with_known_model
 from launcher.job import Job, Origin
 from launcher.job.finding import Finding
@@ -27,7 +27,12 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
     if imported.older_version:
         source = f"catalogues of {imported.backend}"
         findings.append(_finding("IMPORT-VERSION", "warning", imported.older_version, source))
-    written = AsWritten(native=imported.native, flags=_flags_by_field(imported), findings=tuple(findings))
+    written = AsWritten(
+        native=imported.native,
+        flags=_flags_by_field(imported),
+        findings=tuple(findings),
+        unsaid=() if imported.devices_said else DEVICES,
+    )
     return judge(job, written=written, fixes=fixes)
 
 

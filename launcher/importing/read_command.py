@@ -127,6 +127,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         ),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
         where=invocation.where,
+        devices_said=said.is_said,
         problems=tuple(problems),
         older_version=older[0].message if older else "",
     )

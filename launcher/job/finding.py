@@ -8,9 +8,14 @@ SEVERITIES = ("error", "warning", "change")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """Overrides that together resolve the finding without causing another."""
+    """Overrides that together resolve the finding without causing another.
+
+    Attributes:
+        affects_training: they change what is learned, not only how it runs.
+    """
 
     overrides: tuple[str, ...]
+    affects_training: bool = False
 
     def __str__(self) -> str:
         return " ".join(self.overrides)
@@ -27,6 +32,7 @@ class Finding:
         fields: canonical paths concerned.
         flags: native arguments concerned.
         fixes: nearest changes that work, at most three.
+        asks: overrides with a placeholder (N, X, NAME), for values that only the user knows.
         source: upstream file:line, document section or paper that the rule is based on.
     """
 
@@ -36,6 +42,7 @@ class Finding:
     fields: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     fixes: tuple[Fix, ...] = ()
+    asks: tuple[str, ...] = ()
     source: str = ""
 
     def as_tree(self) -> dict[str, Any]:
@@ -47,5 +54,7 @@ class Finding:
             "fields": list(self.fields),
             "flags": list(self.flags),
             "fix": [str(fix) for fix in self.fixes],
+            "affects_training": [str(fix) for fix in self.fixes if fix.affects_training],
+            "ask": list(self.asks),
             "source": self.source,
         }

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from launcher.job import Job, fields, value_at
-from launcher.job.finding import Finding
+from launcher.job.finding import Finding, Fix
 from launcher.syntax import escaped
 from launcher.terminal import has_colour
 
@@ -30,8 +30,14 @@ def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = F
     source = f"  [{finding.source}]" if finding.source else ""
     lines.append("\n".join(map(escaped, f"  {finding.message}{source}".split("\n"))))
     if finding.fixes:
-        lines.append(escaped(f"  works: {' · '.join(str(fix) for fix in finding.fixes)}"))
+        lines.append(escaped(f"  works: {' · '.join(map(_offer, finding.fixes))}"))
+    if finding.asks:
+        lines.append(escaped(f"  say: {' '.join(finding.asks)}"))
     return "\n".join(lines)
+
+
+def _offer(fix: Fix) -> str:
+    return f"{fix} (changes training)" if fix.affects_training else str(fix)
 
 
 def _place(path: str, job: Job | None) -> str:

@@ -1,27 +1,38 @@
-"""Applies proposed fixes until a job passes, for `launch check --fix`."""
+"""Solves all errors of a job jointly, for `launch check --fix`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.job import Job, Origin, Value, override_text, with_values
-from launcher.job.finding import Finding, Fix
-from launcher.rules.fixes import changes_of
+from launcher.job.finding import Finding
+from launcher.rules.changes import Changes, Kind, Preferences
+from launcher.rules.fixes import asked_fields, missing
+from launcher.rules.solver import Solver
+from launcher.rules.variants import Variants
 
-Judge = Callable[[Job], list[Finding]]
-# Every round removes at least one error, so that no more rounds than errors are needed.
-_ROUNDS = 12
+Judge = Callable[[Job], Sequence[Finding]]
+# Number of jobs tried, twice.
+_BUDGET = 800
+# Values count as the user's once they are overrides: some rules then say something else, which is solved once more.
+_ROUNDS = 3
+# Supposed while the rest is solved, where the user is asked: other rules say what these values decide.
+_SUPPOSED: Mapping[str, Value] = {"schedule.train_iters": 1000, "optimizer.lr": 1e-5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Changes of a job, and the errors that no proposed change removes.
+    """Changes of a job with which it passes, and what is left.
 
     Attributes:
-        values: canonical path to new value, in the order in which they were found.
-        left: errors of the job with these values.
+        values: canonical path to new value.
+        affects_training: those of the paths whose change alters what is learned.
+        asks: overrides with a placeholder for what only the user knows.
+        left: errors of the job with these values that are not asked for.
     """
 
     values: Mapping[str, Value]
+    affects_training: tuple[str, ...]
+    asks: tuple[str, ...]
     left: tuple[Finding, ...]
 
     @property
@@ -41,44 +52,55 @@ class Repair:
         return tree
 
 
-def repair(job: Job, judge: Judge) -> Repair:
-    """Return the changes with which the job passes, each the nearest one that its finding proposes.
+def repair(job: Job, judge: Judge, variants_of: Callable[[Job], Variants], unsaid: Collection[str] = ()) -> Repair:
+    """Return the nearest changes with which the job passes: layout before batch before model, machines last.
 
     Args:
-        judge: job to its findings, with fixes.
+        judge: job to its findings; those that the rules propose are enough.
+        variants_of: job to what checks it with other values.
+        unsaid: fields whose values are assumed: errors on them are asked about.
     """
     values: dict[str, Value] = {}
-    errors = _errors(judge(job))
+    preferences = Preferences(job)
+    errors, unknown = _errors(job, judge, unsaid)
+    asks = tuple(dict.fromkeys(ask for asks in unknown.values() for ask in asks))
+    supposed = {path: _SUPPOSED[path] for path in asked_fields([asks]) & _SUPPOSED.keys()}
+    if supposed:
+        job = with_values(job, supposed)
+        errors, unknown = _errors(job, judge, unsaid)
     for _ in range(_ROUNDS):
-        step = _best(job, errors, judge)
-        if step is None:
+        if not errors:
             break
-        job, changed, errors = step
-        values.update(changed)
-    return Repair(values=values, left=tuple(errors))
-
-
-def _best(job: Job, errors: list[Finding], judge: Judge) -> tuple[Job, dict[str, Value], list[Finding]] | None:
-    """Return the first proposed change that leaves the fewest errors; None if none leaves fewer than there are."""
-    best: tuple[Job, dict[str, Value], list[Finding]] | None = None
-    fewest = len(errors)
-    for fix in sorted(dict.fromkeys(fix for error in errors for fix in error.fixes), key=_changes_machines):
-        changed = changes_of(fix)
-        if changed is None:
-            continue
-        candidate = with_values(job, changed, Origin(kind="override", where=str(fix)))
-        left = _errors(judge(candidate))
-        if len(left) < fewest:
-            best, fewest = (candidate, changed, left), len(left)
-        if not left:
+        found = _solution(variants_of(job), errors, unknown, asked_fields([asks, *unknown.values()]))
+        values.update(found)
+        job = with_values(job, dict(found), Origin(kind="override", where="launch check --fix"))
+        errors, unknown = _errors(job, judge, unsaid)
+        if not found:
             break
-    return best
+    return Repair(
+        values=values,
+        affects_training=tuple(
+            path for path in values if preferences.kind(path) in (Kind.BATCH, Kind.TRAINING, Kind.MODEL)
+        ),
+        asks=tuple(dict.fromkeys((*asks, *(ask for asks in unknown.values() for ask in asks)))),
+        left=tuple(errors),
+    )
 
 
-def _changes_machines(fix: Fix) -> bool:
-    """Return whether a fix needs other machines; such fixes come last, since machines are hard to change."""
-    return any(override.startswith("cluster.") for override in fix.overrides)
+def _errors(job: Job, judge: Judge, unsaid: Collection[str]) -> tuple[list[Finding], dict[Finding, tuple[str, ...]]]:
+    """Return the errors of the job that a change may remove, and the others with what is asked for."""
+    errors = [finding for finding in judge(job) if finding.severity == "error"]
+    unknown = {error: asks for error in errors if (asks := missing(job, error, unsaid))}
+    return [error for error in errors if error not in unknown], unknown
 
 
-def _errors(findings: list[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.severity == "error"]
+def _solution(
+    variants: Variants, errors: list[Finding], unknown: Mapping[Finding, Sequence[str]], closed: Collection[str]
+) -> Changes:
+    """Return the nearest changes without errors; if there are none, those without the errors that something removes."""
+    solver = Solver(variants, [*errors, *unknown], [*unknown], closed)
+    found = solver.solve(_BUDGET)
+    stubborn = solver.unsolved() if not found else []
+    if stubborn and len(stubborn) < len(errors) + len(unknown):
+        found = Solver(variants, [*errors, *unknown], [*unknown, *stubborn], closed).solve(_BUDGET)
+    return found[0] if found else ()

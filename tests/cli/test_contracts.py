@@ -38,7 +38,17 @@ def test_check_json_is_complete(launch: Launch):
     assert done.code == 1
     assert done.json["ok"] is False
     finding = next(finding for finding in done.json["findings"] if finding["rule"] == "MOE-TP-SP")
-    assert set(finding) == {"rule", "severity", "message", "fields", "flags", "fix", "source"}
+    assert set(finding) == {
+        "rule",
+        "severity",
+        "message",
+        "fields",
+        "flags",
+        "fix",
+        "affects_training",
+        "ask",
+        "source",
+    }
     assert "parallel.sequence_parallel=true" in finding["fix"]
 
 

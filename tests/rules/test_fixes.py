@@ -2,12 +2,15 @@
 
 import pytest
 
+from launcher.compose import compose
 from launcher.job import Job, convert, fields, with_values
 from launcher.job.finding import Finding
 from launcher.pipeline import judge as judge_for_backend
 from launcher.plan.executor import option_rules
+from launcher.report.findings import format_finding
+from launcher.rules.changes import changes_of
 from launcher.rules.engine import load, run
-from launcher.rules.fixes import changes_of, with_fixes
+from launcher.rules.fixes import with_fixes
 from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 from tests.conftest import make_job
@@ -34,8 +37,8 @@ def apply(job: Job, override: str) -> Job:
 
 BROKEN = {
     "tp against heads": ({"parallel": {"tp": 8}, "model": {"num_attention_heads": 12}}, False, "parallel.tp=4"),
-    "devices": ({"cluster": {"devices_per_node": 7}, "parallel": {"tp": 2}}, False, "cluster.devices_per_node=8"),
-    "global batch": ({"batch": {"global_batch_size": 20}}, False, "batch.global_batch_size=24"),
+    "global batch": ({"batch": {"global_batch_size": 20}}, False, "parallel.tp=2"),
+    "global batch of a prime": ({"batch": {"global_batch_size": 17}}, False, "batch.global_batch_size=16"),
     "sequence under context parallelism": (
         {"batch": {"seq_length": 127}, "parallel": {"cp": 2}},
         False,
@@ -74,28 +77,52 @@ def test_no_fix_changes_the_model():
     assert not [fix for finding in findings for fix in finding.fixes if "model." in str(fix)]
 
 
-def test_two_faults_that_one_change_cannot_mend_get_a_pair():
+def test_the_first_fixes_of_all_errors_together_give_a_job_without_errors():
     tree = {"parallel": {"tp": 2, "sequence_parallel": True}, "batch": {"seq_length": 127, "global_batch_size": 18}}
     job, findings = fixed(tree)
-    whole = [fix for finding in findings for fix in finding.fixes if len(fix.overrides) == 2]
-    assert whole
-    for fix in whole:
-        changed = job
-        for override in fix.overrides:
-            changed = apply(changed, override)
-        assert not [finding for finding in judge(changed) if finding.severity == "error"]
+    errors = [finding for finding in findings if finding.severity == "error"]
+    assert len(errors) == 2
+    for override in dict.fromkeys(override for error in errors for override in error.fixes[0].overrides):
+        job = apply(job, override)
+    assert not [finding for finding in judge(job) if finding.severity == "error"]
 
 
-def test_a_fix_that_is_enough_is_not_shown_with_another_change():
-    _, findings = fixed({"parallel": {"tp": 2, "ep": 16}}, moe=True)
-    for finding in findings:
-        alone = {fix.overrides[0] for fix in finding.fixes if len(fix.overrides) == 1}
-        assert not [fix for fix in finding.fixes if len(fix.overrides) > 1 and alone & set(fix.overrides)]
+def test_what_changes_training_comes_later_and_is_marked():
+    _, findings = fixed({"batch": {"global_batch_size": 20}})
+    (error,) = (finding for finding in findings if finding.rule == "BATCH-GLOBAL")
+    assert [fix.affects_training for fix in error.fixes] == [False, False, True]
+    assert "batch.global_batch_size" in str(error.fixes[-1])
+    assert error.as_tree()["affects_training"] == [str(error.fixes[-1])]
+    assert f"{error.fixes[-1]} (changes training)" in format_finding(error)
 
 
-def test_how_long_to_train_is_not_guessed():
-    _, findings = fixed({"schedule": {"train_iters": None}})
-    assert [finding.fixes for finding in findings if finding.rule == "REQ-LENGTH"] == [()]
+def test_more_hardware_is_not_offered_where_less_does():
+    _, findings = fixed({"cluster": {"devices_per_node": 7}, "parallel": {"tp": 2}})
+    assert not [fix for finding in findings for fix in finding.fixes if "cluster." in str(fix)]
+
+
+def test_the_layers_that_one_stage_lost_go_to_another_one():
+    """What the user typed stays, and the nearest value of another field makes room for it."""
+    job = compose(["+recipe=llama3_70b", "backend=megatron", "parallel.first_stage_layers=19"])
+    (error,) = (finding for finding in judge_for_backend(job).findings if finding.rule == "PAR-PP-LAYERS")
+    assert str(error.fixes[0]) == "parallel.last_stage_layers=21"
+
+
+ASKED = {
+    "length of training": ({"schedule": {"train_iters": None}}, "REQ-LENGTH", ("schedule.train_iters=N",)),
+    "learning rate": ({"optimizer": {"lr": None}}, "REQ-LR", ("optimizer.lr=X",)),
+    "length of a sequence": ({"batch": {"seq_length": None}}, "REQ-BATCH", ("batch.seq_length=N",)),
+    "global batch": ({"batch": {"global_batch_size": None}}, "REQ-BATCH", ("batch.global_batch_size=N",)),
+}
+
+
+@pytest.mark.parametrize("case", ASKED.values(), ids=ASKED)
+def test_what_only_the_user_knows_is_asked_for(case):
+    tree, rule, asks = case
+    _, findings = fixed(tree)
+    (error,) = (finding for finding in findings if finding.rule == rule)
+    assert (error.fixes, error.asks) == ((), asks)
+    assert f"say: {asks[0]}" in format_finding(error)
 
 
 def test_a_learning_rate_below_the_last_one_lowers_the_last_one():

@@ -1,0 +1,195 @@
+"""What a fix may change, in the order in which people would: layout, batch, training, model, machines."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+
+import yaml
+
+from launcher.job import Job, Value, convert, field_at, fields, override_text, value_at
+from launcher.job.finding import Fix
+from launcher.mapping.native_only import MODEL, TRAINING
+from launcher.mapping.native_only_index import owns_of
+
+Change = tuple[str, Value]
+Changes = tuple[Change, ...]
+
+PASSED = "backend.args."
+ENVIRONMENT = "backend.env."
+# No fix changes these: what they say is a fact, a choice of the user, or not about training.
+_NEVER = ("hardware.", "cluster.master_addr", "rules.", "imported.accept", "rehearse.", "runtime", "optimizer.lr")
+_MACHINES = ("cluster.nodes", "cluster.devices_per_node", "cluster.hosts", "backend.", "cluster.executor")
+_MODEL = ("model.", "lora.", "task.", "data.")
+# Only what a rule proposes: the files, weights and task are the user's.
+_IF_PROPOSED = ("data.", "task.", "lora.", "backend.version", "model.pretrained", "cluster.executor")
+# A derived field, and those that decide it; who names machines means the data parallel size as well.
+_BEHIND = ("parallel.tp", "parallel.pp", "parallel.cp")
+_MEANS_DP = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
+# Memory that a job saves is needed: such a feature is given up last.
+_SAVES_MEMORY = ("recompute.", "offload.")
+_SPLITS_MEMORY = ("parallel.tp", "parallel.pp", "parallel.cp", "parallel.ep")
+# Octaves and steps between two numbers never weigh as much as one more changed field.
+_PER_OCTAVE = 0.12
+# Fewer ranks that split the memory need more of it in each.
+_PER_OCTAVE_LESS = 0.6
+_STAGES = ("parallel.first_stage_layers", "parallel.last_stage_layers")
+_OTHER_VALUE, _NEW_VALUE, _NO_VALUE = 0.3, 0.35, 0.5
+_TYPED, _GIVEN_UP, _PROPOSED = 0.3, 1.2, 0.1
+
+
+class Kind(IntEnum):
+    """What a change alters, in the order in which changes are tried."""
+
+    LAYOUT = 0
+    BATCH = 1
+    TRAINING = 2
+    MODEL = 3
+    MACHINES = 4
+
+
+# A change of each kind costs as much as so many changes of the layout: first whatever the layout can do, then whatever
+# is near.
+STRICT = {Kind.LAYOUT: 1.0, Kind.BATCH: 5.0, Kind.TRAINING: 6.0, Kind.MODEL: 12.0, Kind.MACHINES: 25.0}
+LENIENT = {Kind.LAYOUT: 1.0, Kind.BATCH: 2.0, Kind.TRAINING: 2.5, Kind.MODEL: 4.0, Kind.MACHINES: 8.0}
+
+
+class Preferences:
+    """Orders changes of one job.
+
+    Attributes:
+        weights: cost of a change of each kind.
+        closed: fields that no fix changes, since the user is asked for them.
+    """
+
+    def __init__(self, job: Job, closed: Collection[str] = ()) -> None:
+        self.job = job
+        self.weights = STRICT
+        self.closed = frozenset(closed)
+        self._passed = _passed_through(job)
+
+    def is_open(self, path: str, *, proposed: bool = False) -> bool:
+        """Return whether a fix may change the field, pass-through argument or environment variable.
+
+        Args:
+            proposed: the rule itself proposes a value.
+        """
+        if path in self.closed or (path.startswith(_IF_PROPOSED) and not proposed):
+            return False
+        if path.startswith(PASSED):
+            return path in self._passed
+        if path.startswith(_MODEL) and not proposed:
+            # Another size at most, where the user typed one: other parts of an architecture make it another model.
+            is_size = path in fields() and field_at(path).type in (int, int | None)
+            return is_size and self.job.origin(path).kind == "override"
+        if path == "parallel.dp":
+            return self.job.origin(path).kind not in ("derived", "default")
+        return path.startswith(ENVIRONMENT) or (path in fields() and not path.startswith(_NEVER))
+
+    def open_fields(self, named: tuple[str, ...]) -> Iterator[str]:
+        """Yield what may be changed where an error names these fields."""
+        behind = _BEHIND if any(path in _MEANS_DP for path in named) else ()
+        yield from (path for path in dict.fromkeys((*named, *behind)) if self.is_open(path))
+
+    def kind(self, path: str) -> Kind:
+        """Return what a change of the field alters."""
+        if path.startswith(ENVIRONMENT):
+            return Kind.LAYOUT
+        if path.startswith(PASSED):
+            return self._kind_of_passed(path.removeprefix(PASSED))
+        if path.startswith(_MACHINES):
+            return Kind.MACHINES
+        if path.startswith(_MODEL):
+            return Kind.MODEL
+        if not field_at(path).meta.affects_training:
+            return Kind.LAYOUT
+        return Kind.BATCH if path.startswith("batch.") else Kind.TRAINING
+
+    def _kind_of_passed(self, name: str) -> Kind:
+        backend = self.job.backend.name
+        row = owns_of(backend).of(name) if backend is not None else None
+        return Kind.LAYOUT if row is not None and row.effect not in (MODEL, TRAINING) else Kind.TRAINING
+
+    def least(self, path: str) -> float:
+        """Return a lower bound of the cost of a change of the field."""
+        return self.weights[self.kind(path)]
+
+    def cost(self, changes: Changes, *, proposed: bool = False) -> float:
+        """Return the cost of changes: number of fields, weighted by what they alter, then their distance."""
+        return sum(self._cost(path, value, proposed) for path, value in changes)
+
+    def _cost(self, path: str, value: Value, proposed: bool) -> float:
+        typed = _TYPED if path.startswith(PASSED) or self.job.origin(path).kind == "override" else 0.0
+        return self.least(path) + typed + (_PROPOSED if proposed else self._distance(path, value))
+
+    def _distance(self, path: str, value: Value) -> float:
+        if path.startswith((PASSED, ENVIRONMENT)):
+            return _NO_VALUE
+        now = value_at(self.job, path)
+        is_feature = now is True or (bool(now) and isinstance(now, str))
+        given_up = _GIVEN_UP if is_feature and path.startswith(_SAVES_MEMORY) else 0.0
+        if value is None or value == ():
+            return _NO_VALUE + given_up
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            return _OTHER_VALUE + given_up
+        if isinstance(now, bool) or not isinstance(now, (int, float)) or now <= 0 or value <= 0:
+            # Of unset numbers the smaller one comes first; a stage that is not set has an even share.
+            return _NEW_VALUE + (self._from_even_share(value) if path in _STAGES else 0.001 * min(abs(value), 100))
+        step = _PER_OCTAVE_LESS if path in _SPLITS_MEMORY and value < now else _PER_OCTAVE
+        return _less_than_one(step * abs(math.log2(value / now)))
+
+    def _from_even_share(self, layers: float) -> float:
+        share = (self.job.model.num_hidden_layers or 1) / self.job.parallel.pp
+        return _less_than_one(_PER_OCTAVE * abs(math.log2(layers / share))) - 0.1
+
+
+def _less_than_one(distance: float) -> float:
+    return distance / (1 + distance)
+
+
+def fix_of(changes: Changes, preferences: Preferences) -> Fix:
+    """Return changes as overrides."""
+    return Fix(
+        overrides=tuple(f"{path}={override_text(value)}" for path, value in changes),
+        affects_training=any(preferences.kind(path) in (Kind.BATCH, Kind.TRAINING, Kind.MODEL) for path, _ in changes),
+    )
+
+
+def changes_of(fix: Fix) -> dict[str, Value] | None:
+    """Return the values that a fix sets, by path; None where it sets anything that is not a value of a job."""
+    found: dict[str, Value] = {}
+    for override in fix.overrides:
+        path, _, text = override.partition("=")
+        try:
+            if path.startswith(PASSED):
+                found[path] = yaml.safe_load(text)
+            elif path.startswith(ENVIRONMENT):
+                found[path] = text
+            elif path in fields():
+                found[path] = convert(_plain(text, path), field_at(path).type, field_at(path).meta)
+            else:
+                return None
+        except (ValueError, yaml.YAMLError):
+            return None
+    return found
+
+
+def _plain(text: str, path: str) -> Value:
+    kind = field_at(path).type
+    if kind in (str, str | None) and text != "null":
+        # YAML reads 10:00:00 as a number.
+        return text.strip("\"'")
+    value = yaml.safe_load(text)
+    # YAML parses 1e-06 as text, Hydra as a number.
+    return float(text) if isinstance(value, str) and "float" in str(kind) else value
+
+
+def _passed_through(job: Job) -> set[str]:
+    """Return the paths of the job's pass-through arguments; sections of a file have a path for each key."""
+    return set(_leaves("backend.args", job.backend.args))
+
+
+def _leaves(prefix: str, tree: Mapping[str, Value]) -> Iterator[str]:
+    for name, value in tree.items():
+        yield f"{prefix}.{name}"
+        if isinstance(value, Mapping):
+            yield from _leaves(f"{prefix}.{name}", value)

@@ -1,0 +1,167 @@
+"""Searches for the fewest and nearest changes with which a job passes all rules together.
+
+A best-first search over sets of changes: a job with errors has to change in some field of each, so that the search
+branches over the values of one error's fields, cheapest first. The cost of what is left is bounded from below by errors
+without a field in common.
+"""
+
+import heapq
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+
+from launcher.job import with_values
+from launcher.job.finding import Finding
+from launcher.rules.candidates import candidates
+from launcher.rules.changes import LENIENT, STRICT, Change, Changes, Preferences, changes_of
+from launcher.rules.variants import Variants
+
+_DEEPEST = 7
+_NONE = float("inf")
+
+
+class Solver:
+    """Tries changes of one job, each once.
+
+    Args:
+        ignored: errors that no change removes, and that may stay.
+        closed: fields that stay as they are.
+    """
+
+    def __init__(
+        self,
+        variants: Variants,
+        errors: Sequence[Finding],
+        ignored: Sequence[Finding] = (),
+        closed: Collection[str] = (),
+    ) -> None:
+        self.variants = variants
+        self.preferences = Preferences(variants.job, closed)
+        self.ignored = {(error.rule, error.fields) for error in ignored}
+        self.known: dict[frozenset[Change], list[Finding]] = {frozenset(): list(errors)}
+        self.budget = 0
+
+    def solve(self, budget: int, most: int = 1) -> list[Changes]:
+        """Return up to `most` sets of changes with which the job passes, best first.
+
+        Args:
+            budget: number of jobs tried: so many for changes of the layout first, and as many for whatever is near.
+        """
+        for weights in (STRICT, LENIENT):
+            self.preferences.weights = weights
+            self.budget = budget
+            # An error may go with a field that it does not name: where its own fields give nothing, those of all do.
+            found = self._search(most) or self._search(most, of_all=True)
+            if found:
+                break
+        self.preferences.weights = STRICT
+        return found
+
+    def unsolved(self) -> list[Finding]:
+        """Return the errors of the job that no change tried so far removes."""
+        own = self.known[frozenset()]
+        gone = [{(error.rule, error.fields) for error in errors} for errors in self.known.values()]
+        return [error for error in own if all((error.rule, error.fields) in each for each in gone)]
+
+    def errors(self, changes: Changes) -> list[Finding] | None:
+        """Return the errors of the job with these changes; None if no more jobs may be tried."""
+        key = frozenset(changes)
+        if key not in self.known:
+            if self.budget <= 0:
+                return None
+            self.budget -= 1
+            self.known[key] = self.variants.errors(dict(changes))
+        return [error for error in self.known[key] if (error.rule, error.fields) not in self.ignored]
+
+    def _search(self, most: int, *, of_all: bool = False) -> list[Changes]:
+        order = itertools.count()
+        waiting: list[tuple[float, int, float, Changes]] = [(0.0, next(order), 0.0, ())]
+        seen: set[frozenset[Change]] = set()
+        found: list[Changes] = []
+        while waiting:
+            least, _, cost, changes = heapq.heappop(waiting)
+            errors = self.errors(changes)
+            if errors is None:
+                break
+            if not errors:
+                found.append(changes)
+                if len(found) == most:
+                    break
+                continue
+            changed = {path for path, _ in changes}
+            left = self._left(errors, changed)
+            if cost + left > least + 1e-9:
+                if left < _NONE:
+                    heapq.heappush(waiting, (cost + left, next(order), cost, changes))
+                continue
+            if len(changes) >= _DEEPEST:
+                continue
+            branches = errors if of_all else [self._first(errors, changed)]
+            for option, price, saved in self._options(branches, changes, changed):
+                child = (*changes, *option)
+                key = frozenset(child)
+                if key not in seen:
+                    seen.add(key)
+                    least_of_child = cost + price + max(0.0, left - saved)
+                    heapq.heappush(waiting, (least_of_child, next(order), cost + price, child))
+        return _shortest(found)
+
+    def _left(self, errors: Sequence[Finding], changed: set[str]) -> float:
+        """Return a lower bound of the cost to remove the errors: those without a field in common need a change each.
+
+        An error may depend on fields that it does not name: one without an open field may go with another.
+        """
+        total, taken = 0.0, set[str]()
+        options = sorted((self._open(error, changed) for error in errors), key=len)
+        if not any(options):
+            return _NONE
+        for paths in filter(None, options):
+            if taken.isdisjoint(paths):
+                total += min(map(self.preferences.least, paths))
+                taken.update(paths)
+        return total
+
+    def _open(self, error: Finding, changed: set[str]) -> tuple[str, ...]:
+        proposed = (path for fix in error.fixes for path in changes_of(fix) or ())
+        found = (
+            *(path for path in proposed if self.preferences.is_open(path, proposed=True)),
+            *self.preferences.open_fields(error.fields),
+        )
+        return tuple(path for path in found if path not in changed)
+
+    def _options(
+        self, errors: Sequence[Finding], changes: Changes, changed: set[str]
+    ) -> Iterator[tuple[Changes, float, float]]:
+        """Yield changes of the errors' fields, each with its cost and the part of the bound that it may save."""
+        for error in errors:
+            saved = max(map(self.preferences.least, self._open(error, changed)), default=0.0)
+            for option, price in self.changes_for(error, changes):
+                if changed.isdisjoint(path for path, _ in option):
+                    yield option, price, saved
+
+    def _first(self, errors: Sequence[Finding], changed: set[str]) -> Finding:
+        """Return the error that the least kind of change may remove, then the one with the fewest fields.
+
+        One that only a change of training would remove often goes with the layout of another.
+        """
+        least = self.preferences.least
+        open_fields = ((self._open(error, changed), error) for error in errors)
+        counts = [(min(map(least, paths)), len(paths), error) for paths, error in open_fields if paths]
+        return min(counts, key=lambda each: each[:2])[2]
+
+    def changes_for(self, error: Finding, changes: Changes) -> Iterator[tuple[Changes, float]]:
+        """Yield changes that may remove an error of the job with `changes`, with their costs: proposed ones first."""
+        for fix in error.fixes:
+            proposed = tuple((changes_of(fix) or {}).items())
+            if proposed and all(self.preferences.is_open(path, proposed=True) for path, _ in proposed):
+                yield proposed, self.preferences.cost(proposed, proposed=True)
+        job = with_values(self.variants.job, dict(changes)) if changes else self.variants.job
+        for path in filter(self.preferences.is_open, self._open(error, set())):
+            for value in candidates(job, path):
+                change: Change = (path, value)
+                yield (change,), self.preferences.cost((change,))
+
+
+def _shortest(found: list[Changes]) -> list[Changes]:
+    """Return solutions that contain no other one."""
+    sets = [frozenset(changes) for changes in found]
+    return [changes for changes, own in zip(found, sets, strict=True) if not any(other < own for other in sets)]
