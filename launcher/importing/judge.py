@@ -23,10 +23,12 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
     if strict is not None:
         job = dataclasses.replace(job, rules=dataclasses.replace(job.rules, strict=strict))
     problems = [*map(str, imported.problems), *([unreadable] if unreadable else [])]
-    findings = [_finding("IMPORT", "error", problem, "reading the file") for problem in problems]
+    findings = [
+        Finding(rule="IMPORT", severity="error", message=problem, source="reading the file") for problem in problems
+    ]
     if imported.older_version:
-        source = f"catalogues of {imported.backend}"
-        findings.append(_finding("IMPORT-VERSION", "warning", imported.older_version, source))
+        source, message = f"catalogues of {imported.backend}", imported.older_version
+        findings.append(Finding(rule="IMPORT-VERSION", severity="warning", message=message, source=source))
     written = AsWritten(
         native=imported.native,
         flags=_flags_by_field(imported),
@@ -54,7 +56,3 @@ def _flags_by_field(imported: Imported) -> dict[str, list[str]]:
         for path in () if each.implied else each.fields:
             found.setdefault(path, []).append(each.flag)
     return found
-
-
-def _finding(rule: str, severity: str, message: str, source: str) -> Finding:
-    return Finding(rule=rule, severity=severity, message=message, source=source)

@@ -25,7 +25,7 @@ from launcher.rules.dependency_tracking import (
     noted_native,
     reading,
 )
-from launcher.rules.engine import findings_of
+from launcher.rules.engine import findings_of, without_echoes
 from launcher.rules.native import facts_of
 from launcher.rules.registry import Rule, RuleContext, applicable_rules
 
@@ -92,7 +92,7 @@ class Variants:
     def errors(self, changes: Mapping[str, Value]) -> list[Finding]:
         """Return the errors of the job with these values, in no particular order."""
         job, changed = self._changed(changes)
-        return list(self._errors(job, changed))
+        return without_echoes(self._errors(job, changed))
 
     def passes(self, changes: Mapping[str, Value]) -> bool:
         """Return whether the job with these values has no error; stops at the first one."""
