@@ -23,6 +23,8 @@ from launcher.job import Job, Origin
 from launcher.job.derive import with_fields
 from launcher.job.model import Model
 
+# With these a job describes an architecture; the rest has the defaults of its backend.
+_SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"}
 # Padding of embeddings and special tokens added later: a larger difference means another vocabulary.
 _SAME_VOCABULARY = 1024
 # Settings of the tokenizer that do not depend on the vocabulary.
@@ -115,6 +117,8 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
     except BeyondBudget as error:
         raise ComposeError([Mistake(what=f"model.path: {error}", where=where, works=(error.works,))]) from None
     except ModelConfigError as error:
+        if _said(job, files.preset) >= _SIZES:
+            return _with_typed(job)  # the file is not needed: the job describes the whole model itself
         raise ComposeError([Mistake(what=f"model.path: {error}", where=where)]) from None
     known = _model_of(read)
     _check_family(job, known, shown(file))

@@ -1,20 +1,28 @@
 """A file, an argv and the job that they are read as are judged alike: sizes of the model, places, flags and fixes."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from launcher.api import check, compose, import_argv, import_file
 from launcher.families import config_from_model
+from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
+from launcher.importing.notes import ImportRefused
 from launcher.job.finding import Finding
+from tests.backends.megatron import mutated as megatron
 from tests.backends.megatron.jobs import QWEN3_8B, make
-from tests.backends.megatron.mutated import DIALECT, lines_of
-from tests.backends.mutated import changed
+from tests.backends.megatron_lm import mutated as megatron_lm
+from tests.backends.mindformers.mutated import changed_file
+from tests.backends.mindformers.test_changed_files import examples
+from tests.backends.mindformers.test_changed_files import read as read_file
+from tests.backends.mindspeed import mutated as mindspeed
+from tests.backends.mutated import Dialect, Line, changed
 from tests.conftest import Launch
-from tests.sampling import fuzz_seed, trials
+from tests.sampling import dice, fuzz_seed, trials
 
 SWIFT = ["megatron", "sft", "--model", "Qwen/Qwen3-8B", "--dataset", "x", "--tensor_model_parallel_size", "5"]
 SIZES = {"PAR-TP-FFN", "PAR-TP-HEADS", "PAR-TP-KV-HEADS"}
@@ -55,21 +63,65 @@ def test_a_config_json_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     assert str(tmp_path / "config.json") in found["IMPORT"].message
 
 
-# What a job must say and a command line need not, and what a command line says twice.
-ONE_SIDED = {"REQ-LR", "REQ-LENGTH", "REQ-BATCH", "SW-FP16-DTYPE", "SW-FP16-BF16"}
+# What a file omits, or writes twice, and the launcher writes from its job: the job passes, the file does not.
+OF_THE_FILE = {
+    *("SW-FP16-DTYPE", "SW-FP16-BF16"),  # bf16 beside fp16 is omitted; the job says one precision
+    "MLM-MLA-GQA",  # query groups without effect
+    "MS-CP-TRANSFORMER-IMPL",  # an argument that must be written although it has its default
+    "MF-STRATEGY",  # a strategy that follows from the layout
+}
+# What the launcher cannot derive from a layout that is refused.
+DERIVED = {"MAP-UNSUPPORTED", "MF-STRATEGY"}
+EXAMPLES = Path(__file__).parents[1] / "backends"
 
 
-def test_a_changed_command_line_and_its_job_have_the_same_errors(tmp_path: Path) -> None:
-    records = json.loads((Path(__file__).parents[1] / "backends/megatron/upstream_commands.json").read_text())
-    bases = lines_of([record for record in records if record["version"] == "4.6.0"], tmp_path)
-    drawn = list(changed(bases, DIALECT, trials(60), fuzz_seed()))[len(bases) :]
-    assert drawn
-    for line in drawn:
-        read = import_argv([*line.program, *line.argv], backend="megatron", world_size=line.world_size)
-        file = tmp_path / "job.yaml"
+def swift_lines(folder: Path) -> tuple[list[Line], Dialect]:
+    records = json.loads((EXAMPLES / "megatron/upstream_commands.json").read_text())
+    return megatron.lines_of([each for each in records if each["version"] == "4.6.0"], folder), megatron.DIALECT
+
+
+def mindspeed_lines(folder: Path) -> tuple[list[Line], Dialect]:
+    records = json.loads((EXAMPLES / "mindspeed/upstream_examples.json").read_text())["examples"]
+    sized = [{**each, "world_size": each["nodes"] * each["devices_per_node"]} for each in records]
+    return mindspeed.lines_of(sized, folder), mindspeed.DIALECT
+
+
+def megatron_lm_lines(folder: Path) -> tuple[list[Line], Dialect]:
+    return list(megatron_lm.recipe_lines()), megatron_lm.DIALECT
+
+
+LINES = {"megatron": swift_lines, "mindspeed": mindspeed_lines, "megatron_lm": megatron_lm_lines}
+
+
+def read_lines(backend: str, folder: Path) -> Iterator[tuple[str, Imported]]:
+    bases, dialect = LINES[backend](folder)
+    for line in changed(bases, dialect, trials(60), fuzz_seed()):
+        argv, env = [*line.program, *line.argv], line.env
+        with contextlib.suppress(ImportRefused):
+            yield line.name, import_argv(argv, backend=backend, env=env, world_size=line.world_size)
+
+
+def read_files(backend: str, folder: Path) -> Iterator[tuple[str, Imported]]:
+    trees = examples()
+    for number in range(trials(60)):
+        draw = dice(f"three paths {number}")
+        name = draw.choice(list(trees))
+        tree, change = changed_file(trees[name], draw)
+        with contextlib.suppress(ImportRefused):
+            yield f"{name}: {change}", read_file(tree)
+
+
+@pytest.mark.parametrize("backend", [*LINES, "mindformers"])
+def test_a_changed_file_and_its_job_have_the_same_errors(backend: str, tmp_path: Path) -> None:
+    file, count = tmp_path / "job.yaml", 0
+    for name, read in (read_files if backend == "mindformers" else read_lines)(backend, tmp_path):
         file.write_text(job_yaml(read, "x", with_version=True))
-        written, composed = errors(check(read)), errors(check(compose([f"+job={file}"])))
-        assert set(written) ^ set(composed) <= ONE_SIDED, line.name
+        written, composed = set(errors(check(read))), set(errors(check(compose([f"+job={file}"]))))
+        if written:
+            composed -= DERIVED - written
+        assert written ^ composed <= OF_THE_FILE & written, name
+        count += 1
+    assert count
 
 
 def test_a_file_takes_overrides(tmp_path: Path, launch: Launch) -> None:

@@ -80,7 +80,7 @@ def fuzz(facts: Path, count: int, seed: int) -> Iterator[Case]:
     lines = {
         "megatron": (swift.bases(facts / "corpus_megatron_swift.jsonl", FOLDER / "models"), swift.DIALECT),
         "mindspeed": (mindspeed.bases(facts / "corpus_mindspeed.jsonl", FOLDER / "mindspeed"), mindspeed.DIALECT),
-        "megatron_lm": (list(_recipe_lines("megatron_lm")), megatron_lm.DIALECT),
+        "megatron_lm": (list(megatron_lm.recipe_lines()), megatron_lm.DIALECT),
     }
     for backend, (bases, dialect) in lines.items():
         for number, line in enumerate(islice(changed(bases, dialect, count, seed), len(bases), None)):
@@ -112,17 +112,6 @@ def _recipe(words: Sequence[str]) -> Answer:
     except api.CannotEstimate as error:
         found["estimate"] = str(error)
     return found
-
-
-def _recipe_lines(backend: str) -> Iterator[Line]:
-    """Yield the command lines that the recipes become, for a backend without a corpus."""
-    for path in sorted((ROOT / "recipes").glob("*.yaml")):
-        job = api.compose([f"+recipe={path.stem}", f"backend={backend}"])
-        outcome = judge(job, fixes=False)
-        if outcome.ok:
-            argv = api.plan(job).nodes[0].argv
-            start = next(place for place, word in enumerate(argv) if word.endswith("pretrain_gpt.py")) + 1
-            yield Line(name=path.stem, argv=tuple(argv[start:]), world_size=job.cluster.world_size)
 
 
 def _line(line: Line, backend: str, number: int) -> Answer:

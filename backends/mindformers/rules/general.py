@@ -71,7 +71,8 @@ def _one_of(key: str, known: tuple[Any, ...]) -> Any:
 
 def _types(facts: RuleContext) -> Any:
     keys = ("trainer.type", "optimizer.type", "lr_schedule.type", "runner_wrapper.type")
-    missing = [key for key in keys if key in facts.written and not facts[key]]
+    passed = facts.job.backend.args  # null in there takes the key out of the file
+    missing = [key for key in keys if (key in facts.written and not facts[key]) or (key in passed and not passed[key])]
     return missing and f"{', '.join(missing)} must name a class"
 
 

@@ -1,7 +1,7 @@
 """What is changed in real command lines of Megatron's dialects, and their verdicts beside ours."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,11 @@ import yaml
 
 from launcher import api
 from launcher.importing.notes import ImportRefused
+from launcher.pipeline import judge
 from tests.backends.megatron_lm.verdicts import ENVIRONMENT, LATER, MACHINE, validator
 from tests.backends.mutated import Dialect, Line
 from tests.backends.verdicts import Verdict, ask, error_ids
+from tests.sampling import ROOT
 
 _SMALL = (1, 2, 3, 4, 8, 16)
 DIALECT = Dialect(
@@ -220,3 +222,13 @@ def refusals(line: Line, backend: str, version: str) -> tuple[str, ...]:
     except ImportRefused as refused:
         return ("IMPORT", *(str(note)[:100] for note in refused.notes))
     return error_ids(api.check(read, strict="upstream"), version)
+
+
+def recipe_lines() -> Iterator[Line]:
+    """Yield the command lines that the recipes become."""
+    for path in sorted((ROOT / "recipes").glob("*.yaml")):
+        job = api.compose([f"+recipe={path.stem}", "backend=megatron_lm"])
+        if judge(job, fixes=False).ok:
+            argv = api.plan(job).nodes[0].argv
+            start = next(place for place, word in enumerate(argv) if word.endswith("pretrain_gpt.py")) + 1
+            yield Line(name=path.stem, argv=tuple(argv[start:]), world_size=job.cluster.world_size)
