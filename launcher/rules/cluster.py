@@ -12,7 +12,12 @@ from launcher.syntax import shown
 _DEFAULTS = Cluster()
 
 
-@rule("CLUSTER-FIELD", source="launch: nothing that is asked for is dropped without a word", severity="warning")
+@rule(
+    "CLUSTER-FIELD",
+    source="launch: nothing that is asked for is dropped without a word",
+    reads="job.cluster.*",
+    severity="warning",
+)
 def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
     """A field of `cluster` that only another executor reads has no effect."""
     cluster = facts.job.cluster
@@ -30,7 +35,7 @@ def machines_wishes_are_read(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("CLUSTER-EXECUTOR", source="entry points launch.executors")
+@rule("CLUSTER-EXECUTOR", source="entry points launch.executors", reads="job.cluster.executor")
 def executor_is_installed(facts: RuleContext) -> Iterator[Violation]:
     """What starts the processes must be installed: it comes with the launcher or with another distribution."""
     name = facts.job.cluster.executor
@@ -41,7 +46,7 @@ def executor_is_installed(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=why, fields=("cluster.executor",), works=works)
 
 
-@rule("CLUSTER-OPTION", source="launch: Executor.options")
+@rule("CLUSTER-OPTION", source="launch: Executor.options", reads="job.cluster.executor job.cluster.options")
 def options_are_those_of_the_executor(facts: RuleContext) -> Iterator[Violation]:
     """`cluster.options` holds options that the executor declares, with values of their type and within their bounds."""
     executor = find_executor(facts.job.cluster.executor)
@@ -56,7 +61,11 @@ def options_are_those_of_the_executor(facts: RuleContext) -> Iterator[Violation]
         yield Violation(message=f"{shown(problem.path)} {message}", fields=("cluster.options",), works=works)
 
 
-@rule("CLUSTER-CONTAINER", source="launch: Pyxis srun --container-image; Pod image")
+@rule(
+    "CLUSTER-CONTAINER",
+    source="launch: Pyxis srun --container-image; Pod image",
+    reads="job.cluster.container job.cluster.executor job.cluster.container_mounts",
+)
 def a_container_is_used_or_refused(facts: RuleContext) -> Iterator[Violation]:
     """Only Slurm (with Pyxis) and Kubernetes start a job in a container image; others would use the host's software."""
     cluster = facts.job.cluster

@@ -32,7 +32,12 @@ _PART = re.compile(r"[\w%-]+")
 _PATHS = ("path", "paths", "load", "save", "dir", "file")
 
 
-@rule("TEXT-CHARACTERS", source="POSIX execve, UTF-8; bash(1), sbatch(1): one option a line", mandatory=True)
+@rule(
+    "TEXT-CHARACTERS",
+    source="POSIX execve, UTF-8; bash(1), sbatch(1): one option a line",
+    reads="job.*",
+    mandatory=True,
+)
 def text_can_be_written(facts: RuleContext) -> Iterator[Violation]:
     """Text must not contain NUL or a lone surrogate; names and `cluster` fields are one printable line each."""
     for path in _text_fields():
@@ -72,7 +77,7 @@ def _before(path: str, value: Value) -> tuple[str, ...]:
     return (f"{path}={rest}",) if _SIMPLE.fullmatch(rest) else ()
 
 
-@rule("ENV-NAME", source="POSIX 2017, 3.235 Name; bash(1), Shell Variables", mandatory=True)
+@rule("ENV-NAME", source="POSIX 2017, 3.235 Name; bash(1), Shell Variables", reads="job.backend.env", mandatory=True)
 def variables_have_names(facts: RuleContext) -> Iterator[Violation]:
     """A variable's name consists of letters, digits and _, and must not be one that bash sets itself."""
     for name in facts.job.backend.env:
@@ -90,7 +95,7 @@ def variables_have_names(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"backend.env: {shown(name)} {why}", fields=(field,))
 
 
-@rule("ARG-DASH", source="argparse.ArgumentParser._parse_optional: a word that begins with - is an option")
+@rule("ARG-DASH", source="argparse.ArgumentParser._parse_optional: a word that begins with - is an option", reads="*")
 def values_are_no_options(facts: RuleContext) -> Iterator[Violation]:
     """A value that begins with - is written --name=value; among several values of one argument that is not possible."""
     if facts.as_written or facts.catalogue is None or facts.catalogue.style not in ("hf", "argparse"):
@@ -120,7 +125,12 @@ def _with_dot(job: Job, field: str, leaf: str) -> tuple[str, ...]:
     return (f"{field}=[{','.join(f'./{item}' if item.startswith('-') else item for item in value)}]",)
 
 
-@rule("PATH-DASH", source="getopt(3), Python: a word that begins with - is an option", mandatory=True)
+@rule(
+    "PATH-DASH",
+    source="getopt(3), Python: a word that begins with - is an option",
+    reads="job.cluster.python job.cluster.host_file job.output_dir",
+    mandatory=True,
+)
 def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
     """A folder or program that the launcher's own commands name must not begin with -."""
     for path in ("output_dir", "cluster.python", "cluster.host_file"):
@@ -137,7 +147,12 @@ def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SSH-HOST", source="ssh(1): [USER@]HOST; OpenSSH 9.6 refuses shell metacharacters in both", mandatory=True)
+@rule(
+    "SSH-HOST",
+    source="ssh(1): [USER@]HOST; OpenSSH 9.6 refuses shell metacharacters in both",
+    reads="job.cluster.hosts",
+    mandatory=True,
+)
 def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
     """A host must be a name or an address, optionally with a user before it; never an option of ssh."""
     for host in facts.job.cluster.hosts:
@@ -145,7 +160,7 @@ def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"cluster.hosts: {shown(host)} is no [USER@]HOST of ssh", fields=("cluster.hosts",))
 
 
-@rule("SSH-OPTION", source="ssh(1)", mandatory=True)
+@rule("SSH-OPTION", source="ssh(1)", reads="job.cluster.ssh_options", mandatory=True)
 def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
     """Every argument for ssh must be an option or an option's value: ssh takes any other argument as the host."""
     problem = ssh_options_problem(facts.job.cluster.ssh_options)
@@ -156,7 +171,7 @@ def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", mandatory=True)
+@rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", reads="job.cluster.sbatch_options", mandatory=True)
 def sbatch_options_are_options(facts: RuleContext) -> Iterator[Violation]:
     """Every argument for sbatch must be one of its options, or the value of the option before it."""
     words = facts.job.cluster.sbatch_options

@@ -14,7 +14,9 @@ def _indivisible(value: int, size: int, what: str, by: str, fields: tuple[str, .
         yield Violation(message=f"{what} {value} is not divisible by {by} = {size}", fields=fields)
 
 
-@rule("PAR-WORLD", source=f"{_STATE}:741")
+@rule(
+    "PAR-WORLD", source=f"{_STATE}:741", reads="job.cluster.world_size job.parallel.tp job.parallel.pp job.parallel.cp"
+)
 def world_size_divides(facts: RuleContext) -> Iterator[Violation]:
     """The world size must be a multiple of tp x pp x cp; the quotient is the data parallel size."""
     job = facts.job
@@ -24,7 +26,11 @@ def world_size_divides(facts: RuleContext) -> Iterator[Violation]:
     yield from _indivisible(world, size, "world size", by, fields)
 
 
-@rule("PAR-DP", source="launch: dp is derived")
+@rule(
+    "PAR-DP",
+    source="launch: dp is derived",
+    reads="job.cluster.world_size job.parallel.tp job.parallel.pp job.parallel.cp job.parallel.dp",
+)
 def data_parallel_size_agrees(facts: RuleContext) -> Iterator[Violation]:
     """parallel.dp follows from the world size; a given value must agree with it."""
     job = facts.job
@@ -46,7 +52,11 @@ def _expert_tensor(facts: RuleContext) -> int:
     return default if isinstance(default, int) and default > 0 else facts.job.parallel.tp
 
 
-@rule("PAR-EXPERT-WORLD", source=f"{_STATE}:793")
+@rule(
+    "PAR-EXPERT-WORLD",
+    source=f"{_STATE}:793",
+    reads="job.model.is_moe job.parallel.ep job.parallel.etp job.parallel.tp job.parallel.pp job.cluster.world_size ",
+)
 def expert_world_divides(facts: RuleContext) -> Iterator[Violation]:
     """Expert ranks are etp x ep x pp, whatever the model; the world size must be a multiple of them."""
     job = facts.job
@@ -59,7 +69,7 @@ def expert_world_divides(facts: RuleContext) -> Iterator[Violation]:
     yield from _indivisible(job.cluster.world_size, size, "world size", by, fields)
 
 
-@rule("PAR-TP-HEADS", source=f"{_CONFIG}:924")
+@rule("PAR-TP-HEADS", source=f"{_CONFIG}:924", reads="job.model.num_attention_heads job.parallel.tp")
 def heads_divide_by_tp(facts: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds whole attention heads."""
     heads, tp = facts.job.model.num_attention_heads, facts.job.parallel.tp
@@ -67,7 +77,9 @@ def heads_divide_by_tp(facts: RuleContext) -> Iterator[Violation]:
         yield from _indivisible(heads, tp, "num_attention_heads", "tp", ("parallel.tp", "model.num_attention_heads"))
 
 
-@rule("PAR-TP-KV-HEADS", source=f"{_CONFIG}:939")
+@rule(
+    "PAR-TP-KV-HEADS", source=f"{_CONFIG}:939", reads="job.model.num_key_value_heads job.parallel.tp job.model.is_mla"
+)
 def query_groups_fit_tp(facts: RuleContext) -> Iterator[Violation]:
     """Query groups must be a multiple or a divisor of tp."""
     groups, tp = facts.job.model.num_key_value_heads, facts.job.parallel.tp
@@ -78,7 +90,12 @@ def query_groups_fit_tp(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("PAR-TP-FFN", source="megatron-core 0.16.1 tensor_parallel/utils.py divide")
+@rule(
+    "PAR-TP-FFN",
+    source="megatron-core 0.16.1 tensor_parallel/utils.py divide",
+    reads="job.parallel.etp job.parallel.tp job.model.intermediate_size job.model.is_moe "
+    "job.model.first_k_dense_replace job.model.moe_intermediate_size ",
+)
 def feed_forward_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     """Each tensor-parallel rank holds an equal share of the feed-forward width."""
     job = facts.job
@@ -91,7 +108,12 @@ def feed_forward_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
         yield from _indivisible(job.model.moe_intermediate_size, etp, "moe_intermediate_size", "etp", fields)
 
 
-@rule("PAR-SP-TP", source="Megatron-LM arguments.py: sequence_parallel is switched off at tp 1", severity="change")
+@rule(
+    "PAR-SP-TP",
+    source="Megatron-LM arguments.py: sequence_parallel is switched off at tp 1",
+    reads="job.parallel.sequence_parallel job.parallel.tp",
+    severity="change",
+)
 def sequence_parallel_needs_tp(facts: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism splits over tensor-parallel ranks; with one rank it is switched off."""
     if facts.job.parallel.sequence_parallel and facts.job.parallel.tp == 1:
@@ -101,7 +123,7 @@ def sequence_parallel_needs_tp(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("PAR-VPP-PP", source=f"{_STATE}:747")
+@rule("PAR-VPP-PP", source=f"{_STATE}:747", reads="job.parallel.vpp job.parallel.pp")
 def virtual_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule needs at least two pipeline stages."""
     parallel = facts.job.parallel
@@ -109,7 +131,11 @@ def virtual_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"vpp {parallel.vpp} needs pp of at least 2", fields=("parallel.vpp", "parallel.pp"))
 
 
-@rule("PAR-UNEVEN-PP", source=f"{_CONFIG}:1294")
+@rule(
+    "PAR-UNEVEN-PP",
+    source=f"{_CONFIG}:1294",
+    reads="job.parallel.pp job.model.num_hidden_layers job.parallel.first_stage_layers job.parallel.last_stage_layers",
+)
 def uneven_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     """First and last stage can only differ from the others where there are several stages."""
     parallel = facts.job.parallel
@@ -121,7 +147,13 @@ def uneven_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
             )
 
 
-@rule("PAR-PP-LAYERS", source="megatron-core 0.16.1 transformer_block.py:155, transformer_config.py:1294-1480")
+@rule(
+    "PAR-PP-LAYERS",
+    source="megatron-core 0.16.1 transformer_block.py:155, transformer_config.py:1294-1480",
+    reads="job.imported.backend job.model.num_hidden_layers job.parallel.layout job.parallel.pp job.parallel.vpp "
+    "job.parallel.first_stage_layers job.parallel.last_stage_layers job.parallel.account_for_embedding "
+    "job.parallel.account_for_loss job.parallel.noop_layers",
+)
 def layers_divide_by_stages(facts: RuleContext) -> Iterator[Violation]:
     """Layers outside uneven first and last stages are spread evenly over stages and chunks."""
     job = facts.job
@@ -148,7 +180,7 @@ def _extra_layers(job: Job) -> int:
     return accounted + len(job.parallel.noop_layers)
 
 
-@rule("PAR-CP-SEQ", source="Megatron-LM core_v0.12.1 arguments.py:684")
+@rule("PAR-CP-SEQ", source="Megatron-LM core_v0.12.1 arguments.py:684", reads="job.batch.seq_length job.parallel.cp")
 def sequence_divides_by_context(facts: RuleContext) -> Iterator[Violation]:
     """Causal load balance cuts a sequence into 2 x cp pieces."""
     job = facts.job
@@ -159,7 +191,11 @@ def sequence_divides_by_context(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("PAR-SP-SEQ", source="megatron-core 0.16.1 tensor_parallel/mappings.py _split_along_first_dim")
+@rule(
+    "PAR-SP-SEQ",
+    source="megatron-core 0.16.1 tensor_parallel/mappings.py _split_along_first_dim",
+    reads="job.batch.seq_length job.parallel.sequence_parallel job.parallel.tp job.parallel.cp",
+)
 def sequence_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     """Sequence parallelism gives each tensor-parallel rank an equal piece of the (context-parallel) sequence."""
     job = facts.job
@@ -176,7 +212,13 @@ def _is_existing_file(facts: RuleContext) -> bool:
     return facts.existing and facts.catalogue is not None and facts.catalogue.style == "yaml"
 
 
-@rule("MOE-EP-DENSE", source="Megatron-LM core_v0.12.1 arguments.py:851")
+@rule(
+    "MOE-EP-DENSE",
+    source="Megatron-LM core_v0.12.1 arguments.py:851",
+    reads="job.imported.backend job.model.path job.model.hub_id job.checkpoint.load job.model.hidden_size "
+    "job.model.model_type "
+    "job.parallel.ep job.model.is_moe",
+)
 def expert_parallel_needs_experts(facts: RuleContext) -> Iterator[Violation]:
     """Expert parallelism splits experts; a dense model has none."""
     model = facts.job.model
@@ -187,7 +229,9 @@ def expert_parallel_needs_experts(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"ep {facts.job.parallel.ep}, but the model is dense", fields=("parallel.ep",))
 
 
-@rule("MOE-EP-EXPERTS", source="megatron-core 0.16.1 moe/moe_layer.py:101")
+@rule(
+    "MOE-EP-EXPERTS", source="megatron-core 0.16.1 moe/moe_layer.py:101", reads="job.model.num_experts job.parallel.ep"
+)
 def experts_divide_by_ep(facts: RuleContext) -> Iterator[Violation]:
     """Each expert-parallel rank holds the same number of experts."""
     experts, ep = facts.job.model.num_experts, facts.job.parallel.ep
@@ -195,7 +239,11 @@ def experts_divide_by_ep(facts: RuleContext) -> Iterator[Violation]:
         yield from _indivisible(experts, ep, "num_experts", "ep", ("parallel.ep", "model.num_experts"))
 
 
-@rule("MOE-TP-SP", source="megatron-core 0.16.1 moe/moe_layer.py:379, in the first forward pass")
+@rule(
+    "MOE-TP-SP",
+    source="megatron-core 0.16.1 moe/moe_layer.py:379, in the first forward pass",
+    reads="job.model.is_moe job.parallel.tp job.parallel.sequence_parallel",
+)
 def experts_with_tp_need_sequence_parallel(facts: RuleContext) -> Iterator[Violation]:
     """With tensor parallelism, MoE layers need sequence parallelism; backends only report this in the first step."""
     job = facts.job

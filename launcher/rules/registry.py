@@ -144,7 +144,8 @@ class Rule:
         when: conditions under which the rule applies.
         then: what must hold then; empty: nothing can, `when` itself is the violation.
         check: function that returns the violations; in a table also a message, or whether the rule is violated.
-        reads: names that `check` reads; those of a declared text are added.
+        reads: names that the rule reads beside its `flags` and those of its text, separated by spaces; `job.cluster.*`
+            is a section, `*` all arguments.
         sets: for a `change`: arguments and the values that the backend gives them, with `{name}` for values.
         message: text of the finding, with `{name}` for values; empty: made from the conditions and `doc`.
         flags: arguments that the finding concerns, which a fix may change; empty: those of the conditions.
@@ -168,7 +169,7 @@ class Rule:
     when: str = ""
     then: str = ""
     check: Check = _nothing
-    reads: tuple[str, ...] = ()
+    reads: str = ""
     sets: Mapping[str, Value] = field(default_factory=dict)
     message: str = ""
     flags: tuple[str, ...] = ()
@@ -215,7 +216,7 @@ def rule(
     source: str,
     severity: str = "error",
     phase: str = "validate",
-    reads: tuple[str, ...] = (),
+    reads: str = "",
     backends: tuple[str, ...] = (),
     since: str | None = None,
     until: str | None = None,

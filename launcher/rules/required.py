@@ -15,7 +15,12 @@ _SIZES = (
 )
 
 
-@rule("REQ-MODEL", source="Megatron-LM arguments.py validate_args")
+@rule(
+    "REQ-MODEL",
+    source="Megatron-LM arguments.py validate_args",
+    reads="job.checkpoint.load job.imported.backend job.tokenizer.path job.tokenizer.padded_vocab_size "
+    "job.imported.args job.tokenizer.type job.model.*",
+)
 def model_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The architecture must be complete: choose a preset (`model=`), or read it from a directory (`model.path=`)."""
     if _is_read_by_the_backend(facts) or (facts.existing and _has_defaults(facts)):
@@ -77,7 +82,12 @@ def _has_defaults(facts: RuleContext) -> bool:
     return facts.catalogue is not None and facts.catalogue.style != "argparse"
 
 
-@rule("REQ-BATCH", source="Megatron-LM arguments.py validate_args")
+@rule(
+    "REQ-BATCH",
+    source="Megatron-LM arguments.py validate_args",
+    reads="job.imported.backend job.model.path job.model.hub_id job.checkpoint.load job.model.hidden_size "
+    "job.batch.global_batch_size job.batch.seq_length",
+)
 def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Sequence length and global batch size affect training; they have no default."""
     # An existing command line has a global batch size: the one that the backend derives.
@@ -87,14 +97,18 @@ def batch_is_known(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"batch.{name} is not set", fields=(f"batch.{name}",))
 
 
-@rule("REQ-LR", source="Megatron-LM arguments.py: lr is required")
+@rule("REQ-LR", source="Megatron-LM arguments.py: lr is required", reads="job.optimizer.lr job.imported.backend")
 def learning_rate_is_known(facts: RuleContext) -> Iterator[Violation]:
     """The learning rate has no default."""
     if facts.job.optimizer.lr is None and not (facts.existing and _has_defaults(facts)):
         yield Violation(message="optimizer.lr is not set", fields=("optimizer.lr",))
 
 
-@rule("REQ-LENGTH", source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise")
+@rule(
+    "REQ-LENGTH",
+    source="Megatron-LM arguments.py validate_args; ms-swift 4.6 trains without end otherwise",
+    reads="job.imported.backend job.schedule.train_iters job.schedule.train_samples job.schedule.epochs",
+)
 def length_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Iterations, samples or epochs define when training ends; iterations and samples must not both be set."""
     schedule = facts.job.schedule
@@ -110,7 +124,7 @@ def length_is_known(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"{' and '.join(names)} both say when training ends: keep one", fields=tuple(names))
 
 
-@rule("REQ-BACKEND", source="launch")
+@rule("REQ-BACKEND", source="launch", reads="job.backend.name")
 def backend_is_known(facts: RuleContext) -> Iterator[Violation]:
     """A job is translated for one backend."""
     if facts.job.backend.name is None:

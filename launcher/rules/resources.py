@@ -9,7 +9,7 @@ from launcher.plan.executor import find_executor
 from launcher.rules.registry import RuleContext, Violation, rule
 
 
-@rule("DATA-MISSING", source="launch", severity="warning")
+@rule("DATA-MISSING", source="launch", reads="job.data.format job.data.paths", severity="warning")
 def data_is_named(facts: RuleContext) -> Iterator[Violation]:
     """A job without data can be shown and checked, but not started."""
     data = facts.job.data
@@ -20,7 +20,13 @@ def data_is_named(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("NET-MASTER", source="ms-swift#4897: nodes that each train alone", severity="warning")
+@rule(
+    "NET-MASTER",
+    source="ms-swift#4897: nodes that each train alone",
+    reads="job.runtime job.rehearse.shrink job.rehearse.fake_world job.cluster.nodes job.cluster.master_addr "
+    "job.cluster.executor",
+    severity="warning",
+)
 def master_address_is_known(facts: RuleContext) -> Iterator[Violation]:
     """Several nodes need one rendezvous address; without it they would wait, or each train alone."""
     cluster, rehearse = facts.job.cluster, facts.job.rehearse
@@ -44,7 +50,7 @@ def _is_one_machine(name: str) -> bool:
     return executor is not None and executor.one_machine
 
 
-@rule("ENV-SECRET", source="launch: secrets by reference only", severity="warning")
+@rule("ENV-SECRET", source="launch: secrets by reference only", reads="job.*", severity="warning")
 def secrets_are_references(facts: RuleContext) -> Iterator[Violation]:
     """A secret is never written into a plan, a file or a log: it is taken from the environment when the job starts."""
     for path in text_fields():
@@ -56,7 +62,12 @@ def secrets_are_references(facts: RuleContext) -> Iterator[Violation]:
                 )
 
 
-@rule("SECRET-PLACE", source="launch: secrets by reference only")
+@rule(
+    "SECRET-PLACE",
+    source="launch: secrets by reference only",
+    reads="job.backend.name job.backend.version job.hardware.measured job.hardware.name job.hardware.source "
+    "job.hardware.unverified job.model.path job.name job.output_dir job.rules.disable job.cluster.*",
+)
 def secrets_stand_where_they_can_be_filled_in(facts: RuleContext) -> Iterator[Violation]:
     """Queue options, names and folders are used as they are written: a secret in them would be stored and shown."""
     for path in redacted_fields(facts.job):
@@ -96,7 +107,9 @@ def _texts(place: str, value: object) -> Iterator[tuple[str, str]]:
             yield from _texts(place, item)
 
 
-@rule("CKPT-INTERVAL", source="launch", severity="warning")
+@rule(
+    "CKPT-INTERVAL", source="launch", reads="job.checkpoint.save_interval job.schedule.train_iters", severity="warning"
+)
 def checkpoints_are_written(facts: RuleContext) -> Iterator[Violation]:
     """A checkpoint interval beyond the end of training writes only the last one, or none."""
     interval, end = facts.job.checkpoint.save_interval, facts.job.schedule.train_iters
@@ -107,7 +120,12 @@ def checkpoints_are_written(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("CKPT-NONE", source="launch", severity="warning")
+@rule(
+    "CKPT-NONE",
+    source="launch",
+    reads="job.checkpoint.save job.checkpoint.save_interval job.data.format",
+    severity="warning",
+)
 def something_is_saved(facts: RuleContext) -> Iterator[Violation]:
     """A job that saves no checkpoint loses the trained weights."""
     checkpoint = facts.job.checkpoint
@@ -115,7 +133,12 @@ def something_is_saved(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message="nothing is saved: set checkpoint.save_interval", fields=("checkpoint.save_interval",))
 
 
-@rule("CKPT-RESUME-OR-START", source="Megatron-LM: --load without --finetune resumes", severity="warning")
+@rule(
+    "CKPT-RESUME-OR-START",
+    source="Megatron-LM: --load without --finetune resumes",
+    reads="job.model.pretrained job.model.path job.model.hub_id job.checkpoint.load job.checkpoint.finetune",
+    severity="warning",
+)
 def loading_says_what_it_is(facts: RuleContext) -> Iterator[Violation]:
     """A checkpoint is resumed, with its iteration and optimizer, unless the job declares a new start."""
     checkpoint, model = facts.job.checkpoint, facts.job.model
@@ -128,7 +151,11 @@ def loading_says_what_it_is(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("CKPT-NO-INTERVAL", source="Megatron-LM core_v0.12.1 arguments.py:704")
+@rule(
+    "CKPT-NO-INTERVAL",
+    source="Megatron-LM core_v0.12.1 arguments.py:704",
+    reads="job.checkpoint.save job.checkpoint.save_interval",
+)
 def saving_has_interval(facts: RuleContext) -> Iterator[Violation]:
     """A directory for checkpoints needs a save interval."""
     checkpoint = facts.job.checkpoint
@@ -137,7 +164,12 @@ def saving_has_interval(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message="checkpoint.save needs checkpoint.save_interval", fields=("checkpoint.save_interval",))
 
 
-@rule("LORA-COMPLETE", source="launch", severity="warning")
+@rule(
+    "LORA-COMPLETE",
+    source="launch",
+    reads="job.lora.rank job.lora.alpha job.lora.target_modules job.lora.quantization",
+    severity="warning",
+)
 def lora_options_need_rank(facts: RuleContext) -> Iterator[Violation]:
     """LoRA options have no effect without a rank."""
     lora = facts.job.lora

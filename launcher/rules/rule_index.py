@@ -1,24 +1,25 @@
-"""Index of rules by the canonical fields and native arguments that they name."""
+"""Index of rules by the canonical fields and native arguments that they declare to read."""
 
-from collections.abc import Iterable, Iterator
 from functools import cache
-from types import CodeType
-from typing import Any
 
-from launcher.job import fields
+from launcher.job import Job, fields, value_at
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.engine import active_rows
+from launcher.rules.dependency_tracking import noted, reading
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.table import FIELD, TERM, TERMS
 
 
 @cache
 def fields_of(rule_id: str) -> tuple[str, ...]:
-    """Return the canonical fields that a rule touches, in the order of the job."""
+    """Return the canonical fields that a rule touches, in the order of the job; none where it reads the whole job."""
     rule = RULES[rule_id]
-    words = set(_words(rule))
-    ties = [ties for backend in rule.backends or backend_names() for ties in _ties(backend)]
-    found = {path for flag, paths in ties if flag in words for path in paths} | words
+    if f"{FIELD}*" in rule.reads.split():
+        return ()
+    names = reads_of(rule)
+    ties = [ties for backend in rule.backends for ties in _ties(backend)]
+    found = {path for flag, paths in ties if flag in names for path in paths}
+    found |= {name.removeprefix(FIELD) for name in names if name.startswith(FIELD)} | set(rule.fields)
     return tuple(path for path in fields() if path in found)
 
 
@@ -28,23 +29,39 @@ def rules_of(path: str) -> list[Rule]:
 
 
 def flags_of(rule: Rule) -> set[str]:
-    """Return the strings in a rule that may be native arguments."""
-    return set(_words(rule))
+    """Return the native arguments that a rule touches."""
+    return {name for name in reads_of(rule) if not name.startswith(FIELD)}
 
 
-def reads_of(rule: Rule) -> set[str]:
-    """Return the arguments and `job.` fields that a rule declares to read, those of its terms included."""
+def reads_of(rule: Rule) -> frozenset[str]:
+    """Return the arguments and `job.` fields that a rule reads: those of its text and terms, and declared ones.
+
+    `*` stands for all arguments. A rule of every backend reads arguments by the field that they express.
+    """
     found: set[str] = set()
-    waiting = list(rule.reads)
-    while waiting:
-        name = waiting.pop()
+    waiting = [*rule.reads.split(), *rule.flags, *rule.about]
+    for name in waiting:
         if name.startswith(TERM):
-            backends = rule.backends or backend_names()
-            terms = (TERMS.get((backend, name.removeprefix(TERM))) for backend in backends)
-            waiting += [each for found_ in terms if found_ is not None for each in found_.reads]
+            terms = (TERMS.get((backend, name.removeprefix(TERM))) for backend in rule.backends)
+            waiting += [each for one in terms if one is not None for each in one.reads]
+        elif name.startswith(FIELD):
+            found |= leaves(name.removeprefix(FIELD))
         else:
             found.add(name)
-    return found
+    if not rule.backends:
+        paths = {name.removeprefix(FIELD) for name in found if name.startswith(FIELD)}
+        found |= {flag for backend in backend_names() for flag, tied in _ties(backend) if not paths.isdisjoint(tied)}
+    return frozenset(found)
+
+
+@cache
+def leaves(path: str) -> frozenset[str]:
+    """Return the field of that path, those of a section (`cluster.*`), or those that a property of the job reads."""
+    if path.endswith("*"):
+        return frozenset(f"{FIELD}{each}" for each in fields() if each.startswith(path.removesuffix("*")))
+    with reading() as found:
+        value_at(noted(Job()), path)
+    return frozenset(f"{FIELD}{each}" for each in found)
 
 
 @cache
@@ -56,27 +73,3 @@ def _ties(backend: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
             for flag in row.flags:
                 found.setdefault(flag, {}).update(dict.fromkeys(row.fields[:1]))
     return tuple((flag, tuple(paths)) for flag, paths in found.items())
-
-
-def _words(rule: Rule) -> Iterator[str]:
-    yield from (name.removeprefix(FIELD) for name in reads_of(rule))
-    yield from (*rule.flags, *rule.about, *rule.fields)
-    yield from _constants(rule.check.__code__) if hasattr(rule.check, "__code__") else ()
-    for cell in getattr(rule.check, "__closure__", None) or ():
-        yield from _strings(cell.cell_contents)
-
-
-def _constants(code: CodeType) -> Iterator[str]:
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _constants(constant)
-        else:
-            yield from _strings(constant)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Iterable) and isinstance(value, (tuple, list, set, frozenset)):
-        for item in value:
-            yield from _strings(item)

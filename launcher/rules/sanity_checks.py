@@ -69,7 +69,11 @@ def _prediction_fault(chunks: list[str], stages: int, wanted: int) -> str:
     return ""
 
 
-@rule("SENSE-LAYOUT", source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:105; arithmetic everywhere")
+@rule(
+    "SENSE-LAYOUT",
+    source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:105; arithmetic everywhere",
+    reads="job.parallel.layout job.model.num_hidden_layers",
+)
 def layout_places_every_layer(facts: RuleContext) -> Iterator[Violation]:
     """An explicit layout places each layer of the model once."""
     layout, layers = facts.job.parallel.layout, facts.job.model.num_hidden_layers
@@ -81,7 +85,11 @@ def layout_places_every_layer(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-SAMPLES", source="arithmetic: one optimizer step takes a global batch")
+@rule(
+    "SENSE-SAMPLES",
+    source="arithmetic: one optimizer step takes a global batch",
+    reads="job.schedule.train_samples job.batch.global_batch_size",
+)
 def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
     """Training on fewer samples than one global batch takes no step."""
     samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
@@ -92,7 +100,12 @@ def samples_fill_a_batch(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-SAMPLES-REST", source="Megatron-LM core_v0.12.1 training.py update_train_iters", severity="warning")
+@rule(
+    "SENSE-SAMPLES-REST",
+    source="Megatron-LM core_v0.12.1 training.py update_train_iters",
+    reads="job.schedule.train_samples job.batch.global_batch_size",
+    severity="warning",
+)
 def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
     """Training uses whole global batches; the samples beyond the last one are dropped."""
     samples, batch = facts.job.schedule.train_samples, facts.job.batch.global_batch_size
@@ -104,7 +117,12 @@ def samples_are_whole_batches(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-LENGTH", source="backends differ: the first end, or the product", severity="warning")
+@rule(
+    "SENSE-LENGTH",
+    source="backends differ: the first end, or the product",
+    reads="job.schedule.epochs job.schedule.train_iters job.schedule.train_samples",
+    severity="warning",
+)
 def length_is_said_once(facts: RuleContext) -> Iterator[Violation]:
     """If epochs are set with iterations or samples, the end of training depends on the backend."""
     schedule = facts.job.schedule
@@ -116,7 +134,11 @@ def length_is_said_once(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-VOCAB", source="arithmetic: every token needs a row of the embedding")
+@rule(
+    "SENSE-VOCAB",
+    source="arithmetic: every token needs a row of the embedding",
+    reads="job.tokenizer.padded_vocab_size job.model.vocab_size",
+)
 def padded_vocabulary_holds_all_tokens(facts: RuleContext) -> Iterator[Violation]:
     """Padding can only enlarge the vocabulary: tokens beyond the last row would read outside of the embedding."""
     padded, size = facts.job.tokenizer.padded_vocab_size, facts.job.model.vocab_size
@@ -127,7 +149,11 @@ def padded_vocabulary_holds_all_tokens(facts: RuleContext) -> Iterator[Violation
         )
 
 
-@rule("SENSE-HEADS", source="Ainslie et al. 2023, GQA: query heads share key and value heads in equal groups")
+@rule(
+    "SENSE-HEADS",
+    source="Ainslie et al. 2023, GQA: query heads share key and value heads in equal groups",
+    reads="job.model.num_attention_heads job.model.num_key_value_heads job.model.is_mla",
+)
 def query_heads_share_evenly(facts: RuleContext) -> Iterator[Violation]:
     """Query heads divide evenly over key and value heads."""
     model = facts.job.model
@@ -139,7 +165,12 @@ def query_heads_share_evenly(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-SHARES", source="arithmetic: shares and decay rates lie below 1")
+@rule(
+    "SENSE-SHARES",
+    source="arithmetic: shares and decay rates lie below 1",
+    reads="job.data.validation_ratio job.lora.dropout job.model.attention_dropout job.model.hidden_dropout "
+    "job.optimizer.adam_beta1 job.optimizer.adam_beta2",
+)
 def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
     """Decay rates of Adam, dropout and the share of validation data must be below 1."""
     paths = (
@@ -158,7 +189,13 @@ def shares_lie_below_one(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"{path} {value:g} must be below 1", fields=(path,))
 
 
-@rule("SENSE-ROPE", source="Hugging Face rope_scaling: factor × original_max_position_embeddings", severity="warning")
+@rule(
+    "SENSE-ROPE",
+    source="Hugging Face rope_scaling: factor × original_max_position_embeddings",
+    reads="job.batch.seq_length job.model.rope_scaling.factor "
+    "job.model.rope_scaling.original_max_position_embeddings job.model.rope_scaling.type",
+    severity="warning",
+)
 def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Violation]:
     """RoPE scaling extends positions to factor times the original length; longer sequences are not covered."""
     scaling, length = facts.job.model.rope_scaling, facts.job.batch.seq_length
@@ -172,7 +209,12 @@ def stretched_positions_reach_the_sequence(facts: RuleContext) -> Iterator[Viola
         )
 
 
-@rule("SENSE-ROPE-TYPE", source="Hugging Face rope_scaling: read with a type only", severity="warning")
+@rule(
+    "SENSE-ROPE-TYPE",
+    source="Hugging Face rope_scaling: read with a type only",
+    reads="job.model.rope_scaling.factor job.model.rope_scaling.type",
+    severity="warning",
+)
 def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
     """RoPE scaling values without a type are not used, and a type needs its factor."""
     scaling = facts.job.model.rope_scaling
@@ -188,7 +230,12 @@ def rope_scaling_has_type(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-WEIGHTS", source="config.json of the weights", severity="warning")
+@rule(
+    "SENSE-WEIGHTS",
+    source="config.json of the weights",
+    reads="job.model.overridden job.model.path job.model.hub_id job.model.pretrained job.checkpoint.load",
+    severity="warning",
+)
 def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
     """Weights have the sizes of their own config.json; a model of other sizes cannot load them."""
     job = facts.job
@@ -204,7 +251,12 @@ def weights_fit_the_model(facts: RuleContext) -> Iterator[Violation]:
 _NO_SHAPE = ("attention_dropout", "initializer_range", "max_position_embeddings")
 
 
-@rule("SENSE-CONFIG", source="config.json of model.path", severity="warning")
+@rule(
+    "SENSE-CONFIG",
+    source="config.json of model.path",
+    reads="job.model.*",
+    severity="warning",
+)
 def architecture_is_that_of_config_json(facts: RuleContext) -> Iterator[Violation]:
     """The job's own values take precedence over config.json: a model of another architecture is trained."""
     job = facts.job
@@ -224,7 +276,13 @@ def _text(job: Job, name: str) -> str:
     return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-@rule("SENSE-LR-HIGH", source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4", severity="warning")
+@rule(
+    "SENSE-LR-HIGH",
+    source="Hu et al. 2021, LoRA, and published recipes: 1e-6 to 5e-4",
+    reads="job.lora.rank job.task.type job.optimizer.lr job.model.path job.model.hub_id job.model.pretrained "
+    "job.optimizer.type",
+    severity="warning",
+)
 def tuning_rate_is_small(facts: RuleContext) -> Iterator[Violation]:
     """A learning rate for pre-training destroys pretrained weights instead of fine-tuning them."""
     job = facts.job
@@ -239,14 +297,20 @@ def tuning_rate_is_small(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-LR-ZERO", source="arithmetic: weights move by lr", severity="warning")
+@rule("SENSE-LR-ZERO", source="arithmetic: weights move by lr", reads="job.optimizer.lr", severity="warning")
 def learning_rate_is_not_zero(facts: RuleContext) -> Iterator[Violation]:
     """With a learning rate of 0 nothing is learned."""
     if facts.job.optimizer.lr == 0:
         yield Violation(message="optimizer.lr is 0: nothing is learned", fields=("optimizer.lr",))
 
 
-@rule("SENSE-WSD", source="Megatron-core optimizer_param_scheduler.py", severity="warning")
+@rule(
+    "SENSE-WSD",
+    source="Megatron-core optimizer_param_scheduler.py",
+    reads="job.schedule.lr_decay_style job.schedule.lr_decay_iters job.schedule.train_iters "
+    "job.schedule.lr_wsd_decay_iters job.schedule.lr_wsd_decay_samples job.schedule.lr_wsd_decay_style",
+    severity="warning",
+)
 def annealing_belongs_to_its_schedule(facts: RuleContext) -> Iterator[Violation]:
     """Annealing is a part of the WSD schedule and not longer than training."""
     schedule = facts.job.schedule
@@ -265,7 +329,12 @@ def annealing_belongs_to_its_schedule(facts: RuleContext) -> Iterator[Violation]
         )
 
 
-@rule("SENSE-STREAM-EPOCHS", source="a stream has no length", severity="warning")
+@rule(
+    "SENSE-STREAM-EPOCHS",
+    source="a stream has no length",
+    reads="job.data.streaming job.schedule.epochs job.schedule.train_iters",
+    severity="warning",
+)
 def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
     """The length of a stream is unknown in advance: epochs give no number of steps, and the decay has no end."""
     job = facts.job
@@ -276,7 +345,13 @@ def streams_have_no_epochs(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-EVAL-DATA", source="launch", severity="warning")
+@rule(
+    "SENSE-EVAL-DATA",
+    source="launch",
+    reads="job.evaluation.interval job.evaluation.iters job.data.format job.data.split job.data.validation_ratio "
+    "job.data.validation_paths",
+    severity="warning",
+)
 def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
     """Evaluation needs held-out data."""
     job = facts.job
@@ -289,7 +364,12 @@ def evaluation_has_data(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-EVAL-INTERVAL", source="arithmetic", severity="warning")
+@rule(
+    "SENSE-EVAL-INTERVAL",
+    source="arithmetic",
+    reads="job.evaluation.interval job.schedule.train_iters job.evaluation.iters",
+    severity="warning",
+)
 def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
     """With an interval beyond the end of training, evaluation never runs during training."""
     interval, end = facts.job.evaluation.interval, facts.job.schedule.train_iters
@@ -300,7 +380,12 @@ def evaluation_happens(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-LOSS-SCALE", source="Megatron-core OptimizerConfig: read with fp16 only", severity="warning")
+@rule(
+    "SENSE-LOSS-SCALE",
+    source="Megatron-core OptimizerConfig: read with fp16 only",
+    reads="job.precision.dtype job.precision.initial_loss_scale job.precision.loss_scale",
+    severity="warning",
+)
 def loss_scale_belongs_to_fp16(facts: RuleContext) -> Iterator[Violation]:
     """Only fp16 gradients need loss scaling."""
     precision = facts.job.precision
@@ -312,7 +397,13 @@ def loss_scale_belongs_to_fp16(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-TASK", source="TRL DPOConfig and its relatives", severity="warning")
+@rule(
+    "SENSE-TASK",
+    source="TRL DPOConfig and its relatives",
+    reads="job.task.type job.task.beta job.task.desirable_weight job.task.loss_type job.task.rpo_alpha "
+    "job.task.simpo_gamma job.task.undesirable_weight",
+    severity="warning",
+)
 def preference_options_belong_to_preferences(facts: RuleContext) -> Iterator[Violation]:
     """Options of preference losses have no effect on other tasks."""
     task = facts.job.task
@@ -324,7 +415,13 @@ def preference_options_belong_to_preferences(facts: RuleContext) -> Iterator[Vio
         )
 
 
-@rule("SENSE-DENSE-MOE", source="Megatron-core TransformerConfig: read with experts only", severity="warning")
+@rule(
+    "SENSE-DENSE-MOE",
+    source="Megatron-core TransformerConfig: read with experts only",
+    reads="job.model.hidden_size job.model.is_moe job.moe.capacity_factor job.moe.deepep job.moe.grouped_gemm "
+    "job.moe.permute_fusion job.moe.shared_expert_overlap job.moe.z_loss_coeff",
+    severity="warning",
+)
 def expert_options_need_experts(facts: RuleContext) -> Iterator[Violation]:
     """Options of experts have no effect on a dense model."""
     job = facts.job

@@ -20,7 +20,7 @@ _HUGGING_FACE = {
 _LATENT = ("linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj", "linear_q_proj")
 
 
-@rule("SENSE-PORT", source="RFC 6335: ports are 16 bits")
+@rule("SENSE-PORT", source="RFC 6335: ports are 16 bits", reads="job.cluster.master_port")
 def port_exists(facts: RuleContext) -> Iterator[Violation]:
     """A port is a 16-bit number."""
     port = facts.job.cluster.master_port
@@ -28,7 +28,9 @@ def port_exists(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"cluster.master_port {port} is above {_LAST_PORT}", fields=("cluster.master_port",))
 
 
-@rule("SENSE-ADDRESS", source="torchrun --master-addr: a host, without scheme and port")
+@rule(
+    "SENSE-ADDRESS", source="torchrun --master-addr: a host, without scheme and port", reads="job.cluster.master_addr"
+)
 def address_is_a_host(facts: RuleContext) -> Iterator[Violation]:
     """The address of node 0 is a name or a number, without scheme and port."""
     address = facts.job.cluster.master_addr
@@ -44,7 +46,12 @@ def _is_local(path: str) -> bool:
     return any(path == root or path.startswith(f"{root}/") for root in _LOCAL)
 
 
-@rule("SENSE-LOCAL-PATH", source="several nodes read and write one checkpoint together", severity="warning")
+@rule(
+    "SENSE-LOCAL-PATH",
+    source="several nodes read and write one checkpoint together",
+    reads="job.cluster.nodes job.checkpoint.save job.checkpoint.load job.model.path job.data.cache_path",
+    severity="warning",
+)
 def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
     """With several nodes, checkpoints and data must be on a file system that all nodes share."""
     job = facts.job
@@ -64,7 +71,12 @@ def paths_are_shared(facts: RuleContext) -> Iterator[Violation]:
             )
 
 
-@rule("SENSE-LORA-TARGETS", source="Megatron-core module names (lora.target_modules)", severity="warning")
+@rule(
+    "SENSE-LORA-TARGETS",
+    source="Megatron-core module names (lora.target_modules)",
+    reads="job.lora.rank job.lora.target_modules job.model.is_mla job.model.hidden_size",
+    severity="warning",
+)
 def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
     """Adapters are attached to layers by their Megatron-core names; other names match nothing."""
     lora, model = facts.job.lora, facts.job.model
@@ -88,7 +100,12 @@ def adapters_have_layers(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-RESUME", source="Megatron-LM checkpointing.py: finetune loads weights only", severity="warning")
+@rule(
+    "SENSE-RESUME",
+    source="Megatron-LM checkpointing.py: finetune loads weights only",
+    reads="job.checkpoint.finetune job.checkpoint.load job.checkpoint.no_load_optim",
+    severity="warning",
+)
 def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
     """Fine-tuning starts a new run from weights, resuming continues a run: options of one contradict the other."""
     checkpoint = facts.job.checkpoint
@@ -104,7 +121,12 @@ def resuming_is_meant(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-SAVE-OPTIM", source="Megatron-LM checkpointing.py", severity="warning")
+@rule(
+    "SENSE-SAVE-OPTIM",
+    source="Megatron-LM checkpointing.py",
+    reads="job.fault_tolerance.max_restarts job.checkpoint.save job.checkpoint.no_save_optim",
+    severity="warning",
+)
 def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
     """A restart resumes from the last checkpoint; without one, or without its optimizer, training starts over."""
     job = facts.job
@@ -115,7 +137,12 @@ def restarts_find_a_checkpoint(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-SHARD-ALONE", source="Rajbhandari et al. 2020, ZeRO: states are shared over dp ranks", severity="warning")
+@rule(
+    "SENSE-SHARD-ALONE",
+    source="Rajbhandari et al. 2020, ZeRO: states are shared over dp ranks",
+    reads="job.parallel.distributed_optimizer job.parallel.dp job.parallel.cp",
+    severity="warning",
+)
 def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
     """With one data-parallel rank there are no other ranks over which to shard optimizer states."""
     parallel = facts.job.parallel
@@ -128,7 +155,12 @@ def optimizer_has_ranks(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-TP-NODES", source="Narayanan et al. 2021: tensor parallelism within a node", severity="warning")
+@rule(
+    "SENSE-TP-NODES",
+    source="Narayanan et al. 2021: tensor parallelism within a node",
+    reads="job.parallel.tp job.cluster.devices_per_node job.cluster.nodes",
+    severity="warning",
+)
 def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation]:
     """Tensor parallelism communicates in every layer; between nodes it mostly waits for the network."""
     tp, devices = facts.job.parallel.tp, facts.job.cluster.devices_per_node
@@ -139,7 +171,13 @@ def tensor_parallelism_stays_in_a_node(facts: RuleContext) -> Iterator[Violation
         )
 
 
-@rule("SENSE-RC-BLOCK", source="Megatron-core transformer_block.py: block counts layers of a chunk", severity="warning")
+@rule(
+    "SENSE-RC-BLOCK",
+    source="Megatron-core transformer_block.py: block counts layers of a chunk",
+    reads="job.model.num_hidden_layers job.recompute.granularity job.recompute.method job.recompute.num_layers "
+    "job.parallel.vpp job.recompute.per_pp_rank job.parallel.layout job.parallel.pp",
+    severity="warning",
+)
 def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
     """Block recompute counts layers per chunk: at or above the size of a chunk, everything is recomputed."""
     job = facts.job
@@ -158,7 +196,13 @@ def block_recompute_leaves_something(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-PROFILER", source="arithmetic", severity="warning")
+@rule(
+    "SENSE-PROFILER",
+    source="arithmetic",
+    reads="job.schedule.train_iters job.profiler.enabled job.profiler.start_step job.profiler.end_step "
+    "job.profiler.ranks job.cluster.world_size",
+    severity="warning",
+)
 def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
     """A profile needs at least one step, within training, on ranks that exist."""
     job = facts.job
@@ -182,7 +226,12 @@ def profile_is_written(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SENSE-DEVICE", source="what the backend runs on", severity="warning")
+@rule(
+    "SENSE-DEVICE",
+    source="what the backend runs on",
+    reads="job.hardware.name job.runtime job.hardware.device",
+    severity="warning",
+)
 def backend_runs_on_the_device(facts: RuleContext) -> Iterator[Violation]:
     """A backend runs on the devices that it is written for; other devices run only rehearsals."""
     job = facts.job

@@ -21,7 +21,7 @@ _NEVER_EMPTY = (
 _PATHS = ("output_dir", "checkpoint.save", "checkpoint.load", "model.path")
 
 
-@rule("WORD-NAME", source="launch: ./launch_output/NAME, run ids, Slurm --job-name")
+@rule("WORD-NAME", source="launch: ./launch_output/NAME, run ids, Slurm --job-name", reads="job.name")
 def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
     """A job's name is a folder name and the prefix of its runs' ids: no path, not hidden, of limited length."""
     name = facts.job.name
@@ -37,7 +37,13 @@ def name_is_a_file_s_name(facts: RuleContext) -> Iterator[Violation]:
     )
 
 
-@rule("WORD-EMPTY", source="launch: an empty path is the folder in which a program happens to be")
+@rule(
+    "WORD-EMPTY",
+    source="launch: an empty path is the folder in which a program happens to be",
+    reads="job.checkpoint.load job.checkpoint.save job.data.cache_path job.logging.tensorboard_dir job.lora.load "
+    "job.model.hub_id job.model.path job.output_dir job.profiler.path job.task.reference_model "
+    "job.tokenizer.path job.cluster.*",
+)
 def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
     """A path or name that is set must not be empty; null leaves it to the launcher or the backend."""
     if facts.as_written:
@@ -52,7 +58,11 @@ def paths_say_something(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"{path} {text!r} holds characters that cannot be printed", fields=(path,))
 
 
-@rule("WORD-IMAGE", source="OCI image references; Pyxis --container-image")
+@rule(
+    "WORD-IMAGE",
+    source="OCI image references; Pyxis --container-image",
+    reads="job.cluster.container job.cluster.executor",
+)
 def image_is_a_reference(facts: RuleContext) -> Iterator[Violation]:
     """A container image is a reference without spaces: REGISTRY/IMAGE:TAG, or for Slurm a .sqsh file."""
     image = facts.job.cluster.container

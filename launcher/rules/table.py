@@ -125,7 +125,9 @@ def declare(
             until=row.until or until,
             versions=versions or {},
         )
-        register(replace(made, check=_compiled(made), reads=tuple(dict.fromkeys((*_named(made), *row.reads)))))
+        register(
+            replace(made, check=_compiled(made), reads=" ".join(dict.fromkeys((*_named(made), *row.reads.split()))))
+        )
 
 
 def conditions_of(rule: Rule) -> Conditions:

@@ -11,7 +11,11 @@ GROUP_SCORES = "megatron-core 0.16.1 moe_utils.py:553; Hugging Face modeling_dee
 _CONFIG = "megatron-core 0.16.1 transformer_config.py"
 
 
-@rule("BATCH-GLOBAL", source="megatron-core 0.16.1 num_microbatches_calculator.py; ms-swift 4.6 megatron_args.py:1002")
+@rule(
+    "BATCH-GLOBAL",
+    source="megatron-core 0.16.1 num_microbatches_calculator.py; ms-swift 4.6 megatron_args.py:1002",
+    reads="job.batch.global_batch_size job.parallel.dp job.batch.micro_batch_size",
+)
 def global_batch_divides(facts: RuleContext) -> Iterator[Violation]:
     """The global batch is a whole number of micro-batches on every data-parallel rank."""
     job = facts.job
@@ -24,7 +28,12 @@ def global_batch_divides(facts: RuleContext) -> Iterator[Violation]:
     )
 
 
-@rule("BATCH-VPP", source="megatron-core 0.12.1 schedules.py:777-800, 0.16.1 schedules.py:995-1017")
+@rule(
+    "BATCH-VPP",
+    source="megatron-core 0.12.1 schedules.py:777-800, 0.16.1 schedules.py:995-1017",
+    reads="job.batch.global_batch_size job.parallel.dp job.parallel.vpp job.parallel.pp "
+    "job.batch.micro_batch_size job.parallel.microbatch_group_size",
+)
 def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
     """The interleaved schedule runs micro-batches in groups, of pp by default; each needs at least pp of them."""
     job = facts.job
@@ -46,7 +55,11 @@ def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("SEQ-POSITIONS", source="Megatron-LM core_v0.12.1 arguments.py:696")
+@rule(
+    "SEQ-POSITIONS",
+    source="Megatron-LM core_v0.12.1 arguments.py:696",
+    reads="job.batch.seq_length job.model.max_position_embeddings",
+)
 def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
     """A sequence must not be longer than the model's maximum number of positions."""
     length, positions = facts.job.batch.seq_length, facts.job.model.max_position_embeddings
@@ -57,7 +70,7 @@ def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("LR-ORDER", source="Megatron-LM core_v0.12.1 arguments.py:702")
+@rule("LR-ORDER", source="Megatron-LM core_v0.12.1 arguments.py:702", reads="job.optimizer.lr job.optimizer.min_lr")
 def min_lr_is_below_lr(facts: RuleContext) -> Iterator[Violation]:
     """The decay ends at min_lr, which cannot be above lr."""
     optimizer = facts.job.optimizer
@@ -68,7 +81,11 @@ def min_lr_is_below_lr(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("LR-WARMUP-TWICE", source="Megatron-LM core_v0.12.1 arguments.py:634")
+@rule(
+    "LR-WARMUP-TWICE",
+    source="Megatron-LM core_v0.12.1 arguments.py:634",
+    reads="job.schedule.lr_warmup_iters job.schedule.lr_warmup_fraction",
+)
 def warm_up_is_said_once(facts: RuleContext) -> Iterator[Violation]:
     """Warm-up is given in iterations or as a share, not both; a backend would silently take the share."""
     schedule = facts.job.schedule
@@ -77,7 +94,13 @@ def warm_up_is_said_once(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"{names[0]} and {names[1]} both give the warm-up: keep one", fields=names)
 
 
-@rule("LR-WARMUP-LENGTH", source="Megatron-core optimizer_param_scheduler.py: warm-up < decay steps")
+@rule(
+    "LR-WARMUP-LENGTH",
+    source="Megatron-core optimizer_param_scheduler.py: warm-up < decay steps",
+    reads="job.schedule.lr_warmup_iters job.schedule.lr_decay_iters job.schedule.train_iters "
+    "job.schedule.lr_warmup_samples job.schedule.lr_decay_samples job.schedule.train_samples "
+    "job.schedule.lr_warmup_fraction",
+)
 def warm_up_ends(facts: RuleContext) -> Iterator[Violation]:
     """Warm-up must end before the decay does."""
     schedule = facts.job.schedule
@@ -98,7 +121,11 @@ def warm_up_ends(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("RC-FULL-METHOD", source=f"{_CONFIG}:1154; core_v0.12.1:697")
+@rule(
+    "RC-FULL-METHOD",
+    source=f"{_CONFIG}:1154; core_v0.12.1:697",
+    reads="job.recompute.granularity job.recompute.method job.recompute.num_layers",
+)
 def full_recompute_names_method(facts: RuleContext) -> Iterator[Violation]:
     """Full recompute needs a method and the number of layers."""
     recompute = facts.job.recompute
@@ -112,6 +139,8 @@ def full_recompute_names_method(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "RC-FULL-LAYERS",
     source="Megatron-LM core_v0.12.1 transformer_config.py:703 (documented, not checked)",
+    reads="job.model.num_hidden_layers job.recompute.num_layers job.recompute.granularity job.parallel.layout "
+    "job.parallel.pp",
     severity="warning",
 )
 def recompute_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
@@ -128,7 +157,12 @@ def recompute_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("RC-FULL-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
+@rule(
+    "RC-FULL-CHUNKS",
+    source="launch: the list counts chunks as parallel.layout does",
+    reads="job.recompute.layers_per_chunk job.recompute.granularity job.recompute.method "
+    "job.recompute.per_pp_rank job.parallel.pp job.parallel.vpp job.recompute.num_layers",
+)
 def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
     """Layers recomputed per chunk need full block recompute: one count for each chunk, none above num_layers."""
     recompute, parallel = facts.job.recompute, facts.job.parallel
@@ -149,7 +183,13 @@ def recompute_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=message, fields=(path, "recompute.num_layers"))
 
 
-@rule("RC-PART-CHUNKS", source="launch: the list counts chunks as parallel.layout does")
+@rule(
+    "RC-PART-CHUNKS",
+    source="launch: the list counts chunks as parallel.layout does",
+    reads="job.recompute.selective_layers_per_chunk job.recompute.granularity job.recompute.modules "
+    "job.recompute.activation job.recompute.norm job.recompute.method job.recompute.per_pp_rank job.parallel.pp "
+    "job.parallel.vpp",
+)
 def recompute_in_part_counts_every_chunk(facts: RuleContext) -> Iterator[Violation]:
     """Layers recomputed in part per chunk need something to recompute: one count for each chunk, none below 0."""
     recompute, parallel = facts.job.recompute, facts.job.parallel
@@ -170,7 +210,11 @@ def recompute_in_part_counts_every_chunk(facts: RuleContext) -> Iterator[Violati
         yield Violation(message=f"{path} {list(counts)}: no number may be below 0", fields=(path,))
 
 
-@rule("RC-SELECTIVE", source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751")
+@rule(
+    "RC-SELECTIVE",
+    source=f"{_CONFIG}:1180; core_v0.12.1 arguments.py:751",
+    reads="job.recompute.granularity job.recompute.method job.recompute.num_layers",
+)
 def selective_recompute_takes_modules(facts: RuleContext) -> Iterator[Violation]:
     """Selective recompute is chosen by modules; method and number of layers belong to full recompute."""
     recompute = facts.job.recompute
@@ -182,7 +226,12 @@ def selective_recompute_takes_modules(facts: RuleContext) -> Iterator[Violation]
         )
 
 
-@rule("RC-NO-GRANULARITY", source=f"{_CONFIG}: read only with a granularity", severity="warning")
+@rule(
+    "RC-NO-GRANULARITY",
+    source=f"{_CONFIG}: read only with a granularity",
+    reads="job.recompute.granularity job.recompute.method job.recompute.modules job.recompute.num_layers",
+    severity="warning",
+)
 def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
     """Method, layers and modules have no effect without a granularity."""
     recompute = facts.job.recompute
@@ -197,7 +246,12 @@ def recompute_has_granularity(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MOE-TOPK", source="megatron-core 0.16.1 moe_utils.py topk, in the first forward pass")
+@rule(
+    "MOE-TOPK",
+    source="megatron-core 0.16.1 moe_utils.py topk, in the first forward pass",
+    reads="job.model.num_experts job.model.moe_intermediate_size job.model.intermediate_size "
+    "job.model.num_experts_per_tok",
+)
 def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
     """A token cannot be routed to more experts than there are."""
     model = facts.job.model
@@ -216,7 +270,12 @@ def topk_is_within_experts(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MOE-BALANCE", source="Primus#952: months of training without balancing", severity="warning")
+@rule(
+    "MOE-BALANCE",
+    source="Primus#952: months of training without balancing",
+    reads="job.moe.load_balancing_type job.moe.aux_loss_coeff job.model.router_expert_bias job.model.is_moe",
+    severity="warning",
+)
 def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
     """A load-balancing loss with weight 0 has no effect; the weight in config.json is for its authors' training."""
     job = facts.job
@@ -230,7 +289,11 @@ def experts_are_balanced(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MOE-GROUPS", source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001")
+@rule(
+    "MOE-GROUPS",
+    source="Megatron-LM core_v0.12.1 transformer_config.py:993-1001",
+    reads="job.model.num_experts job.model.n_group job.model.topk_group",
+)
 def router_groups_fit(facts: RuleContext) -> Iterator[Violation]:
     """Group-limited routing: n_group divides the number of experts, and topk_group is at most n_group."""
     model = facts.job.model
@@ -265,7 +328,11 @@ def group_scores_differ(model: Model) -> str:
     )
 
 
-@rule("MOE-BIAS-SIGMOID", source=f"{_CONFIG}: moe_router_enable_expert_bias; MindFormers transformer_config.py:2475")
+@rule(
+    "MOE-BIAS-SIGMOID",
+    source=f"{_CONFIG}: moe_router_enable_expert_bias; MindFormers transformer_config.py:2475",
+    reads="job.imported.backend job.model.model_type job.model.router_expert_bias job.model.scoring_func",
+)
 def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
     """The learned expert bias is defined for sigmoid scores."""
     model = facts.job.model
@@ -280,7 +347,11 @@ def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLA-SIZES", source="Hugging Face DeepseekV3Config")
+@rule(
+    "MLA-SIZES",
+    source="Hugging Face DeepseekV3Config",
+    reads="job.model.is_mla job.model.qk_nope_head_dim job.model.qk_rope_head_dim job.model.v_head_dim",
+)
 def latent_attention_is_complete(facts: RuleContext) -> Iterator[Violation]:
     """Multi-head latent attention needs the sizes of all its parts."""
     model = facts.job.model
@@ -293,7 +364,11 @@ def latent_attention_is_complete(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"multi-head latent attention needs {', '.join(missing)}", fields=tuple(missing))
 
 
-@rule("FP8-HARDWARE", source="data sheet of the hardware")
+@rule(
+    "FP8-HARDWARE",
+    source="data sheet of the hardware",
+    reads="job.hardware.name job.hardware.bf16_tflops job.precision.fp8_format job.hardware.fp8_tflops",
+)
 def fp8_runs_on_hardware(facts: RuleContext) -> Iterator[Violation]:
     """FP8 needs hardware with FP8 matrix multiplication."""
     job = facts.job

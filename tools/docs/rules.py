@@ -12,6 +12,7 @@ from launcher.plan.executor import option_rules
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of
+from launcher.rules.table import FIELD
 from tools.docs.written import escaped, write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
@@ -53,8 +54,15 @@ def _row(rule: Rule) -> str:
     stricter = ", *stricter*" if rule.stricter or rule.enforced_until else ""
     always = ", *always*" if rule.mandatory else ""
     name = f"`{rule.id}` **{rule.severity}**{stricter}{always}{_versions(rule)}"
-    fields = ", ".join(f"`{path}`" for path in fields_of(rule.id))
-    return f"| {name} | {escaped(rule.doc)} | {fields} | {escaped(rule.source)} |"
+    return f"| {name} | {escaped(rule.doc)} | {_fields(rule)} | {escaped(rule.source)} |"
+
+
+def _fields(rule: Rule) -> str:
+    """Return the fields that a rule touches; sections that it reads as a whole as `section.*`."""
+    whole = [name.removeprefix(FIELD) for name in rule.reads.split() if name.startswith(FIELD) and name.endswith(".*")]
+    sections = tuple(name.removesuffix("*") for name in whole)
+    single = [path for path in fields_of(rule.id) if not path.startswith(sections or "*")]
+    return ", ".join(f"`{path}`" for path in (*whole, *single))
 
 
 def _versions(rule: Rule) -> str:

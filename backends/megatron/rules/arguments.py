@@ -99,6 +99,7 @@ DATA = (
         flags=("model", "mcore_model", "load"),
         fields=("model.path", "model.hub_id", "checkpoint.load"),
         check=_no_model,
+        reads="use_ray perform_initialization",
         message="no model: set model.path or model.hub_id (or checkpoint.load, whose args.json names one)",
     ),
 )
@@ -146,6 +147,7 @@ PARALLEL = (
             facts["context_parallel_size"] > 1
             or (facts["sequence_parallel"] and facts["tensor_model_parallel_size"] > 1)
         ),
+        reads="tensor_model_parallel_size",
         message="mlp_padding_free with sequence or context parallelism: refused up to 4.0, not checked here",
         severity="warning",
         since="4.1",
@@ -225,6 +227,7 @@ OPTIMIZER = (
         fields=("backend.env",),
         when="use_megatron_fsdp",
         check=lambda facts: facts.job.backend.env.get("CUDA_DEVICE_MAX_CONNECTIONS") == "1",
+        reads="job.backend.env",
         message="Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1: backend.env sets it to 1",
         since="4.6",
     ),
@@ -261,6 +264,7 @@ TUNING = (
             not (facts["save_safetensors"] if facts["merge_lora"] is None else facts["merge_lora"])
             or not facts["no_save_optim"]
         ),
+        reads="save_safetensors",
         message="tuner_type lora_llm needs merge_lora true and no_save_optim true",
         since="4.6",
     ),
@@ -332,6 +336,9 @@ def _built(row: Unbuildable) -> Rule:
         fields=row.fields,
         check=lambda facts: (
             row.when(facts.job.model) and f"Megatron-SWIFT cannot build this model: {row.say(facts.job.model)}"
+        ),
+        reads=" ".join(
+            f"job.{path}" for path in ("model.model_type", "model.num_experts", "model.overridden", *row.fields)
         ),
         since=row.since,
         until=row.until,

@@ -162,6 +162,7 @@ PARALLEL = (
             chunks(facts) * facts["pipeline_model_parallel_size"]
             != len(layout_chunks(str(facts["pipeline_model_parallel_layout"])))
         ),
+        reads="@chunks pipeline_model_parallel_size",
         message="vpp {virtual_pipeline_model_parallel_size} → the chunks of the layout: the layout wins",
         doc="The number of chunks follows from the layout.",
         source=f"{_ARGS}:1107",
@@ -173,6 +174,7 @@ PARALLEL = (
         flags=("overlap_p2p_comm", "virtual_pipeline_model_parallel_size"),
         when="overlap_p2p_comm? & overlap_p2p_comm",
         check=lambda facts: not _has_chunks(facts),
+        reads="pipeline_model_parallel_layout @chunks pipeline_model_parallel_size",
         sets={"overlap_p2p_comm": False},
         message="overlap_p2p_comm true → false: only the schedule with chunks (vpp) overlaps pipeline communication",
         doc="Pipeline communication overlaps only in the schedule with chunks.",
@@ -185,6 +187,7 @@ PARALLEL = (
         flags=("align_param_gather", "virtual_pipeline_model_parallel_size"),
         when="align_param_gather? & align_param_gather",
         check=lambda facts: not _has_chunks(facts),
+        reads="pipeline_model_parallel_layout @chunks pipeline_model_parallel_size",
         sets={"align_param_gather": False},
         message="align_param_gather true → false: it aligns the chunks of stages, and there are none",
         doc="Weight gathering is aligned over chunks only.",
@@ -238,6 +241,7 @@ PRECISION = (
             and facts["fp16"] is None
             and facts["bf16"] is None
         ),
+        reads="fp16 bf16",
         message="torch_dtype float32 → fp16 mixed precision, unless fp16 and bf16 are both false",
         doc="A float32 model trains in fp16 unless both mixed precisions are switched off.",
         source="ms-swift 4.6.0 model_args.py:130",
@@ -370,6 +374,7 @@ TUNING = (
         severity="change",
         flags=("task_type",),
         check=_names_tied_head,
+        reads="job.task.type job.model.tie_word_embeddings",
         message="tie_word_embeddings true → false: this task has a head of its own",
         doc="Tasks other than causal language models have a head of their own.",
         source=f"{_ARGS}:898",
@@ -430,6 +435,7 @@ SEEN = (
             and facts["perform_initialization"] is True
             and facts.written["perform_initialization"].origin == "derived"
         ),
+        reads="@lora",
         message="perform_initialization false → true: else the gradient norm would count one vocabulary shard only",
         doc="With tensor parallelism the vocabulary's weights are marked as split only where they are initialised.",
         source="megatron-core 0.16.1 tensor_parallel/layers.py:244; seen in runs: norm 7.188 instead of 7.873",
@@ -447,6 +453,7 @@ SEEN = (
         check=lambda facts: (
             _initialises(facts) and not facts["perform_initialization"] and not facts["use_megatron_fsdp"]
         ),
+        reads="@lora use_megatron_fsdp",
         message="perform_initialization false with tp {tensor_model_parallel_size}: the gradient norm counts one "
         "vocabulary shard only; set it to true, weights are loaded afterwards anyway",
         severity="warning",
@@ -473,6 +480,7 @@ SEEN = (
         flags=("check_model",),
         fields=("backend.env",),
         check=lambda facts: _offline(facts) and facts["check_model"] is not False,
+        reads="job.backend.env",
         message="the environment is offline, but check_model asks a hub for the newest revision: pass "
         "check_model false",
         severity="warning",
@@ -486,6 +494,8 @@ SEEN = (
         flags=("megatron_extra_kwargs",),
         fields=("moe.bias_update_rate", "model.router_expert_bias"),
         check=_balances_by_bias,
+        reads="moe_router_bias_update_rate job.model.router_expert_bias job.model.path job.model.hub_id "
+        "job.model.pretrained",
         message="config.json's aux_loss_alpha, if there is one, becomes the step of the expert bias: set "
         "moe.bias_update_rate (0.001 is usual)",
         severity="warning",
@@ -499,6 +509,8 @@ SEEN = (
         flags=("megatron_extra_kwargs",),
         fields=("model.scoring_func",),
         check=_scores,
+        reads="job.model.path job.model.hub_id job.model.model_type job.model.scoring_func "
+        "job.model.router_expert_bias",
         message="the model routes with sigmoid; if config.json does not say scoring_func, softmax would be used: "
         "pass megatron_extra_kwargs {{moe_router_score_function: sigmoid}}",
         severity="warning",

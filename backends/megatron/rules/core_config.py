@@ -41,6 +41,7 @@ LAYOUT = (
         check=lambda facts: (
             _layout_fault(facts) and f"layout {facts['pipeline_model_parallel_layout']}: {_layout_fault(facts)}"
         ),
+        reads="mtp_num_layers",
         since="3.7",
     ),
     Rule(
@@ -129,6 +130,7 @@ RECOMPUTE = (
         severity="warning",
         flags=("moe_router_num_groups", "moe_router_group_topk"),
         check=lambda facts: group_scores_differ(facts.job.model),
+        reads="job.model.num_experts_per_tok job.model.n_group job.model.topk_group job.model.scoring_func",
         fields=("model.n_group", "model.topk_group", "model.num_experts_per_tok"),
         since="3.7",
     ),
@@ -284,6 +286,7 @@ EXPERTS = (
         flags=("moe_expert_capacity_factor", "moe_router_load_balancing_type"),
         when="moe_expert_capacity_factor!=None",
         check=lambda facts: _moe(facts) and set(_balances(facts)) - set(_CAPACITY),
+        reads="job.model.is_moe job.model.hidden_size",
         message=f"moe.capacity_factor needs moe.load_balancing_type {', '.join(_CAPACITY)}",
         since="3.7",
     ),
@@ -294,6 +297,7 @@ EXPERTS = (
         flags=("moe_expert_capacity_factor", "moe_router_load_balancing_type"),
         when="moe_expert_capacity_factor!=None",
         check=lambda facts: set(_balances(facts)) - {"aux_loss", "seq_aux_loss", "none"} and _moe(facts),
+        reads="job.model.is_moe job.model.hidden_size",
         message="moe.capacity_factor needs moe.load_balancing_type aux_loss, seq_aux_loss or none",
         until="3.6.99",
     ),
@@ -344,6 +348,7 @@ EXPERTS = (
             or (facts["expert_tensor_parallel_size"] or facts["tensor_model_parallel_size"])
             != facts["tensor_model_parallel_size"]
         ),
+        reads="tensor_model_parallel_size",
         message="alltoall_seq needs etp equal to tp and no moe.permute_fusion: use alltoall",
         until="3.99",
     ),
@@ -428,6 +433,7 @@ OPTIMIZER = (
             _offload_fault(facts)
             and f"offload.activation_layers {facts.job.offload.activation_layers}: {_offload_fault(facts)}"
         ),
+        reads="job.offload.activation_layers job.model.num_hidden_layers",
         since="4.3",
     ),
     Rule(

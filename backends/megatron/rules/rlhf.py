@@ -84,6 +84,7 @@ RLHF = (
         flags=_SIZES,
         fields=_FIELDS,
         check=lambda facts: _generates(facts) and _size_fault(facts),
+        reads="rlhf_type job.task.type",
         since="4.6",
     ),
     Rule(
@@ -104,6 +105,8 @@ RLHF = (
         flags=(*_SIZES, "micro_batch_size"),
         fields=_FIELDS,
         check=lambda facts: _generates(facts) and _prompt_fault(facts),
+        reads="rlhf_type job.task.type job.cluster.world_size context_parallel_size pipeline_model_parallel_size "
+        "tensor_model_parallel_size",
         since="3.7",
     ),
     Rule(

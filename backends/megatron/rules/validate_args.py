@@ -38,6 +38,7 @@ SEED = (
         flags=(_CHUNKS, "pipeline_model_parallel_size"),
         when=f"{_CHUNKS}!=None",
         check=lambda facts: _chunk_fault(facts) and f"{_CHUNKS} {facts[_CHUNKS]}: {_chunk_fault(facts)}",
+        reads="job.model.num_hidden_layers decoder_first_pipeline_num_layers decoder_last_pipeline_num_layers",
         until=THREE,
     ),
     Rule(
@@ -93,6 +94,7 @@ SEED = (
         fields=("kernels.deterministic", "backend.env"),
         when="deterministic_mode",
         check=lambda facts: "NCCL_ALGO" not in facts.job.backend.env,
+        reads="job.backend.env",
         message="kernels.deterministic needs NCCL_ALGO: Tree, Ring, CollnetDirect, CollnetChain or ^NVLS",
         severity="warning",
         until=THREE,

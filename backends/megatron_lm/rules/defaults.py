@@ -45,7 +45,14 @@ for _backend in BACKENDS:
     lift("MOE-TOPK", _backend, lambda facts: facts.number("moe-router-topk") <= facts.number("num-experts"))
 
 
-@rule("MLM-FFN-DEFAULT", source=arguments(665, 797), severity="change", backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-FFN-DEFAULT",
+    source=arguments(665, 797),
+    reads="tokenizer-type ffn-hidden-size hidden-size swiglu max-position-embeddings num-attention-heads num-layers",
+    severity="change",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def feed_forward_has_a_width(facts: RuleContext) -> Iterator[Violation]:
     """Without ffn-hidden-size, the feed-forward width is four times hidden_size (8/3 times with SwiGLU)."""
     if _has_shape(facts) and not facts.flag("ffn-hidden-size"):
@@ -56,7 +63,13 @@ def feed_forward_has_a_width(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-TOPK-DEFAULT", source="Megatron-LM arguments.py --moe-router-topk", severity="change", backends=BACKENDS)
+@rule(
+    "MLM-TOPK-DEFAULT",
+    source="Megatron-LM arguments.py --moe-router-topk",
+    reads="num-experts moe-router-topk",
+    severity="change",
+    backends=BACKENDS,
+)
 def tokens_visit_two_experts(facts: RuleContext) -> Iterator[Violation]:
     """Without moe-router-topk, each token is routed to two experts."""
     if facts.number("num-experts") and not facts.given("moe-router-topk"):
@@ -67,7 +80,13 @@ def tokens_visit_two_experts(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-GLOBAL-BATCH-DEFAULT", source=arguments(422, 498), severity="change", backends=BACKENDS)
+@rule(
+    "MLM-GLOBAL-BATCH-DEFAULT",
+    source=arguments(422, 498),
+    reads="job.imported.backend micro-batch-size job.parallel.dp global-batch-size",
+    severity="change",
+    backends=BACKENDS,
+)
 def global_batch_is_one_round(facts: RuleContext) -> Iterator[Violation]:
     """A command line without a global batch size runs one micro-batch on every data-parallel rank."""
     micro, dp = facts.number("micro-batch-size"), facts.job.parallel.dp
@@ -79,7 +98,14 @@ def global_batch_is_one_round(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-GROUPS-UNUSED", source=config(986, 1643), severity="warning", backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-GROUPS-UNUSED",
+    source=config(986, 1643),
+    reads="moe-router-num-groups moe-router-group-topk",
+    severity="warning",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def groups_are_visited(facts: RuleContext) -> Iterator[Violation]:
     """Expert groups take effect only with moe-router-group-topk, the number of groups selected per token."""
     if facts.given("moe-router-num-groups") and not _visited(facts):
@@ -90,7 +116,15 @@ def groups_are_visited(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-GROUP-SCORES", source=GROUP_SCORES, severity="warning", backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-GROUP-SCORES",
+    source=GROUP_SCORES,
+    reads="moe-router-group-topk job.model.num_experts_per_tok job.model.n_group job.model.topk_group "
+    "job.model.scoring_func",
+    severity="warning",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def groups_are_scored_alike(facts: RuleContext) -> Iterator[Violation]:
     """Megatron scores an expert group by its best topk / topk_group experts; DeepSeek-V2 uses the best one, V3 two."""
     message = group_scores_differ(facts.job.model) if _visited(facts) else ""

@@ -214,7 +214,16 @@ declare(
 )
 
 
-@rule("MLM-ENCODER", source=arguments("303-317, 346-349"), backends=BACKENDS, versions=ONLY_12)
+@rule(
+    "MLM-ENCODER",
+    source=arguments("303-317, 346-349"),
+    reads="num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank tensor-model-parallel-size "
+    "encoder-tensor-model-parallel-size encoder-pipeline-model-parallel-size "
+    "num-attention-heads context-parallel-size job.cluster.world_size pipeline-model-parallel-size "
+    "pipeline-model-parallel-split-rank",
+    backends=BACKENDS,
+    versions=ONLY_12,
+)
 def encoder_has_room(facts: RuleContext) -> Iterator[Violation]:
     """A separate encoder uses additional devices, at most as many per stage as the decoder."""
     tp, encoder_tp, encoder_pp = facts.number(_TP, 1), facts.number(_ENCODER_TP), facts.number(_ENCODER_PP)
@@ -254,7 +263,14 @@ def _all_experts(facts: RuleContext) -> bool:
     return frequency == "1" or (frequency.startswith(("[", "(")) and "0" not in frequency)
 
 
-@rule("MLM-CUDA-GRAPH-RANDOM", source=config("", "1797-1825"), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-CUDA-GRAPH-RANDOM",
+    source=config("", "1797-1825"),
+    reads="enable-cuda-graph external-cuda-graph cuda-graph-impl recompute-activations recompute-granularity "
+    "attention-dropout cuda-graph-scope hidden-dropout moe-input-jitter-eps recompute-modules",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
     """Modules that use random numbers cannot be recomputed in a CUDA graph: the numbers would differ."""
     impl, scope = _graphs(facts)
@@ -278,7 +294,14 @@ def graphs_recompute_nothing_random(facts: RuleContext) -> Iterator[Violation]:
             )
 
 
-@rule("MLM-CUDA-GRAPH-SCOPE", source=config("", "1736-1778"), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-CUDA-GRAPH-SCOPE",
+    source=config("", "1736-1778"),
+    reads="enable-cuda-graph external-cuda-graph cuda-graph-impl num-experts moe-expert-capacity-factor "
+    "moe-pad-expert-input-to-capacity moe-layer-freq cuda-graph-scope",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
     """Parts captured by CUDA graphs must exist in the layer, be listed once, and have static sizes."""
     impl, scope = _graphs(facts)
@@ -302,7 +325,14 @@ def graphs_cover_parts_that_exist(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"--cuda-graph-scope {' '.join(sorted(scope))}: {message}", flags=flags)
 
 
-@rule("MLM-CUDA-GRAPH-MOE", source=config("", "1786-1795"), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-CUDA-GRAPH-MOE",
+    source=config("", "1786-1795"),
+    reads="enable-cuda-graph external-cuda-graph cuda-graph-impl recompute-granularity recompute-activations "
+    "cuda-graph-scope recompute-modules",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]:
     """Transformer Engine's CUDA graph of the router is part of the MoE module that would be recomputed."""
     impl, scope = _graphs(facts)
@@ -319,7 +349,13 @@ def graphs_hold_no_recomputed_experts(facts: RuleContext) -> Iterator[Violation]
         )
 
 
-@rule("MLM-GDN-HEADS", source=config("", "965-980"), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-GDN-HEADS",
+    source=config("", "965-980"),
+    reads="experimental-attention-variant tensor-model-parallel-size linear-num-key-heads linear-num-value-heads",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def linear_heads_divide(facts: RuleContext) -> Iterator[Violation]:
     """Value heads of linear attention are a multiple of its key heads, and both are multiples of tp."""
     if facts.flag("experimental-attention-variant") != "gated_delta_net":

@@ -23,7 +23,13 @@ def _numbers(facts: RuleContext) -> tuple[int, int, int] | None:
     return start, step, samples
 
 
-@rule("MLM-RAMPUP-NUMBERS", source=_source(233, 401, 404, 407), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-RAMPUP-NUMBERS",
+    source=_source(233, 401, 404, 407),
+    reads="rampup-batch-size",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
     """The ramp-up is three numbers: initial batch size, increment and number of sequences."""
     if not facts.flag("rampup-batch-size"):
@@ -38,7 +44,13 @@ def ramp_is_three_numbers(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-RAMPUP-STEPS", source=_source(425, 429, 436), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-RAMPUP-STEPS",
+    source=_source(425, 429, 436),
+    reads="rampup-batch-size global-batch-size",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
     """The global batch size is the initial size plus one or more increments; zero increments divide by zero."""
     numbers, batch = _numbers(facts), facts.number("global-batch-size")
@@ -53,7 +65,13 @@ def ramp_reaches_the_batch(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-RAMPUP-RANKS", source=_source(475), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-RAMPUP-RANKS",
+    source=_source(475),
+    reads="rampup-batch-size job.parallel.dp global-batch-size micro-batch-size decrease-batch-size-if-needed",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def ramp_fits_the_ranks(facts: RuleContext) -> Iterator[Violation]:
     """Every batch size of the ramp-up is a multiple of micro_batch_size × dp."""
     numbers, dp = _numbers(facts), facts.job.parallel.dp

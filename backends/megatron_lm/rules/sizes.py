@@ -30,7 +30,15 @@ def _items(value: Value) -> Sequence[Value]:
     return value if isinstance(value, (list, tuple)) else () if value is None else (value,)
 
 
-@rule("MLM-SIZES", source=arguments("286, 304", "316, 574"), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-SIZES",
+    source=arguments("286, 304", "316, 574"),
+    reads="context-parallel-size global-batch-size num-dataset-builder-threads "
+    "num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank pipeline-model-parallel-size "
+    "tensor-model-parallel-size train-samples",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
     """Parallel sizes, chunks, global batch size, train samples and dataset builder threads are at least 1."""
     parallel = ("tensor-model-parallel-size", _STAGES, "context-parallel-size")
@@ -40,7 +48,13 @@ def sizes_are_positive(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"--{flag} {facts.flag(flag)} must be at least 1", flags=(flag,))
 
 
-@rule("MLM-TP-GROUPS", source=config(575), backends=BACKENDS, versions=UNTIL_12)
+@rule(
+    "MLM-TP-GROUPS",
+    source=config(575),
+    reads="num-query-groups tensor-model-parallel-size group-query-attention",
+    backends=BACKENDS,
+    versions=UNTIL_12,
+)
 def query_groups_are_a_multiple_of_tp(facts: RuleContext) -> Iterator[Violation]:
     """Up to core 0.12, query groups are a multiple of tp; fewer groups than ranks are supported later."""
     groups, tp = facts.number("num-query-groups", 1), facts.number("tensor-model-parallel-size", 1)
@@ -52,7 +66,13 @@ def query_groups_are_a_multiple_of_tp(facts: RuleContext) -> Iterator[Violation]
         )
 
 
-@rule("MLM-HEAD-SIZE", source=arguments(680, 814), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-HEAD-SIZE",
+    source=arguments(680, 814),
+    reads="hidden-size num-attention-heads kv-channels",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def heads_divide_width(facts: RuleContext) -> Iterator[Violation]:
     """Without kv-channels, hidden_size is divisible by the number of attention heads."""
     hidden, heads = facts.number("hidden-size"), facts.number("num-attention-heads")
@@ -70,7 +90,13 @@ def uneven_stages(facts: RuleContext) -> list[int]:
     return [facts.number(flag) for flag in flags if facts.flag(flag) is not None]
 
 
-@rule("MLM-UNEVEN-NO-MIDDLE", source=config(824), backends=BACKENDS, versions=ONLY_12)
+@rule(
+    "MLM-UNEVEN-NO-MIDDLE",
+    source=config(824),
+    reads="pipeline-model-parallel-size decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers",
+    backends=BACKENDS,
+    versions=ONLY_12,
+)
 def uneven_stages_have_a_middle(facts: RuleContext) -> Iterator[Violation]:
     """Up to core 0.12, uneven first and last stages need a stage between them: without one it divides by zero."""
     ends, stages = uneven_stages(facts), facts.number(_STAGES, 1)
@@ -82,7 +108,14 @@ def uneven_stages_have_a_middle(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-VPP-ONE-STAGE", source=arguments(434), backends=BACKENDS, versions=UNTIL_12)
+@rule(
+    "MLM-VPP-ONE-STAGE",
+    source=arguments(434),
+    reads="num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank "
+    "pipeline-model-parallel-size job.parallel.vpp",
+    backends=BACKENDS,
+    versions=UNTIL_12,
+)
 def chunk_flag_needs_stages(facts: RuleContext) -> Iterator[Violation]:
     """Up to core 0.12, the chunk arguments are rejected with one pipeline stage, even for a single chunk."""
     given = facts.flag(_CHUNK) or facts.flag(_CHUNKS)
@@ -97,6 +130,7 @@ def chunk_flag_needs_stages(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MLM-LAYOUT-ONE-STAGE",
     source=arguments("", 575),
+    reads="pipeline-model-parallel-layout pipeline-model-parallel-size",
     backends=BACKENDS,
     versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1.0", None)},
 )
@@ -110,7 +144,14 @@ def layout_needs_stages(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-VPP-P2P", source=arguments(438, 579), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-VPP-P2P",
+    source=arguments(438, 579),
+    reads="pipeline-model-parallel-size num-layers-per-virtual-pipeline-stage "
+    "num-virtual-stages-per-pipeline-rank no-overlap-p2p-communication",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def chunks_without_overlap_need_three_stages(facts: RuleContext) -> Iterator[Violation]:
     """Without overlapped pipeline communication, the interleaved schedule needs more than two stages."""
     stages = facts.number("pipeline-model-parallel-size", 1)
@@ -124,7 +165,14 @@ def chunks_without_overlap_need_three_stages(facts: RuleContext) -> Iterator[Vio
         )
 
 
-@rule("MLM-VPP-CHUNK", source=arguments(461, 547), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-VPP-CHUNK",
+    source=arguments(461, 547),
+    reads="num-layers num-layers-per-virtual-pipeline-stage pipeline-model-parallel-size "
+    "account-for-embedding-in-pipeline-split account-for-loss-in-pipeline-split",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def chunks_fill_stages(facts: RuleContext) -> Iterator[Violation]:
     """The layers per stage are divisible by the layers per chunk."""
     layers, size = facts.number("num-layers"), facts.number(_CHUNK)
@@ -137,7 +185,13 @@ def chunks_fill_stages(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-CP-SIZES", source=arguments(353, 405), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-CP-SIZES",
+    source=arguments(353, 405),
+    reads="hierarchical-context-parallel-sizes context-parallel-size",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def context_levels_make_context(facts: RuleContext) -> Iterator[Violation]:
     """The product of the hierarchical context-parallel sizes is the context-parallel size."""
     sizes, cp = _items(facts.flag("hierarchical-context-parallel-sizes")), facts.number("context-parallel-size", 1)
@@ -148,7 +202,13 @@ def context_levels_make_context(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-CP-COMM-LENGTH", source=config(1046, 1930), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-CP-COMM-LENGTH",
+    source=config(1046, 1930),
+    reads="cp-comm-type num-layers context-parallel-size",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def communication_per_layer_names_all(facts: RuleContext) -> Iterator[Violation]:
     """A list of context-parallel communication types has one entry per layer."""
     kinds, layers = _items(facts.flag("cp-comm-type")), facts.number("num-layers")
@@ -158,7 +218,13 @@ def communication_per_layer_names_all(facts: RuleContext) -> Iterator[Violation]
         )
 
 
-@rule("MLM-RC-MODULES", source=config(730, 1208), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-RC-MODULES",
+    source=config(730, 1208),
+    reads="recompute-granularity recompute-activations recompute-modules",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def recomputed_modules_exist(facts: RuleContext) -> Iterator[Violation]:
     """Selective recomputation accepts only known module names."""
     if facts.flag("recompute-granularity") != "selective" and not facts.flag("recompute-activations"):
@@ -173,7 +239,13 @@ def recomputed_modules_exist(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-SEQ-DISPATCHER-ETP", source=config(950), backends=BACKENDS, versions=UNTIL_12)
+@rule(
+    "MLM-SEQ-DISPATCHER-ETP",
+    source=config(950),
+    reads="expert-tensor-parallel-size tensor-model-parallel-size moe-token-dispatcher-type",
+    backends=BACKENDS,
+    versions=UNTIL_12,
+)
 def older_dispatcher_keeps_tp(facts: RuleContext) -> Iterator[Violation]:
     """The alltoall_seq dispatcher requires the same tensor-parallel size for experts and dense layers."""
     etp, tp = facts.flag("expert-tensor-parallel-size"), facts.number("tensor-model-parallel-size", 1)
@@ -184,7 +256,13 @@ def older_dispatcher_keeps_tp(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-CPU-OFFLOAD-LAYERS", source=config(670, 1140), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-CPU-OFFLOAD-LAYERS",
+    source=config(670, 1140),
+    reads="cpu-offloading-num-layers num-layers",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def offloaded_layers_are_fewer(facts: RuleContext) -> Iterator[Violation]:
     """Activations of at least one layer are not offloaded."""
     count, layers = facts.number("cpu-offloading-num-layers"), facts.number("num-layers")
@@ -195,7 +273,14 @@ def offloaded_layers_are_fewer(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-BF16-ENDS", source=config("596-605", "1004-1013"), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-BF16-ENDS",
+    source=config("596-605", "1004-1013"),
+    reads="fp8-format first-last-layers-bf16 num-layers pipeline-model-parallel-size num-layers-at-end-in-bf16 "
+    "num-layers-at-start-in-bf16",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def layers_in_bf16_fit_stage(facts: RuleContext) -> Iterator[Violation]:
     """The first and the last layers kept in bf16 each fit in one pipeline stage."""
     if not facts.flag("fp8-format") or not facts.flag("first-last-layers-bf16"):
@@ -206,7 +291,13 @@ def layers_in_bf16_fit_stage(facts: RuleContext) -> Iterator[Violation]:
             yield Violation(message=f"--{flag} {facts.number(flag)} is outside 0 … {stage} (one stage)", flags=(flag,))
 
 
-@rule("MLM-LAYOUT-STAGES", source=arguments("", 520), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-LAYOUT-STAGES",
+    source=arguments("", 520),
+    reads="pipeline-model-parallel-layout pipeline-model-parallel-size",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def layout_fills_stages(facts: RuleContext) -> Iterator[Violation]:
     """A layout has a whole number of chunks on every pipeline stage."""
     layout, stages = facts.flag("pipeline-model-parallel-layout"), facts.number("pipeline-model-parallel-size", 1)
@@ -220,6 +311,7 @@ def layout_fills_stages(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MLM-LAYOUT-TEXT",
     source="megatron-core 0.16.1 pipeline_parallel_layer_layout.py:85-165, 320",
+    reads="pipeline-model-parallel-layout pipeline-model-parallel-size mtp-num-layers",
     backends=BACKENDS,
     versions={"megatron_lm": ONLY_16, "mindspeed": ("26.1.0", None)},
 )
@@ -234,7 +326,13 @@ def layout_reads_as_stages(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"layout {layout}: {fault}", flags=("pipeline-model-parallel-layout", "mtp-num-layers"))
 
 
-@rule("MLM-DECODER-SEQ", source=arguments(700, 834), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-DECODER-SEQ",
+    source=arguments(700, 834),
+    reads="decoder-seq-length max-position-embeddings",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def decoder_fits_positions(facts: RuleContext) -> Iterator[Violation]:
     """The decoder sequence length may not exceed max_position_embeddings."""
     length, positions = facts.number("decoder-seq-length"), facts.number("max-position-embeddings")
@@ -245,14 +343,20 @@ def decoder_fits_positions(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-EXPERTS-NONE", source=config(624, 1052), backends=BACKENDS, versions=SINCE_12)
+@rule("MLM-EXPERTS-NONE", source=config(624, 1052), reads="num-experts", backends=BACKENDS, versions=SINCE_12)
 def experts_are_positive(facts: RuleContext) -> Iterator[Violation]:
     """The number of experts is positive; zero means a dense model."""
     if facts.number("num-experts") < 0:
         yield Violation(message=f"num_experts {facts.number('num-experts')} is negative", flags=("num-experts",))
 
 
-@rule("MLM-MICRO-BATCH", source=arguments("419-420", "495-496"), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-MICRO-BATCH",
+    source=arguments("419-420", "495-496"),
+    reads="job.imported.backend micro-batch-size",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def micro_batch_is_written(facts: RuleContext) -> Iterator[Violation]:
     """A command line without a micro-batch size is rejected; it has no default."""
     if facts.existing and facts.number("micro-batch-size") < 1:
@@ -261,7 +365,14 @@ def micro_batch_is_written(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-CONNECTIONS", source=arguments(779, 951), backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-CONNECTIONS",
+    source=arguments(779, 951),
+    reads="tensor-model-parallel-size context-parallel-size sequence-parallel use-torch-fsdp2 use-custom-fsdp "
+    "use-megatron-fsdp job.backend.env overlap-moe-expert-parallel-comm",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def connections_are_one(facts: RuleContext) -> Iterator[Violation]:
     """Tensor and context parallelism overlap communication only with CUDA_DEVICE_MAX_CONNECTIONS=1."""
     wanted = facts.number("tensor-model-parallel-size", 1) > 1 or facts.number("context-parallel-size", 1) > 1
@@ -276,7 +387,14 @@ def connections_are_one(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-CONNECTIONS-MISSING", source=arguments(779, 951), severity="warning", backends=BACKENDS, versions=EVERY)
+@rule(
+    "MLM-CONNECTIONS-MISSING",
+    source=arguments(779, 951),
+    reads="tensor-model-parallel-size context-parallel-size job.backend.env",
+    severity="warning",
+    backends=BACKENDS,
+    versions=EVERY,
+)
 def connections_are_exported(facts: RuleContext) -> Iterator[Violation]:
     """A command line with tensor or context parallelism needs CUDA_DEVICE_MAX_CONNECTIONS=1; launch plans set it."""
     wanted = facts.number("tensor-model-parallel-size", 1) > 1 or facts.number("context-parallel-size", 1) > 1
@@ -287,7 +405,13 @@ def connections_are_exported(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-CONNECTIONS-FSDP", source=arguments("527, 567", "622, 687"), backends=BACKENDS, versions=SINCE_12)
+@rule(
+    "MLM-CONNECTIONS-FSDP",
+    source=arguments("527, 567", "622, 687"),
+    reads="job.backend.env use-custom-fsdp use-megatron-fsdp use-torch-fsdp2",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
 def connections_are_many_for_fsdp(facts: RuleContext) -> Iterator[Violation]:
     """FSDP overlaps communication only with CUDA_DEVICE_MAX_CONNECTIONS other than 1; launch plans set it."""
     flags = [name for name in ("use-torch-fsdp2", "use-custom-fsdp", "use-megatron-fsdp") if facts.flag(name)]
@@ -300,7 +424,13 @@ def connections_are_many_for_fsdp(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-SAVE-RETAIN", source=arguments("", 842), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-SAVE-RETAIN",
+    source=arguments("", 842),
+    reads="save-retain-interval save-interval save",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def retained_checkpoints_are_saved(facts: RuleContext) -> Iterator[Violation]:
     """The retain interval of checkpoints is a multiple of the save interval."""
     keep, every = facts.number("save-retain-interval"), facts.number("save-interval")
@@ -311,7 +441,13 @@ def retained_checkpoints_are_saved(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-LOG-MEMORY", source=arguments("", 844), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-LOG-MEMORY",
+    source=arguments("", 844),
+    reads="log-memory-interval log-interval",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def memory_is_logged_with_the_rest(facts: RuleContext) -> Iterator[Violation]:
     """The memory log interval is a multiple of the log interval."""
     memory, every = facts.number("log-memory-interval"), facts.number("log-interval", 1)
@@ -322,7 +458,13 @@ def memory_is_logged_with_the_rest(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-BALANCE-COEFFS", source=config("", 1098), backends=PLAIN, since=ONLY_16[0])
+@rule(
+    "MLM-BALANCE-COEFFS",
+    source=config("", 1098),
+    reads="moe-router-load-balancing-type moe-aux-loss-coeff",
+    backends=PLAIN,
+    since=ONLY_16[0],
+)
 def balances_have_coefficients(facts: RuleContext) -> Iterator[Violation]:
     """Several load-balancing losses have one coefficient each."""
     kinds, weights = _items(facts.flag("moe-router-load-balancing-type")), _items(facts.flag("moe-aux-loss-coeff"))
@@ -333,7 +475,13 @@ def balances_have_coefficients(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MLM-DETERMINISTIC-NCCL", source=arguments(881, 1078), severity="warning", backends=BACKENDS)
+@rule(
+    "MLM-DETERMINISTIC-NCCL",
+    source=arguments(881, 1078),
+    reads="deterministic-mode job.backend.env",
+    severity="warning",
+    backends=BACKENDS,
+)
 def reductions_are_fixed(facts: RuleContext) -> Iterator[Violation]:
     """Deterministic training needs a fixed NCCL_ALGO in the environment."""
     known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")

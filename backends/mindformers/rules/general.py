@@ -170,6 +170,7 @@ GENERAL = (
         flags=(),
         fields=("backend.args",),
         check=_depth,
+        reads="*",
     ),
     Rule(
         id="MF-SIZES",
@@ -192,6 +193,7 @@ GENERAL = (
         flags=(DP, TP, CP, PP),
         fields=_SIZE_FIELDS,
         check=_world,
+        reads="job.cluster.world_size @counted",
     ),
     Rule(
         id="MF-SERVERS",
@@ -200,6 +202,7 @@ GENERAL = (
         flags=(PP,),
         fields=("parallel.pp", "cluster.nodes"),
         check=_servers,
+        reads="job.cluster.nodes",
         severity="warning",
     ),
     Rule(
@@ -208,6 +211,7 @@ GENERAL = (
         source=f"{_CHECKS}:179-187",
         flags=("parallel.enable_parallel_optimizer",),
         check=_shards,
+        reads="job.cluster.world_size job.model.vocab_size job.model.hidden_size",
         severity="warning",
     ),
     Rule(
@@ -217,6 +221,7 @@ GENERAL = (
         flags=(FULL_BATCH, STRATEGY, DP),
         fields=("cluster.nodes", "cluster.devices_per_node"),
         check=_strategy,
+        reads="@counted",
     ),
     Rule(
         id="MF-FULL-BATCH",
@@ -276,6 +281,7 @@ PIPELINE = (
         flags=(MICRO, PP),
         fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.pp"),
         check=_micro,
+        reads="parallel.pipeline_config.pipeline_scheduler @counted",
     ),
     Rule(
         id="MF-STAGE-LAYERS",
@@ -323,6 +329,7 @@ PIPELINE = (
         source="mindformers 2.1.0 parallel_core/transformer_config.py:2690-2706,2375",
         flags=(SCHEDULER, MODEL + "pp_interleave_num", PP, "recompute_config.recompute"),
         check=_zero_bubble,
+        reads="@declared_chunks model.model_config.experimental_attention_variant",
         since="2.0",
     ),
     Rule(

@@ -152,6 +152,7 @@ LAYERS = (
         flags=(OFFSET, PP, CHUNKS),
         fields=_SPLIT,
         check=_shape,
+        reads="@chunks",
     ),
     Rule(
         id="MF-OFFSET-SUM",
@@ -160,6 +161,7 @@ LAYERS = (
         flags=(OFFSET, PP, CHUNKS),
         fields=_SPLIT,
         check=_sum,
+        reads="@layers @chunks",
     ),
     Rule(
         id="MF-OFFSET-REPEATED",
@@ -168,6 +170,7 @@ LAYERS = (
         flags=(OFFSET, CHUNKS),
         fields=_SPLIT,
         check=_repeated,
+        reads="@layers parallel_config.pipeline_stage @chunks",
     ),
     Rule(
         id="MF-OFFSET-EMPTY",
@@ -176,6 +179,7 @@ LAYERS = (
         flags=(OFFSET, PP, CHUNKS),
         fields=_SPLIT,
         check=_empty,
+        reads="@layers @chunks",
         since="2.0",
     ),
     Rule(
@@ -185,6 +189,7 @@ LAYERS = (
         flags=(OFFSET, PP, CHUNKS),
         fields=_SPLIT,
         check=_endless_layers,
+        reads="@layers @chunks",
         until="1.8.99",
     ),
     Rule(
@@ -194,6 +199,7 @@ LAYERS = (
         flags=(OFFSET, PP),
         fields=("parallel.pp",),
         check=lambda facts: offset_of(facts) is not None and _is_ignored(facts) and any(_numbers(offset_of(facts))),
+        reads="@chunks",
         message="offset is ignored: there is one stage and one chunk",
         severity="warning",
     ),
@@ -217,6 +223,7 @@ RESETS = (
         fields=("parallel.tp", "parallel.pp", "parallel.cp"),
         when="!@automatic",
         check=lambda facts: max(size_of(facts, key) for key in (TP, PP, "parallel_config.context_parallel")) > 1,
+        reads="parallel_config.context_parallel",
         message="tp, pp, cp → 1: parallel_mode is not automatic (1), and every device trains alone with its data",
         severity="warning",
     ),
@@ -269,6 +276,7 @@ MEMORY = (
         source=f"{_CHECKS}:285-289",
         flags=(RECOMPUTE, PP),
         check=_longer(RECOMPUTE),
+        reads="@chunks swap_config.swap",
     ),
     Rule(
         id="MF-SELECT-LONG",
@@ -276,6 +284,7 @@ MEMORY = (
         source=f"{_CHECKS}:285-289",
         flags=(SELECT, PP),
         check=_longer(SELECT),
+        reads="@chunks swap_config.swap",
     ),
     Rule(
         id="MF-RECOMPUTE-ENDLESS",
@@ -291,6 +300,7 @@ MEMORY = (
         source=f"{_OLD_UTILS}:495-530",
         flags=(RECOMPUTE, PP),
         check=_clamped,
+        reads="swap_config.swap @layers @chunks @offset model.model_config.offset",
         severity="warning",
     ),
     Rule(

@@ -164,6 +164,7 @@ PARALLEL = (
         flags=(DEGREE, TP),
         fields=_HEADS,
         check=_ulysses_heads,
+        reads="job.model.num_attention_heads parallel_config.context_parallel_algo",
     ),
     Rule(
         id="MF-ULYSSES-GROUPS",
@@ -172,6 +173,7 @@ PARALLEL = (
         flags=(DEGREE, TP),
         fields=(*_HEADS[:3], "model.num_key_value_heads"),
         check=_ulysses_groups,
+        reads="job.model.num_key_value_heads parallel_config.context_parallel_algo job.model.is_mla",
     ),
     Rule(
         id="MF-ULYSSES-LIMIT",
@@ -180,6 +182,7 @@ PARALLEL = (
         flags=(ALGORITHM, CP, TP),
         fields=_HEADS,
         check=_ulysses_limit,
+        reads="model.model_config.n_kv_heads model.model_config.multi_query_group_num job.model.num_attention_heads",
     ),
     Rule(
         id="MF-MASK-FLASH",
@@ -215,6 +218,8 @@ PARALLEL = (
         flags=(MODEL + "use_3d_tensor_parallel", TP),
         fields=("parallel.tp",),
         check=_three_d,
+        reads="@flash parallel_config.use_seq_parallel job.model.is_moe parallel_config.ulysses_degree_in_cp "
+        "parallel_config.context_parallel_algo model.model_config.tp_x model.model_config.tp_y model.model_config.tp_z",
     ),
 )
 
@@ -276,6 +281,7 @@ EXPERTS = (
         flags=(EP, DP, TP),
         fields=("parallel.ep", "parallel.tp", "cluster.nodes", "cluster.devices_per_node"),
         check=_expert_ranks,
+        reads="parallel_config.context_parallel @counted",
     ),
     Rule(
         id="MF-DEREDUNDANCY",
@@ -284,6 +290,7 @@ EXPERTS = (
         flags=(MODEL + "moe_token_dispatcher_type", EP),
         when=f"{MODEL}moe_token_dispatcher_type=alltoall_deredundency",
         check=lambda facts: size_of(facts, EP) < (model_key(facts, "npu_nums_per_device") or 8),
+        reads="model.model_config.npu_nums_per_device",
         message="moe_token_dispatcher_type alltoall_deredundency needs ep of at least the devices of a node",
     ),
     Rule(
@@ -310,6 +317,7 @@ EXPERTS = (
         flags=(MODEL + "num_experts_per_tok", MODEL + "topk_group"),
         fields=("model.num_experts_per_tok", "model.topk_group"),
         check=_top_groups,
+        reads="job.model.num_experts_per_tok job.model.topk_group",
         since="2.0",
     ),
     Rule(
@@ -319,6 +327,7 @@ EXPERTS = (
         flags=(MODEL + "first_k_dense_replace", MODEL + "moe_layer_freq"),
         fields=("model.first_k_dense_replace", "model.moe_layer_freq"),
         check=_dense_layers,
+        reads="job.model.num_hidden_layers job.model.is_moe",
     ),
     Rule(
         id="MF-CAPACITY-BALANCE",
@@ -327,6 +336,7 @@ EXPERTS = (
         flags=(MODEL + "moe_expert_capacity_factor", MODEL + "moe_router_load_balancing_type"),
         fields=("moe.capacity_factor", "moe.load_balancing_type"),
         check=_balances(("sub_seq_aux_loss", "seq_aux_loss", "gbs_aux_loss")),
+        reads="job.model.is_moe",
         since="2.0",
     ),
     Rule(
@@ -336,6 +346,7 @@ EXPERTS = (
         flags=(MODEL + "moe_expert_capacity_factor", MODEL + "moe_router_load_balancing_type"),
         fields=("moe.capacity_factor", "moe.load_balancing_type"),
         check=_balances(("aux_loss", "seq_aux_loss", "none")),
+        reads="job.model.is_moe",
         until="1.6.99",
     ),
     Rule(
@@ -354,6 +365,7 @@ EXPERTS = (
         flags=("moe_config",),
         fields=("backend.args",),
         check=lambda facts: any(key.startswith("moe_config") for key in facts.written),
+        reads="*",
         message="moe_config is dropped: the mcore graph reads experts from model.model_config",
         severity="warning",
     ),
@@ -368,6 +380,7 @@ EXPERTS = (
             or (facts["moe_config.aux_loss_factor"] or 0) >= 1
             or (not 0 < (facts["moe_config.cold_token_percent"] or 1) <= 1)
         ),
+        reads="moe_config.cold_token_percent",
         message="moe_config: num_experts_chosen ≤ expert_num, aux_loss_factor < 1, 0 < cold_token_percent ≤ 1",
     ),
     Rule(
@@ -382,6 +395,7 @@ EXPERTS = (
             and facts.job.batch.seq_length is not None
             and facts.job.batch.seq_length % facts.job.model.num_experts
         ),
+        reads="job.backend.env job.model.num_experts job.batch.seq_length",
         message="MS_SIMULATION_LEVEL: seq_length must be a multiple of num_experts",
         since="2.0",
     ),

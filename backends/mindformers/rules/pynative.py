@@ -127,6 +127,7 @@ _TABLE = (
         flags=(_P + "data_parallel_shard", _P + "tensor_parallel", _P + "pipeline_parallel"),
         fields=("backend.args",),
         check=_world,
+        reads="job.cluster.world_size parallelism.context_parallel parallelism.data_parallel_replicate",
     ),
     Rule(
         id="MF-PY-BATCH",
@@ -135,6 +136,8 @@ _TABLE = (
         flags=("training.global_batch_size", "training.local_batch_size"),
         fields=("backend.args",),
         check=_batch,
+        reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
+        "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate",
     ),
     Rule(
         id="MF-PY-SP",
@@ -152,6 +155,8 @@ _TABLE = (
         flags=(_P + "expert_parallel",),
         fields=("backend.args",),
         check=_experts,
+        reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
+        "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate",
     ),
     Rule(
         id="MF-PY-DENSE-SHARD",
@@ -160,6 +165,8 @@ _TABLE = (
         flags=(_P + "dense_fsdp_shard_size",),
         fields=("backend.args",),
         check=lambda facts: _shards(facts) * _size(facts, "context_parallel") % _size(facts, "dense_fsdp_shard_size"),
+        reads="parallelism.data_parallel_shard job.cluster.world_size parallelism.tensor_parallel "
+        "parallelism.pipeline_parallel parallelism.context_parallel parallelism.data_parallel_replicate",
         message="dense_fsdp_shard_size does not divide dp_shard·cp",
     ),
     Rule(
@@ -169,6 +176,7 @@ _TABLE = (
         flags=(_P + "pipeline_parallel_layers_per_stage", _P + "pipeline_parallel"),
         fields=("backend.args",),
         check=_split,
+        reads="parallelism.pipeline_parallel_interleave_num @layers",
     ),
     Rule(
         id="MF-PY-STAGES-COVER",
@@ -177,6 +185,7 @@ _TABLE = (
         flags=(_P + "pipeline_parallel_layers_per_stage",),
         fields=("backend.args",),
         check=_gaps,
+        reads="@layers",
     ),
     Rule(
         id="MF-PY-SCHEDULE",
@@ -185,6 +194,7 @@ _TABLE = (
         flags=(_P + "pipeline_parallel_schedule", _P + "pipeline_parallel_interleave_num"),
         fields=("backend.args",),
         check=_schedule,
+        reads="parallelism.pipeline_parallel",
     ),
     Rule(
         id="MF-PY-CONTEXT",
@@ -193,6 +203,7 @@ _TABLE = (
         flags=(_P + "context_parallel", _P + "context_parallel_method", _P + "ulysses_degree_in_cp"),
         fields=("backend.args",),
         check=_context,
+        reads="job.batch.seq_length",
     ),
     Rule(
         id="MF-PY-CONTEXT-CAUSAL",
@@ -203,6 +214,7 @@ _TABLE = (
         check=lambda facts: (
             _size(facts, "context_parallel") > 1 and facts[_P + "context_parallel_mask_type"] not in (None, "causal")
         ),
+        reads="parallelism.context_parallel",
         message="context_parallel_mask_type must be causal with cp above 1",
     ),
     Rule(
@@ -231,6 +243,7 @@ _TABLE = (
         fields=("backend.args",),
         when=f"{_P}moe_token_dispatcher_type=alltoall_deredundency",
         check=lambda facts: _size(facts, "expert_parallel") < (facts[_P + "npu_nums_per_device"] or 8),
+        reads="parallelism.npu_nums_per_device",
         message="alltoall_deredundency needs expert_parallel of at least the devices of a node",
     ),
 )

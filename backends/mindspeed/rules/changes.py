@@ -192,7 +192,14 @@ declare(
 lift("MOE-BIAS-SIGMOID", "mindspeed", lambda facts: facts.version != "2.1.0")
 
 
-@rule("MS-OLD-NAME", source=f"{LLM}/arguments/deprecated_args.py", severity="change", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-OLD-NAME",
+    source=f"{LLM}/arguments/deprecated_args.py",
+    reads="*",
+    severity="change",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def old_names_are_copied(facts: RuleContext) -> Iterator[Violation]:
     """Deprecated names are copied to the names that replaced them, with a warning."""
     if facts.native is None or facts.catalogue is None:
@@ -211,6 +218,7 @@ def old_names_are_copied(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-EXPERT-WIDTH-TWICE",
     source=f"{LLM}/arguments/deprecated_args.py:75",
+    reads="*",
     severity="change",
     backends=MINDSPEED,
     since=SINCE,

@@ -44,7 +44,12 @@ def _head_fault(facts: RuleContext, share: int, flag: str) -> Iterator[Violation
         )
 
 
-@rule("MS-CP-ULYSSES-HEADS", source=f"{_ULYSSES}:33; {_OLD}:264", backends=_MINDSPEED)
+@rule(
+    "MS-CP-ULYSSES-HEADS",
+    source=f"{_ULYSSES}:33; {_OLD}:264",
+    reads="context-parallel-size context-parallel-algo num-attention-heads tensor-model-parallel-size",
+    backends=_MINDSPEED,
+)
 def ulysses_divides_heads(facts: RuleContext) -> Iterator[Violation]:
     """Ulysses gives every context-parallel rank whole heads: heads must be a multiple of cp x tp."""
     if _algorithm(facts) == "ulysses_cp_algo":
@@ -54,6 +59,7 @@ def ulysses_divides_heads(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-CP-MAMBA-HEADS",
     source="MindSpeed-LLM 26.1.0 features_manager/context_parallel/mamba_context_parallel.py:28",
+    reads="context-parallel-size context-parallel-algo num-attention-heads tensor-model-parallel-size",
     backends=_MINDSPEED,
     since="26.1.0",
 )
@@ -63,7 +69,14 @@ def mamba_divides_heads(facts: RuleContext) -> Iterator[Violation]:
         yield from _head_fault(facts, facts.number(_SIZE, 1), _SIZE)
 
 
-@rule("MS-CP-KV-REPEAT", source=f"{_OLD}:269 (the switch cannot be turned off)", severity="change", backends=_MINDSPEED)
+@rule(
+    "MS-CP-KV-REPEAT",
+    source=f"{_OLD}:269 (the switch cannot be turned off)",
+    reads="context-parallel-size context-parallel-algo num-query-groups ulysses-degree-in-cp "
+    "tensor-model-parallel-size group-query-attention",
+    severity="change",
+    backends=_MINDSPEED,
+)
 def ulysses_repeats_key_value_heads(facts: RuleContext) -> Iterator[Violation]:
     """With fewer query groups than cp x tp, Ulysses repeats key/value heads before its all-to-all."""
     algorithm, groups = _algorithm(facts), facts.number("num-query-groups")
@@ -79,7 +92,14 @@ def ulysses_repeats_key_value_heads(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-CP-GROUPS-TP", source=f"{_OLD}:267", backends=_MINDSPEED, until="2.1.0")
+@rule(
+    "MS-CP-GROUPS-TP",
+    source=f"{_OLD}:267",
+    reads="num-query-groups tensor-model-parallel-size context-parallel-size context-parallel-algo "
+    "group-query-attention",
+    backends=_MINDSPEED,
+    until="2.1.0",
+)
 def groups_divide_by_tp_under_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
     """Under Ulysses and hybrid context parallelism, tensor parallelism splits the query groups evenly."""
     groups, tp = facts.number("num-query-groups", 1), facts.number("tensor-model-parallel-size", 1)
@@ -91,25 +111,45 @@ def groups_divide_by_tp_under_context_parallelism(facts: RuleContext) -> Iterato
         )
 
 
-@rule("MS-CP-RING-WINDOW", source=f"{_FEATURE}:47; {_OLD}:300", backends=_MINDSPEED)
+@rule(
+    "MS-CP-RING-WINDOW",
+    source=f"{_FEATURE}:47; {_OLD}:300",
+    reads="context-parallel-size context-parallel-algo ulysses-degree-in-cp cp-window-size",
+    backends=_MINDSPEED,
+)
 def window_is_smaller_than_ring(facts: RuleContext) -> Iterator[Violation]:
     """The inner window of a double ring is at least 1 and smaller than the ring."""
     yield from _window_fault(facts, "megatron_cp_algo")
 
 
-@rule("MS-CP-RING-WINDOW-DIVIDES", source=f"{_FEATURE}:50; {_OLD}:302", backends=_MINDSPEED)
+@rule(
+    "MS-CP-RING-WINDOW-DIVIDES",
+    source=f"{_FEATURE}:50; {_OLD}:302",
+    reads="context-parallel-size context-parallel-algo ulysses-degree-in-cp cp-window-size",
+    backends=_MINDSPEED,
+)
 def window_divides_ring(facts: RuleContext) -> Iterator[Violation]:
     """The ring size is a multiple of the window."""
     yield from _window_rest(facts, "megatron_cp_algo")
 
 
-@rule("MS-CP-HYBRID-WINDOW", source=f"{_FEATURE}:76; {_OLD}:315", backends=_MINDSPEED)
+@rule(
+    "MS-CP-HYBRID-WINDOW",
+    source=f"{_FEATURE}:76; {_OLD}:315",
+    reads="context-parallel-size context-parallel-algo ulysses-degree-in-cp cp-window-size",
+    backends=_MINDSPEED,
+)
 def hybrid_window_is_smaller_than_ring(facts: RuleContext) -> Iterator[Violation]:
     """Under the hybrid algorithm the ring has cp / ulysses_degree ranks, and the window is smaller than that."""
     yield from _window_fault(facts, "hybrid_cp_algo")
 
 
-@rule("MS-CP-HYBRID-WINDOW-DIVIDES", source=f"{_FEATURE}:79; {_OLD}:317", backends=_MINDSPEED)
+@rule(
+    "MS-CP-HYBRID-WINDOW-DIVIDES",
+    source=f"{_FEATURE}:79; {_OLD}:317",
+    reads="context-parallel-size context-parallel-algo ulysses-degree-in-cp cp-window-size",
+    backends=_MINDSPEED,
+)
 def hybrid_window_divides_ring(facts: RuleContext) -> Iterator[Violation]:
     """Under the hybrid algorithm the ring size cp / ulysses_degree is a multiple of the window."""
     yield from _window_rest(facts, "hybrid_cp_algo")
@@ -133,7 +173,12 @@ def _window_rest(facts: RuleContext, algorithm: str) -> Iterator[Violation]:
         )
 
 
-@rule("MS-CP-HYBRID-DEGREE", source=f"{_FEATURE}:60; {_OLD}:310, 328", backends=_MINDSPEED)
+@rule(
+    "MS-CP-HYBRID-DEGREE",
+    source=f"{_FEATURE}:60; {_OLD}:310, 328",
+    reads="context-parallel-size context-parallel-algo ulysses-degree-in-cp",
+    backends=_MINDSPEED,
+)
 def hybrid_has_degree(facts: RuleContext) -> Iterator[Violation]:
     """The hybrid algorithms need the number of devices of the all-to-all part."""
     algorithm = _algorithm(facts)
@@ -141,7 +186,12 @@ def hybrid_has_degree(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"{algorithm} needs parallel.ulysses_degree (--{_DEGREE})", flags=(_DEGREE, _ALGORITHM))
 
 
-@rule("MS-CP-HYBRID-DIVIDES", source=f"{_FEATURE}:63; {_OLD}:312, 330", backends=_MINDSPEED)
+@rule(
+    "MS-CP-HYBRID-DIVIDES",
+    source=f"{_FEATURE}:63; {_OLD}:312, 330",
+    reads="context-parallel-size ulysses-degree-in-cp context-parallel-algo",
+    backends=_MINDSPEED,
+)
 def hybrid_degree_divides(facts: RuleContext) -> Iterator[Violation]:
     """The all-to-all part divides cp and leaves rings of at least two: else use ulysses or megatron instead."""
     size, degree = facts.number(_SIZE, 1), facts.number(_DEGREE)
@@ -156,7 +206,13 @@ def hybrid_degree_divides(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-CP-HYBRID-HEADS", source=f"{_FEATURE}:70; {_OLD}:264, 332", backends=_MINDSPEED)
+@rule(
+    "MS-CP-HYBRID-HEADS",
+    source=f"{_FEATURE}:70; {_OLD}:264, 332",
+    reads="context-parallel-size context-parallel-algo num-attention-heads tensor-model-parallel-size "
+    "ulysses-degree-in-cp",
+    backends=_MINDSPEED,
+)
 def hybrid_divides_heads(facts: RuleContext) -> Iterator[Violation]:
     """The all-to-all part gives every rank whole heads: heads must be a multiple of ulysses_degree x tp."""
     if _algorithm(facts) in _HYBRIDS:
@@ -166,6 +222,7 @@ def hybrid_divides_heads(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-CP-GENERAL-MBS",
     source=f"seed section 25.5-25.8; {_OLD}:307, 320, 325, 335",
+    reads="context-parallel-size context-parallel-algo micro-batch-size attention-mask-type cp-attention-mask-type",
     backends=_MINDSPEED,
     stricter=True,
     enforced_until="2.1.0",
@@ -185,6 +242,7 @@ def general_mask_takes_one_sequence(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-CP-NO-ADAPTIVE",
     source="MindSpeed-LLM 2.2.0: choices of --context-parallel-algo",
+    reads="job.parallel.cp_algorithm context-parallel-algo",
     backends=_MINDSPEED,
     since="26.1.0",
 )
@@ -204,6 +262,7 @@ def adaptive_algorithms_are_gone(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-CP-SLIDING-ANY",
     source="seed section 25.9; MindSpeed-LLM 2.1.0 training/arguments.py:338",
+    reads="sliding-window seq-length context-parallel-size context-parallel-algo",
     backends=_MINDSPEED,
     stricter=True,
     enforced_until="2.1.0",
@@ -220,7 +279,13 @@ def window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violatio
         )
 
 
-@rule("MS-CP-SLIDING", source=f"{_LLM}:54", backends=_MINDSPEED, since="26.1.0")
+@rule(
+    "MS-CP-SLIDING",
+    source=f"{_LLM}:54",
+    reads="sliding-window seq-length context-parallel-size context-parallel-algo",
+    backends=_MINDSPEED,
+    since="26.1.0",
+)
 def short_window_excludes_context_parallelism(facts: RuleContext) -> Iterator[Violation]:
     """An attention window shorter than the sequence is rejected under context parallelism."""
     window, length = facts.number("sliding-window"), facts.number("seq-length")
@@ -386,7 +451,13 @@ _NEW = (
 declare(_NEW, backends=_MINDSPEED, since="26.1.0")
 
 
-@rule("MS-CP-CACHE-INTERVAL-HIGH", source=f"{_CACHE}:46", backends=_MINDSPEED, since="26.1.0")
+@rule(
+    "MS-CP-CACHE-INTERVAL-HIGH",
+    source=f"{_CACHE}:46",
+    reads="context-parallel-cache-interval num-layers",
+    backends=_MINDSPEED,
+    since="26.1.0",
+)
 def cache_interval_is_below_layers(facts: RuleContext) -> Iterator[Violation]:
     """The interval of the key/value cache must be smaller than the number of layers."""
     interval, layers = facts.number("context-parallel-cache-interval"), facts.number("num-layers")
@@ -397,7 +468,13 @@ def cache_interval_is_below_layers(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-CP-DEEPSEEK4", source=f"{_LLM}:56", backends=_MINDSPEED, since="26.1.0")
+@rule(
+    "MS-CP-DEEPSEEK4",
+    source=f"{_LLM}:56",
+    reads="context-parallel-size context-parallel-algo spec",
+    backends=_MINDSPEED,
+    since="26.1.0",
+)
 def deepseek4_gathers_keys(facts: RuleContext) -> Iterator[Violation]:
     """DeepSeek-V4 layers support one algorithm of context parallelism."""
     algorithm, spec = _algorithm(facts), facts.flag("spec")

@@ -103,6 +103,8 @@ lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2
 @rule(
     "MS-RC-PER-RANK",
     source=f"seed section 26.1; {_OLD}:1008",
+    reads="enable-recompute-layers-per-pp-rank recompute-granularity recompute-method "
+    "num-layers-per-virtual-pipeline-stage swap-attention recompute-activation-function",
     backends=_MINDSPEED,
     stricter=True,
     enforced_until="2.1.0",
@@ -140,6 +142,7 @@ def _range_fault(facts: RuleContext, flag: str) -> Iterator[Violation]:
 @rule(
     "MS-RC-ACTIVATION-LAYERS",
     source=f"{_FEATURES}/recompute/activation_function.py:21-24",
+    reads="num-layers recompute-activation-function-num-layers",
     backends=_MINDSPEED,
     since="26.1.0",
 )
@@ -148,13 +151,26 @@ def activation_layers_exist(facts: RuleContext) -> Iterator[Violation]:
     yield from _range_fault(facts, "recompute-activation-function-num-layers")
 
 
-@rule("MS-RC-NORM-LAYERS", source=f"{_FEATURES}/recompute/norm_function.py:21-24", backends=_MINDSPEED, since="26.1.0")
+@rule(
+    "MS-RC-NORM-LAYERS",
+    source=f"{_FEATURES}/recompute/norm_function.py:21-24",
+    reads="num-layers recompute-norm-num-layers",
+    backends=_MINDSPEED,
+    since="26.1.0",
+)
 def norm_layers_exist(facts: RuleContext) -> Iterator[Violation]:
     """The number of layers whose norms are recomputed is between 0 and all layers."""
     yield from _range_fault(facts, "recompute-norm-num-layers")
 
 
-@rule("MS-RC-BUBBLE-LAYERS", source=f"{_RIPIPE}:62", backends=_MINDSPEED, since="26.1.0")
+@rule(
+    "MS-RC-BUBBLE-LAYERS",
+    source=f"{_RIPIPE}:62",
+    reads="recompute-num-layers recompute-in-bubble enable-recompute-layers-per-pp-rank num-layers "
+    "pipeline-model-parallel-size num-layers-per-virtual-pipeline-stage",
+    backends=_MINDSPEED,
+    since="26.1.0",
+)
 def bubble_chooses_layers(facts: RuleContext) -> Iterator[Violation]:
     """Recomputation in bubbles selects the number of layers; a given number must equal the selected one."""
     given = facts.number("recompute-num-layers")
@@ -170,7 +186,14 @@ def bubble_chooses_layers(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-RC-BUBBLE-CHANGE", source=f"{_RIPIPE}:66-75", severity="change", backends=_MINDSPEED, since="26.1.0")
+@rule(
+    "MS-RC-BUBBLE-CHANGE",
+    source=f"{_RIPIPE}:66-75",
+    reads="recompute-in-bubble recompute-granularity num-layers-per-virtual-pipeline-stage",
+    severity="change",
+    backends=_MINDSPEED,
+    since="26.1.0",
+)
 def bubble_recomputes_all(facts: RuleContext) -> Iterator[Violation]:
     """Recomputation in bubbles sets full recomputation with method block and the layers of a chunk."""
     if facts.flag("recompute-in-bubble") and facts.flag("recompute-granularity") != "full":
@@ -279,6 +302,7 @@ declare(_BOTH, backends=_MINDSPEED)
 @rule(
     "MS-SWAP-MODULES-OLD",
     source=f"seed section 26.4; {_OLD}:1024-1028",
+    reads="swap-attention swap-modules use-mcore-models",
     severity="change",
     backends=_MINDSPEED,
     until="2.1.0",

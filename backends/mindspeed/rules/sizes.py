@@ -20,7 +20,13 @@ lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(facts.flag("pipeline-num-t
 lift("PAR-PP-LAYERS", "mindspeed", lambda facts: bool(uneven_stages(facts)))
 
 
-@rule("MS-UNEVEN-LAYERS", source="megatron-core 0.12.1 transformer_config.py:825", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-UNEVEN-LAYERS",
+    source="megatron-core 0.12.1 transformer_config.py:825",
+    reads="num-layers pipeline-model-parallel-size decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def middle_stages_are_even(facts: RuleContext) -> Iterator[Violation]:
     """The layers outside uneven first and last stages are spread evenly over the other stages."""
     ends = uneven_stages(facts)
@@ -32,7 +38,14 @@ def middle_stages_are_even(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-UNEVEN-CHUNKS", source="megatron-core 0.12.1 transformer_config.py:786-840", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-UNEVEN-CHUNKS",
+    source="megatron-core 0.12.1 transformer_config.py:786-840",
+    reads="job.parallel.vpp pipeline-model-parallel-size num-layers decoder-first-pipeline-num-layers "
+    "decoder-last-pipeline-num-layers",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def uneven_stages_have_whole_chunks(facts: RuleContext) -> Iterator[Violation]:
     """Stages of unequal length are cut into the same number of chunks as the others."""
     ends, chunks = uneven_stages(facts), facts.job.parallel.vpp or 1
@@ -49,7 +62,13 @@ def uneven_stages_have_whole_chunks(facts: RuleContext) -> Iterator[Violation]:
             )
 
 
-@rule("MS-LAYOUT-LAYERS", source="Megatron-LM core_v0.12.1 training/arguments.py:490", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-LAYOUT-LAYERS",
+    source="Megatron-LM core_v0.12.1 training/arguments.py:490",
+    reads="num-layers pipeline-model-parallel-size pipeline-model-parallel-layout",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def layers_with_a_layout_divide(facts: RuleContext) -> Iterator[Violation]:
     """Even with a layout, layers must be divisible by stages: Megatron's check of even stages still runs."""
     layers, stages = facts.number("num-layers"), _stages(facts)
@@ -86,7 +105,13 @@ def _micro_batches(facts: RuleContext) -> int | None:
     return batch.global_batch_size // batch.micro_batch_size // dp
 
 
-@rule("MS-VPP-WHOLE", source=f"{FEATURES}/megatron_basic/megatron_basic.py:28", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-VPP-WHOLE",
+    source=f"{FEATURES}/megatron_basic/megatron_basic.py:28",
+    reads="num-layers-per-virtual-pipeline-stage num-layers pipeline-model-parallel-size",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def chunks_are_several(facts: RuleContext) -> Iterator[Violation]:
     """A chunk of a whole stage is not interleaving and is rejected: omit the argument."""
     size, layers = facts.number(_CHUNK), facts.number("num-layers")
@@ -97,7 +122,12 @@ def chunks_are_several(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-VPP-TWO", source=f"{_BASIC}:104; {OLD_ARGUMENTS}:1396", backends=MINDSPEED)
+@rule(
+    "MS-VPP-TWO",
+    source=f"{_BASIC}:104; {OLD_ARGUMENTS}:1396",
+    reads="num-layers-per-virtual-pipeline-stage num-layers pipeline-model-parallel-size",
+    backends=MINDSPEED,
+)
 def chunks_are_smaller_than_two_stages(facts: RuleContext) -> Iterator[Violation]:
     """In a pipeline of two stages a chunk is smaller than a stage."""
     size, layers = facts.number(_CHUNK), facts.number("num-layers")
@@ -110,7 +140,10 @@ def chunks_are_smaller_than_two_stages(facts: RuleContext) -> Iterator[Violation
 
 
 @rule(
-    "MS-LIST-LENGTH", source=f"{LLM}/pipeline_parallel/num_layer_list.py:28; {OLD_ARGUMENTS}:1143", backends=MINDSPEED
+    "MS-LIST-LENGTH",
+    source=f"{LLM}/pipeline_parallel/num_layer_list.py:28; {OLD_ARGUMENTS}:1143",
+    reads="num-layer-list pipeline-model-parallel-size",
+    backends=MINDSPEED,
 )
 def list_names_every_stage(facts: RuleContext) -> Iterator[Violation]:
     """Layers per stage are given for every stage."""
@@ -122,7 +155,12 @@ def list_names_every_stage(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-LIST-SUM", source="MindSpeed-LLM 26.1.0 training/arguments.py:147; 2.1.0:1208", backends=MINDSPEED)
+@rule(
+    "MS-LIST-SUM",
+    source="MindSpeed-LLM 26.1.0 training/arguments.py:147; 2.1.0:1208",
+    reads="num-layer-list num-layers",
+    backends=MINDSPEED,
+)
 def list_holds_every_layer(facts: RuleContext) -> Iterator[Violation]:
     """Layers per stage add up to all layers."""
     counts, layers = _numbers(facts.flag("num-layer-list")), facts.number("num-layers")
@@ -133,7 +171,9 @@ def list_holds_every_layer(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-NOOP-NUMBER", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:43", backends=MINDSPEED)
+@rule(
+    "MS-NOOP-NUMBER", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:43", reads="noop-layers", backends=MINDSPEED
+)
 def empty_layers_are_numbers(facts: RuleContext) -> Iterator[Violation]:
     """Empty layers are given by number, without spaces."""
     text = facts.flag(_NOOP)
@@ -143,7 +183,10 @@ def empty_layers_are_numbers(facts: RuleContext) -> Iterator[Violation]:
 
 
 @rule(
-    "MS-NOOP-RANGE", source=f"{FEATURES}/pipeline_parallel/noop_layers.py:46; {OLD_ARGUMENTS}:1347", backends=MINDSPEED
+    "MS-NOOP-RANGE",
+    source=f"{FEATURES}/pipeline_parallel/noop_layers.py:46; {OLD_ARGUMENTS}:1347",
+    reads="noop-layers num-layers",
+    backends=MINDSPEED,
 )
 def empty_layers_exist(facts: RuleContext) -> Iterator[Violation]:
     """Empty layers have indices from 0 to num_layers - 1; num_layers includes them."""
@@ -152,7 +195,14 @@ def empty_layers_exist(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(message=f"empty layer {max(empty)} is outside 0 … {layers - 1}", flags=(_NOOP, "num-layers"))
 
 
-@rule("MS-NOOP-STAGE", source="MindSpeed-LLM 26.1.0 training/utils.py:1166-1180", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-NOOP-STAGE",
+    source="MindSpeed-LLM 26.1.0 training/utils.py:1166-1180",
+    reads="noop-layers num-layers pipeline-model-parallel-size lora-target-modules "
+    "num-layers-per-virtual-pipeline-stage",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def no_stage_is_empty(facts: RuleContext) -> Iterator[Violation]:
     """In LoRA training no stage or chunk may consist of empty layers, as it would train nothing."""
     empty, layers = set(_numbers(facts.flag(_NOOP)) or ()), facts.number("num-layers")
@@ -173,6 +223,7 @@ def no_stage_is_empty(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-UNALIGNED-LENGTH",
     source=f"{FEATURES}/pipeline_parallel/unaligned_pineline_feature.py:49",
+    reads="pipeline-num-transformer-layers pipeline-model-parallel-size",
     backends=MINDSPEED,
     since=SINCE,
 )
@@ -189,7 +240,12 @@ def unaligned_stages_are_all(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-DENSE-ALL", source=f"{LLM}/transformer/transformer_block.py:15; {OLD_ARGUMENTS}:1133", backends=MINDSPEED)
+@rule(
+    "MS-DENSE-ALL",
+    source=f"{LLM}/transformer/transformer_block.py:15; {OLD_ARGUMENTS}:1133",
+    reads="first-k-dense-replace num-layers",
+    backends=MINDSPEED,
+)
 def some_layers_have_experts(facts: RuleContext) -> Iterator[Violation]:
     """The number of dense layers is smaller than the number of layers."""
     dense, layers = facts.number("first-k-dense-replace"), facts.number("num-layers")
@@ -200,7 +256,12 @@ def some_layers_have_experts(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-DENSE-STAGE", source=f"{LLM}/transformer/transformer_block.py:19; {OLD_ARGUMENTS}:1137", backends=MINDSPEED)
+@rule(
+    "MS-DENSE-STAGE",
+    source=f"{LLM}/transformer/transformer_block.py:19; {OLD_ARGUMENTS}:1137",
+    reads="first-k-dense-replace num-layers pipeline-model-parallel-size",
+    backends=MINDSPEED,
+)
 def first_stage_has_experts(facts: RuleContext) -> Iterator[Violation]:
     """The first stage has at least one MoE layer."""
     dense, layers = facts.number("first-k-dense-replace"), facts.number("num-layers")
@@ -212,7 +273,12 @@ def first_stage_has_experts(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-DUALPIPE-LAYERS", source=f"{_DUAL}:44", backends=MINDSPEED)
+@rule(
+    "MS-DUALPIPE-LAYERS",
+    source=f"{_DUAL}:44",
+    reads="num-layers schedules-method pipeline-model-parallel-size",
+    backends=MINDSPEED,
+)
 def dual_schedule_has_layers(facts: RuleContext) -> Iterator[Violation]:
     """The dual schedule gives every stage two chunks of the model."""
     layers = facts.number("num-layers")
@@ -223,7 +289,13 @@ def dual_schedule_has_layers(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-DUALPIPE-BATCHES", source=f"{_DUAL}:48", backends=MINDSPEED)
+@rule(
+    "MS-DUALPIPE-BATCHES",
+    source=f"{_DUAL}:48",
+    reads="job.parallel.dp job.batch.global_batch_size job.batch.micro_batch_size pipeline-model-parallel-size "
+    "schedules-method",
+    backends=MINDSPEED,
+)
 def dual_schedule_has_batches(facts: RuleContext) -> Iterator[Violation]:
     """The dual schedule needs at least 2 x pp - 1 micro-batches."""
     count, fewest = _micro_batches(facts), 2 * _stages(facts) - 1
@@ -235,7 +307,12 @@ def dual_schedule_has_batches(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-TP2D-SIZES", source=f"{FEATURES}/tensor_parallel/tp_2d.py:40; {OLD_ARGUMENTS}:1371", backends=MINDSPEED)
+@rule(
+    "MS-TP2D-SIZES",
+    source=f"{FEATURES}/tensor_parallel/tp_2d.py:40; {OLD_ARGUMENTS}:1371",
+    reads="tp-2d tensor-model-parallel-size tp-x tp-y",
+    backends=MINDSPEED,
+)
 def two_dimensions_make_tp(facts: RuleContext) -> Iterator[Violation]:
     """The product of the two tensor-parallel dimensions is the tensor-parallel size."""
     x, y, tp = (facts.number(name, 1) for name in ("tp-x", "tp-y", "tensor-model-parallel-size"))
@@ -245,7 +322,12 @@ def two_dimensions_make_tp(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-MOE-EXTEND-EXPERTS", source=f"{FEATURES}/moe/tp_extend_ep.py:23", backends=MINDSPEED)
+@rule(
+    "MS-MOE-EXTEND-EXPERTS",
+    source=f"{FEATURES}/moe/tp_extend_ep.py:23",
+    reads="num-experts tensor-model-parallel-size expert-model-parallel-size moe-tp-extend-ep",
+    backends=MINDSPEED,
+)
 def experts_divide_by_extended_ranks(facts: RuleContext) -> Iterator[Violation]:
     """With tensor-parallel ranks as expert ranks, experts are a multiple of tp x ep."""
     experts, tp = facts.number("num-experts"), facts.number("tensor-model-parallel-size", 1)
@@ -257,7 +339,14 @@ def experts_divide_by_extended_ranks(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-MOE-GREEDY-GROUPS", source=f"{LLM}/moe/moe_router.py:75", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-MOE-GREEDY-GROUPS",
+    source=f"{LLM}/moe/moe_router.py:75",
+    reads="moe-router-group-topk expert-model-parallel-size moe-router-load-balancing-type "
+    "moe-router-topk-scaling-factor",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def greedy_groups_are_ranks(facts: RuleContext) -> Iterator[Violation]:
     """Group-limited greedy routing uses expert-parallel ranks as groups, and selects fewer than all."""
     count, ep = facts.number("moe-router-group-topk"), facts.number("expert-model-parallel-size", 1)
@@ -272,6 +361,7 @@ def greedy_groups_are_ranks(facts: RuleContext) -> Iterator[Violation]:
 @rule(
     "MS-MOE-ZERO-MEMORY-LAYERS",
     source=f"{FEATURES}/moe/moe_zero_memory.py:30; {OLD_ARGUMENTS}:1073",
+    reads="moe-zero-memory-num-layers num-layers pipeline-model-parallel-size",
     backends=MINDSPEED,
 )
 def zero_memory_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
@@ -284,7 +374,15 @@ def zero_memory_layers_fit_stage(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-FB-BATCHES", source=f"{_FB}:116", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-FB-BATCHES",
+    source=f"{_FB}:116",
+    reads="job.parallel.dp job.batch.global_batch_size job.batch.micro_batch_size "
+    "num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank moe-fb-overlap "
+    "pipeline-model-parallel-size",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def overlapped_experts_have_batches(facts: RuleContext) -> Iterator[Violation]:
     """Overlapped experts in the interleaved schedule need at least two rounds of micro-batches."""
     count = _micro_batches(facts)
@@ -297,7 +395,13 @@ def overlapped_experts_have_batches(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-FB-NOOP", source=f"{_FB}:135", backends=MINDSPEED, since=SINCE)
+@rule(
+    "MS-FB-NOOP",
+    source=f"{_FB}:135",
+    reads="noop-layers num-layers num-layers-per-virtual-pipeline-stage schedules-method moe-fb-overlap",
+    backends=MINDSPEED,
+    since=SINCE,
+)
 def overlapped_experts_end_empty(facts: RuleContext) -> Iterator[Violation]:
     """Overlapped experts in the interleaved schedule allow empty layers in the last chunk only."""
     empty, layers, size = _numbers(facts.flag(_NOOP)), facts.number("num-layers"), facts.number(_CHUNK)

@@ -173,7 +173,13 @@ for _id in ("MLM-DATA-ONE-SOURCE", "MLM-DATA-ONE-SOURCE-MOCK"):
     lift(_id, "mindspeed", lambda facts: facts.version == OLD)
 
 
-@rule("MS-SLICES-VOCABULARY-OLD", source=f"{OLD_ARGUMENTS}:1176-1178", backends=MINDSPEED, until=OLD)
+@rule(
+    "MS-SLICES-VOCABULARY-OLD",
+    source=f"{OLD_ARGUMENTS}:1176-1178",
+    reads="output-layer-slice-num padded-vocab-size vocab-size",
+    backends=MINDSPEED,
+    until=OLD,
+)
 def slices_divide_vocabulary(facts: RuleContext) -> Iterator[Violation]:
     """The vocabulary size is divisible by the number of output layer slices."""
     slices, size = facts.number("output-layer-slice-num", 1), facts.number("padded-vocab-size")
@@ -185,7 +191,13 @@ def slices_divide_vocabulary(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-YARN-FACTOR-OLD", source=f"{OLD_ARGUMENTS}:1121", backends=MINDSPEED, until=OLD)
+@rule(
+    "MS-YARN-FACTOR-OLD",
+    source=f"{OLD_ARGUMENTS}:1121",
+    reads="rope-scaling-original-max-position-embeddings max-position-embeddings rope-scaling-factor rope-scaling-type",
+    backends=MINDSPEED,
+    until=OLD,
+)
 def yarn_factor_is_the_ratio(facts: RuleContext) -> Iterator[Violation]:
     """YaRN's factor is max_position_embeddings / original_max_position_embeddings."""
     original, longest = (
@@ -202,7 +214,13 @@ def yarn_factor_is_the_ratio(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule("MS-PAD-MULTIPLE-OLD", source=f"{OLD_ARGUMENTS}:1037", backends=MINDSPEED, until=OLD)
+@rule(
+    "MS-PAD-MULTIPLE-OLD",
+    source=f"{OLD_ARGUMENTS}:1037",
+    reads="tensor-model-parallel-size context-parallel-size pad-to-multiple-of variable-seq-lengths",
+    backends=MINDSPEED,
+    until=OLD,
+)
 def padding_divides_by_ranks(facts: RuleContext) -> Iterator[Violation]:
     """Sequences of different length are padded to a multiple of tp x cp."""
     size = facts.number("tensor-model-parallel-size", 1) * facts.number("context-parallel-size", 1)

@@ -7,7 +7,11 @@ from launcher.executors.kubernetes.pods import unclear
 from launcher.rules.registry import RuleContext, Violation, rule
 
 
-@rule("K8S-FIELD", source="Kubernetes API conventions: names, labels, quantities; Pod v1, Job v1")
+@rule(
+    "K8S-FIELD",
+    source="Kubernetes API conventions: names, labels, quantities; Pod v1, Job v1",
+    reads="job.fault_tolerance.max_restarts job.cluster.*",
+)
 def cluster_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
     """Values for a Kubernetes cluster must be valid names, labels, quantities and volumes."""
     if facts.job.cluster.executor != EXECUTOR.name:

@@ -13,7 +13,7 @@ _MEMORY = re.compile(r"\d+[KMGT]?", re.IGNORECASE)
 _NAMES = ("partition", "account", "qos", "reservation", "nodelist", "exclude", "gres", "constraint")
 
 
-@rule("WORD-SLURM", source="Slurm sbatch(1) --time, --mem, --partition …")
+@rule("WORD-SLURM", source="Slurm sbatch(1) --time, --mem, --partition …", reads="job.cluster.*")
 def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
     """Values for Slurm must be times, sizes and names in the form that sbatch reads."""
     cluster = facts.job.cluster
@@ -65,7 +65,11 @@ def _size(text: str) -> str:
     return f"{int(1024 * float(found[1] + found[2]))}{'KMGT'['KMGT'.index(unit) - 1]}"
 
 
-@rule("CLUSTER-MOUNT", source="Pyxis srun --container-mounts")
+@rule(
+    "CLUSTER-MOUNT",
+    source="Pyxis srun --container-mounts",
+    reads="job.cluster.executor job.cluster.container job.cluster.container_mounts",
+)
 def mounts_are_folders(facts: RuleContext) -> Iterator[Violation]:
     """A mount of a container is SOURCE:TARGET[:FLAG+FLAG] of folders, without spaces and commas."""
     cluster = facts.job.cluster
