@@ -165,7 +165,7 @@ LAYERS = (
     ),
     Rule(
         id="MF-OFFSET-REPEATED",
-        doc="One row of offset is checked once and used for every chunk: a wrong number of layers is trained (S9).",
+        doc="One row of offset is checked once and used for every chunk: a wrong number of layers is trained.",
         source=f"{_UTILS}:585-592; seen: 29 layers become [[8,7],[8,7]] = 30, DeepSeek's 61 become 74",
         flags=(OFFSET, CHUNKS),
         fields=_SPLIT,
@@ -184,7 +184,7 @@ LAYERS = (
     ),
     Rule(
         id="MF-OFFSET-ENDLESS",
-        doc="A chunk with a negative number of layers sends version 1.6 into an endless loop (S8).",
+        doc="A chunk with a negative number of layers sends version 1.6 into an endless loop.",
         source=f"{_OLD_UTILS}:480",
         flags=(OFFSET, PP, CHUNKS),
         fields=_SPLIT,
@@ -194,7 +194,7 @@ LAYERS = (
     ),
     Rule(
         id="MF-OFFSET-IGNORED",
-        doc="Without several stages or chunks offset means nothing (S5).",
+        doc="Without several stages or chunks offset means nothing.",
         source=f"{_UTILS}:572",
         flags=(OFFSET, PP),
         fields=("parallel.pp",),
@@ -205,7 +205,7 @@ LAYERS = (
     ),
     Rule(
         id="MF-CHUNKS-OFF",
-        doc="Chunks exist only with pipeline_interleave; without it they are silently one (S4).",
+        doc="Chunks exist only with pipeline_interleave; without it they are silently one.",
         source=f"{_OLD_UTILS}: pp_interleave_num is read with pipeline_interleave; seen: [[14,14]]",
         flags=(CHUNKS, INTERLEAVE),
         when=f"@declared_chunks>1 & !{INTERLEAVE}",
@@ -217,7 +217,7 @@ LAYERS = (
 RESETS = (
     Rule(
         id="MF-SET-SIZES",
-        doc="Outside the automatic parallel modes all parallel sizes are reset to 1 (S1).",
+        doc="Outside the automatic parallel modes all parallel sizes are reset to 1.",
         source=f"{_TRAINER}:273-280",
         flags=(MODE, DP, TP, PP),
         fields=("parallel.tp", "parallel.pp", "parallel.cp"),
@@ -229,7 +229,7 @@ RESETS = (
     ),
     Rule(
         id="MF-SET-MICRO-BATCHES",
-        doc="Without stages micro_batch_num is reset to 1, and the global batch shrinks with it (S2).",
+        doc="Without stages micro_batch_num is reset to 1, and the global batch shrinks with it.",
         source=f"{_TRAINER}:197",
         flags=(MICRO, PP),
         fields=("batch.global_batch_size", "parallel.pp"),
@@ -243,7 +243,7 @@ RESETS = (
     ),
     Rule(
         id="MF-SET-ACCUMULATION",
-        doc="With stages gradient accumulation is reset to 1, and the global batch shrinks with it (S3).",
+        doc="With stages gradient accumulation is reset to 1, and the global batch shrinks with it.",
         source=f"{_TRAINER}:301",
         flags=(ACCUMULATION, PP),
         fields=("batch.global_batch_size", "parallel.pp"),
@@ -253,7 +253,7 @@ RESETS = (
     ),
     Rule(
         id="MF-SET-VOCABULARY",
-        doc="With stages the vocabulary is split over tensor-parallel ranks, whatever vocab_emb_dp says (S3).",
+        doc="With stages the vocabulary is split over tensor-parallel ranks, whatever vocab_emb_dp says.",
         source="mindformers 1.6.0 core/parallel_config.py:66",
         fields=("parallel.pp",),
         when=f"parallel_config.vocab_emb_dp? & parallel_config.vocab_emb_dp & {PP}>1",
@@ -288,7 +288,7 @@ MEMORY = (
     ),
     Rule(
         id="MF-RECOMPUTE-ENDLESS",
-        doc="A negative count sends MindFormers into an endless loop (S8).",
+        doc="A negative count sends MindFormers into an endless loop.",
         source=f"{_OLD_UTILS}:480 (_alloc_recompute_layer)",
         flags=(RECOMPUTE,),
         check=lambda facts: any(whole(item) and item < 0 for item in _numbers(facts[RECOMPUTE])),
@@ -296,7 +296,7 @@ MEMORY = (
     ),
     Rule(
         id="MF-RECOMPUTE-CLAMPED",
-        doc="Counts above the layers of a chunk are cut, and stages without a count recompute nothing (S6).",
+        doc="Counts above the layers of a chunk are cut, and stages without a count recompute nothing.",
         source=f"{_OLD_UTILS}:495-530",
         flags=(RECOMPUTE, PP),
         check=_clamped,
@@ -305,7 +305,7 @@ MEMORY = (
     ),
     Rule(
         id="MF-RECOMPUTE-IDS",
-        doc="With swapping, numbers in recompute lists are layers, not counts of layers (S7).",
+        doc="With swapping, numbers in recompute lists are layers, not counts of layers.",
         source="mindformers 1.6.0 models/utils.py; tools/check_rules.py:292-300",
         flags=(RECOMPUTE, SELECT, SWAP),
         when=SWAP,

@@ -80,7 +80,7 @@ def declared_chunks(facts: RuleContext) -> int:
 
 @term(NAME, "chunks", "@declared_chunks", INTERLEAVE)
 def chunks_of(facts: RuleContext) -> int:
-    """Return the number of chunks per stage that MindFormers builds: 1 without pipeline_interleave (S4)."""
+    """Return the number of chunks per stage that MindFormers builds: 1 without pipeline_interleave."""
     return declared_chunks(facts) if facts[INTERLEAVE] else 1
 
 

@@ -221,7 +221,7 @@ def hybrid_divides_heads(facts: RuleContext) -> Iterator[Violation]:
 
 @rule(
     "MS-CP-GENERAL-MBS",
-    source=f"seed section 25.5-25.8; {_OLD}:307, 320, 325, 335",
+    source=f"MindSpeed-LLM parameter guide §25.5-25.8; {_OLD}:307, 320, 325, 335",
     reads="context-parallel-size context-parallel-algo micro-batch-size attention-mask-type cp-attention-mask-type",
     backends=_MINDSPEED,
     stricter=True,
@@ -261,7 +261,7 @@ def adaptive_algorithms_are_gone(facts: RuleContext) -> Iterator[Violation]:
 
 @rule(
     "MS-CP-SLIDING-ANY",
-    source="seed section 25.9; MindSpeed-LLM 2.1.0 training/arguments.py:338",
+    source="MindSpeed-LLM parameter guide §25.9; MindSpeed-LLM 2.1.0 training/arguments.py:338",
     reads="sliding-window seq-length context-parallel-size context-parallel-algo",
     backends=_MINDSPEED,
     stricter=True,
@@ -302,7 +302,7 @@ _ALL = (
         id="MS-CP-UNUSED",
         when=f"{_SIZE}<=1 & {_ALGORITHM}?",
         doc="The algorithm of context parallelism does nothing where there is one context-parallel rank.",
-        source="seed section 25.1",
+        source="MindSpeed-LLM parameter guide §25.1",
         severity="warning",
         message=f"--{_ALGORITHM} {{{_ALGORITHM}}} has no effect at cp 1",
         about=(_SIZE,),
@@ -311,7 +311,7 @@ _ALL = (
         id="MS-CP-UNUSED-DEGREE",
         when=f"{_SIZE}<=1 & {_DEGREE}?",
         doc="The degree of the hybrid algorithm does nothing where there is one context-parallel rank.",
-        source="seed section 25.1",
+        source="MindSpeed-LLM parameter guide §25.1",
         severity="warning",
         message=f"--{_DEGREE} {{{_DEGREE}}} has no effect at cp 1",
     ),
@@ -319,7 +319,7 @@ _ALL = (
         id="MS-CP-UNUSED-WINDOW",
         when=f"{_SIZE}<=1 & {_WINDOW}>1",
         doc="The window of a double ring does nothing where there is one context-parallel rank.",
-        source="seed section 25.1",
+        source="MindSpeed-LLM parameter guide §25.1",
         severity="warning",
         message=f"--{_WINDOW} {{{_WINDOW}}} has no effect at cp 1",
     ),
@@ -443,7 +443,7 @@ _NEW = (
         id="MS-CP-RING-UPDATE",
         when=f"use-fused-ring-attention-update & {_SIZE}<=1",
         doc="The fused update of ring attention does nothing without context parallelism.",
-        source="seed section 25.1",
+        source="MindSpeed-LLM parameter guide §25.1",
         severity="warning",
         message="--use-fused-ring-attention-update has no effect at cp 1",
     ),

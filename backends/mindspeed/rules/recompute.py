@@ -1,4 +1,5 @@
-"""Recomputation and swapping on Ascend (seed section 26), including recomputation in pipeline bubbles."""
+"""Recomputation and swapping on Ascend (MindSpeed-LLM parameter guide §26), including recomputation in pipeline "
+"bubbles."""
 
 from collections.abc import Iterator
 
@@ -18,7 +19,7 @@ _SEED = (
         id="MS-RC-ACTIVATION-UNIFORM",
         when="recompute-activation-function & recompute-method=uniform",
         doc="Recomputing the activation function counts layers per stage, which the uniform method does not.",
-        source=f"seed section 26.2; {_OLD}:1012",
+        source=f"MindSpeed-LLM parameter guide §26.2; {_OLD}:1012",
         message="recompute.activation excludes recompute.method=uniform",
         stricter=True,
         enforced_until="2.1.0",
@@ -28,7 +29,7 @@ _SEED = (
         id="MS-RC-ACTIVATION-SELECTIVE",
         when="recompute-activation-function & recompute-granularity=selective",
         doc="Recomputing the activation function excludes selective recomputation, which recomputes attention.",
-        source=f"seed section 26.2; {_OLD}:1014",
+        source=f"MindSpeed-LLM parameter guide §26.2; {_OLD}:1014",
         message="recompute.activation excludes recompute.granularity=selective",
         stricter=True,
         enforced_until="2.1.0",
@@ -38,7 +39,7 @@ _SEED = (
         id="MS-RC-NORM-UNIFORM",
         when="recompute-norm & recompute-method=uniform",
         doc="Recomputing the norms counts layers per stage, which the uniform method does not.",
-        source=f"seed section 26.3; {_OLD}:1018",
+        source=f"MindSpeed-LLM parameter guide §26.3; {_OLD}:1018",
         message="recompute.norm excludes recompute.method=uniform",
         stricter=True,
         enforced_until="2.1.0",
@@ -48,7 +49,7 @@ _SEED = (
         id="MS-RC-NORM-SELECTIVE",
         when="recompute-norm & recompute-granularity=selective",
         doc="Recomputing the norms excludes selective recomputation, which recomputes attention.",
-        source=f"seed section 26.3; {_OLD}:1020",
+        source=f"MindSpeed-LLM parameter guide §26.3; {_OLD}:1020",
         message="recompute.norm excludes recompute.granularity=selective",
         stricter=True,
         enforced_until="2.1.0",
@@ -58,7 +59,7 @@ _SEED = (
         id="MS-RC-NORM-LEGACY",
         when="recompute-norm & use-legacy-models",
         doc="Recomputing the norms is written for Megatron-core models only.",
-        source=f"seed section 26.3; {_OLD}:1022",
+        source=f"MindSpeed-LLM parameter guide §26.3; {_OLD}:1022",
         stricter=True,
         enforced_until="2.1.0",
         reason="it stopped checking this in 2.2.0; legacy layers do not have the switch",
@@ -102,7 +103,7 @@ lower("MS-RC-PER-RANK", "mindspeed", "the switch does nothing there", since="2.2
 
 @rule(
     "MS-RC-PER-RANK",
-    source=f"seed section 26.1; {_OLD}:1008",
+    source=f"MindSpeed-LLM parameter guide §26.1; {_OLD}:1008",
     reads="enable-recompute-layers-per-pp-rank recompute-granularity recompute-method "
     "num-layers-per-virtual-pipeline-stage swap-attention recompute-activation-function",
     backends=_MINDSPEED,
@@ -262,7 +263,7 @@ _NEW = (
         id="MS-SWAP-MODULES",
         when="swap-attention & !swap-modules?",
         doc="The default names of swapped modules are those of legacy layers, of which only one still exists.",
-        source=f"seed section 26.4; {_FEATURES}/memory/swap_attention.py:19",
+        source=f"MindSpeed-LLM parameter guide §26.4; {_FEATURES}/memory/swap_attention.py:19",
         severity="change",
         message=(
             "offload.modules not set → input_norm,self_attention,post_attention_norm: of these legacy names only "
@@ -301,7 +302,7 @@ declare(_BOTH, backends=_MINDSPEED)
 
 @rule(
     "MS-SWAP-MODULES-OLD",
-    source=f"seed section 26.4; {_OLD}:1024-1028",
+    source=f"MindSpeed-LLM parameter guide §26.4; {_OLD}:1024-1028",
     reads="swap-attention swap-modules use-mcore-models",
     severity="change",
     backends=_MINDSPEED,

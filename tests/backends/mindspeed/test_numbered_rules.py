@@ -17,7 +17,8 @@ ROWS = [
     for line in (Path(__file__).parent / "numbered_rules.txt").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 ]
-# The document of the seed refuses what upstream no longer does; both verdicts are those of other rules by design.
+# The MindSpeed-LLM parameter guide (§26) refuses what upstream no longer does; both verdicts are those of other rules
+# by design.
 STRICTER = {"MS-RC-ACTIVATION-SELECTIVE", "MS-RC-NORM-UNIFORM", "MS-RC-PER-RANK"}
 # Two switches that upstream merges without a word are told here, and one that it silently lets win is refused.
 OTHER = {"MS-MTP-CP-PASSES": "warning", "MS-EXPERT-WIDTH-TWICE": "warning"}
