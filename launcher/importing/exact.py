@@ -1,11 +1,11 @@
 """Makes an import exact: arguments that the fields do not reproduce are passed through as well."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.importing.imported import Imported
-from launcher.importing.roundtrip import differences
+from launcher.importing.roundtrip import differences, written
 from launcher.job import Origin, Value, fields, value_at
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
@@ -26,19 +26,33 @@ def exact(make: Callable[[set[str]], Imported], kept: set[str]) -> Imported:
     """
     imported = make(kept)
     for _ in range(_ROUNDS):
-        found = differences(imported)
+        found = [*differences(imported), *_unwritten(imported)]
         if not found:
             return imported
         repaired = _repaired(imported, found)
         bad = _contradictions(repaired)
         more = bad & {arg.flag for arg in imported.native}
         if not bad:
-            return repaired if len(differences(repaired)) < len(found) else imported
+            left = len(differences(repaired)) + len(list(_unwritten(repaired)))
+            return repaired if left < len(found) else imported
         if more <= kept:
             return _repaired(imported, found, without=bad)
         kept = kept | more
         imported = make(kept)
     return imported
+
+
+def _unwritten(imported: Imported) -> Iterator[Difference]:
+    """Yield arguments of fields that no row can write, although their effect may be the default's."""
+    fields = {
+        path
+        for finding in written(imported.job, imported.backend, imported.version)[1]
+        if finding.rule == "MAP-UNSUPPORTED" and finding.severity == "error"
+        for path in finding.fields
+    }
+    for each in imported.became if fields else ():
+        if not fields.isdisjoint(each.fields) and each.flag not in imported.job.backend.args:
+            yield Difference(flag=each.flag, before=each.value, after=None)
 
 
 def _repaired(imported: Imported, found: list[Difference], without: Iterable[str] = ()) -> Imported:
