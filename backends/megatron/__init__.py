@@ -56,6 +56,7 @@ BACKEND = Backend(
     catalogue=catalogue,
     launch=launch,
     native_cpu="backends.megatron.rehearse",
+    families=late("backends.megatron.families:families"),
     checkpoint_format="launcher.convert.formats.torch_dist",
     adapter_format="backends.megatron.adapter",
     unbuildable=late("backends.megatron.families:rows"),

@@ -4,43 +4,85 @@ Up to 3.9 swift's own classes read config.json, from 3.10 on a bridge (swift/meg
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from launcher.catalogue.versions import in_range
 from launcher.job.model import Model
+from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
 
-# swift's model types: swift/model/constant.py @4.6.0; swift/llm/model/constant.py @3.x.
-_IDS_46 = {
-    name: name
-    for name in (
-        *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "deepseek_v2", "deepseek_v3"),
-        *("deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss"),
-    )
-}
-_IDS_4 = {**_IDS_46, "deepseek_v32": "deepseek_v3_2"}  # swift/model/constant.py @4.0.0
-_IDS_36 = {
-    "llama": "llama3_2",
-    "qwen2": "qwen2_5",
-    "qwen3": "qwen3",
-    "qwen2_moe": "qwen2_moe",
-    "qwen3_moe": "qwen3_moe",
-    "deepseek_v2": "deepseek_v2",
-    "deepseek_v3": "deepseek_v2_5",
-}
-_IDS_312 = {**_IDS_36, "qwen3_next": "qwen3_next", "gpt_oss": "gpt_oss", "glm4_moe": "glm4_5"}
-_IDS_35 = {name: id_ for name, id_ in _IDS_36.items() if not name.startswith("deepseek")}
-_RANGES: tuple[tuple[str | None, str | None, Mapping[str, str]], ...] = (
-    ("4.6", None, _IDS_46),
-    ("4.0", "4.5.99", _IDS_4),
-    ("3.12", "3.99", _IDS_312),
-    ("3.6", "3.11.99", _IDS_36),
-    (None, "3.5.99", _IDS_35),
+THREE, FOUR = "3.99", "4.0"
+# swift's model types: swift/model/constant.py @4.6.0, @4.0.0; swift/llm/model/constant.py @3.x.
+# Templates: that of most models of a family, swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
+_SOURCE = "mcore-bridge 1.6.5 model/gpts/llm.py; ms-swift 3.12.6, 3.6.4 megatron/model/gpt/__init__.py"
+_NO_MODEL = "no Megatron model of this family"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwiftFamily(FamilyRow):
+    """What ms-swift says of a family; `names` are its model types.
+
+    Attributes:
+        template: chat template of most of its models.
+        hub_names: pattern of its names on a hub, for families with experts.
+        reads_dense_layers: its dense layers among MoE layers are read from config.json. The bridge reads
+            first_k_dense_replace, but neither mlp_only_layers nor decoder_sparse_step.
+        lists_layers: its config.json has first_k_dense_replace, whatever the value.
+    """
+
+    source: str = _SOURCE
+    cannot: str = _NO_MODEL
+    template: str | None = None
+    hub_names: str = ""
+    reads_dense_layers: bool = True
+    lists_layers: bool = False
+
+
+FAMILIES = by_family(
+    SwiftFamily(model_type="llama", names=((FOUR, None, "llama"), (None, THREE, "llama3_2")), template="llama3_2"),
+    SwiftFamily(model_type="qwen2", names=((FOUR, None, "qwen2"), (None, THREE, "qwen2_5")), template="qwen2_5"),
+    SwiftFamily(model_type="qwen3", names=((None, None, "qwen3"),), template="qwen3"),
+    SwiftFamily(
+        model_type="qwen2_moe",
+        names=((None, None, "qwen2_moe"),),
+        template="qwen",
+        hub_names=r"Qwen1\.5-MoE|Qwen2-57B-A14B",
+        reads_dense_layers=False,
+    ),
+    SwiftFamily(
+        model_type="qwen3_moe",
+        names=((None, None, "qwen3_moe"),),
+        template="qwen3",
+        hub_names=r"Qwen3-.*\d+B-A\d+B",
+        reads_dense_layers=False,
+    ),
+    SwiftFamily(model_type="qwen3_next", names=(("3.12", None, "qwen3_next"),), template="qwen3_nothinking"),
+    SwiftFamily(
+        model_type="deepseek_v2",
+        names=(("3.6", None, "deepseek_v2"),),
+        template="deepseek_v2_5",
+        hub_names=r"DeepSeek-(Coder-)?V2",
+        lists_layers=True,
+    ),
+    SwiftFamily(
+        model_type="deepseek_v3",
+        names=((FOUR, None, "deepseek_v3"), ("3.6", THREE, "deepseek_v2_5")),
+        template="deepseek_v2_5",
+        hub_names=r"DeepSeek-(V3|R1)(-\d|-Base|$)",
+        lists_layers=True,
+    ),
+    SwiftFamily(
+        model_type="deepseek_v32",
+        names=(("4.6", None, "deepseek_v32"), (FOUR, "4.5.99", "deepseek_v3_2")),
+        template="deepseek_v3_1",
+    ),
+    SwiftFamily(model_type="glm4_moe", names=((FOUR, None, "glm4_moe"), ("3.12", THREE, "glm4_5")), template="glm4_5"),
+    SwiftFamily(model_type="glm4_moe_lite", names=((FOUR, None, "glm4_moe_lite"),), template="glm4_7"),
+    SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7"),
+    SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss"),
+    SwiftFamily(model_type="mixtral"),
 )
-# Families whose dense layers among MoE layers the bridge does not read from config.json: it reads
-# first_k_dense_replace, but neither mlp_only_layers nor decoder_sparse_step.
-_NO_DENSE_LAYERS = ("qwen2_moe", "qwen3_moe")
-# Families whose config.json has first_k_dense_replace, whatever its value.
-_LISTS_LAYERS = ("deepseek_v2", "deepseek_v3")
+# Ranges of versions with the same families.
+_RANGES = (("4.6", None), (FOUR, "4.5.99"), ("3.12", THREE), ("3.6", "3.11.99"), (None, "3.5.99"))
 _PARSER = (
     "mcore-bridge 1.6.5 config/parser.py:431; ms-swift 3.12.6 megatron/utils/config.py:201, 3.6.4 megatron/model/gpt"
 )
@@ -48,19 +90,24 @@ _PARSER = (
 
 def ids(version: str) -> Mapping[str, str]:
     """Return the model families that a version supports, mapped to swift's model types."""
-    return next(found for since, until, found in _RANGES if in_range(version, since, until))
+    return {row.model_type: name for row in FAMILIES.values() if (name := row.name(version)) is not None}
 
 
-def _unknown(since: str | None, until: str | None, known: Mapping[str, str]) -> Unbuildable:
+def _unknown(since: str | None, until: str | None) -> Unbuildable:
+    known = ids(since or "3.5")
     return Unbuildable(
         doc="Families without a Megatron model.",
         when=lambda model: model.model_type is not None and model.model_type not in known,
         say=lambda model: f"no Megatron model of {model.model_type} (it has {', '.join(known)})",
         fields=("model.model_type",),
-        source="mcore-bridge 1.6.5 model/gpts/llm.py; ms-swift 3.12.6, 3.6.4 megatron/model/gpt/__init__.py",
+        source=_SOURCE,
         since=since,
         until=until,
     )
+
+
+def _row(model: Model) -> SwiftFamily:
+    return FAMILIES.get(model.model_type or "") or SwiftFamily(model_type="")
 
 
 ROWS: tuple[Unbuildable, ...] = (
@@ -82,8 +129,8 @@ ROWS: tuple[Unbuildable, ...] = (
         id="SW-BUILD-DENSE-LAYERS",
         doc="Qwen's dense layers among sparse ones (mlp_only_layers) are not read: every layer gets experts.",
         when=lambda model: (
-            model.model_type in _NO_DENSE_LAYERS
-            and model.is_moe
+            model.is_moe
+            and not _row(model).reads_dense_layers
             and model.first_k_dense_replace > 0
             and "first_k_dense_replace" not in model.overridden
         ),
@@ -109,6 +156,11 @@ def stacks_layers(model: Model) -> bool:
     False where `moe_layer_freq` is a list (megatron-core 0.16.1 transformer/transformer_block.py:833). The bridge
     builds such a list wherever config.json has first_k_dense_replace, even if it is 0.
     """
-    if model.is_moe and model.model_type in _LISTS_LAYERS:
+    if model.is_moe and _row(model).lists_layers:
         return False
     return not model.is_moe or (model.first_k_dense_replace == 0 and model.moe_layer_freq == 1)
+
+
+def families() -> Mapping[str, SwiftFamily]:
+    """Return the rows of all families."""
+    return FAMILIES

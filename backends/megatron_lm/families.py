@@ -1,6 +1,39 @@
-"""Models that Megatron-LM cannot build; its mapping table uses the same conditions to reject them."""
+"""Model families that Megatron-LM trains, by version, and models that it cannot build.
 
+Its mapping table uses the same conditions to reject them.
+"""
+
+from collections.abc import Mapping
+
+from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
+
+# It has no names for families: GPTModel is built from arguments.
+_MODEL = "GPTModel"
+_ARGUMENTS = "Megatron-LM core_v0.16.1 training/arguments.py"
+_SPARSE = "sparse attention (DSA) came with core 0.16"
+
+
+def _since(model_type: str, version: str | None = None, cannot: str = "") -> FamilyRow:
+    return FamilyRow(model_type=model_type, names=((version, None, _MODEL),), cannot=cannot, source=_ARGUMENTS)
+
+
+FAMILIES = by_family(
+    _since("llama"),
+    _since("qwen2"),
+    _since("qwen3"),
+    _since("qwen2_moe", "0.16", "the shared expert has no gate before core 0.16"),
+    _since("qwen3_moe"),
+    _since("mixtral"),
+    _since("deepseek_v2"),
+    _since("deepseek_v3"),
+    _since("deepseek_v32", "0.16", _SPARSE),
+    _since("glm_moe_dsa", "0.16", _SPARSE),
+    _since("glm4_moe"),
+    _since("glm4_moe_lite"),
+    _since("qwen3_next", "0.16", "linear attention came with core 0.16"),
+    FamilyRow(model_type="gpt_oss", cannot="YaRN scaling of ordinary attention has no argument", source=_ARGUMENTS),
+)
 
 ALL_DENSE = Unbuildable(
     doc="A mixture of experts all of whose layers are dense.",
@@ -22,3 +55,8 @@ SHARED_GATE = Unbuildable(
 def rows() -> tuple[Unbuildable, ...]:
     """Return the models that Megatron-LM cannot build."""
     return ALL_DENSE, SHARED_GATE
+
+
+def families() -> Mapping[str, FamilyRow]:
+    """Return the rows of all families."""
+    return FAMILIES

@@ -71,6 +71,7 @@ BACKEND = Backend(
     catalogue=_catalogue,
     launch=launch,
     native_cpu="backends.mindformers.rehearse",
+    families=late("backends.mindformers.families:families"),
     checkpoint_format="backends.mindformers.checkpoint",
     prepare=prepare,
     argv=argv,

@@ -64,6 +64,7 @@ BACKEND = Backend(
     catalogue=catalogue,
     launch=late("backends.mindspeed.launch:launch"),
     native_cpu="backends.mindspeed.rehearse",
+    families=late("backends.mindspeed.families:families"),
     checkpoint_format="backends.mindspeed.checkpoint",
     adapter_format="backends.mindspeed.adapter",
     stored_classes=("mindspeed.", "mindspeed_llm."),

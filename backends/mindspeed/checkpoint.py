@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from backends.mindspeed.families import QWEN2_MOE, is_named
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.legacy import Stack, dialect_found, holds_legacy, legacy_format
@@ -44,7 +45,7 @@ OPTIONS = ("mla_mm_split", "schedules_method")
 
 def _dialect(logical: Logical, layout: Layout) -> Dialect:
     naming = layout.naming or "local"
-    if naming == "transformer_engine" and (logical.model.is_mla or logical.model.model_type == "qwen2_moe"):
+    if naming == "transformer_engine" and (logical.model.is_mla or is_named(logical.model.model_type, QWEN2_MOE)):
         raise ConvertError(
             f"{logical.model.model_type} with transformer_engine layers: MindSpeed-LLM's own converter and its modules"
             " name the norms differently; works: --layers local (kernels.transformer_impl=local)"

@@ -17,14 +17,14 @@ from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.presets import Preset, named_like, preset_named
 from launcher.compose.search_path import SearchPath
 from launcher.compose.yaml_lines import key_lines, shown
-from launcher.families import determined_fields
+from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
 from launcher.job import Job, Origin
 from launcher.job.derive import with_fields
 from launcher.job.model import Model
 
-# With these a job describes an architecture; the rest has the defaults of its backend.
-_SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"}
+# With these a job describes an architecture; the rest has the defaults of its backend, or follows from the tokenizer.
+_SIZES = {"num_hidden_layers", "hidden_size", "num_attention_heads"}
 # Padding of embeddings and special tokens added later: a larger difference means another vocabulary.
 _SAME_VOCABULARY = 1024
 # Settings of the tokenizer that do not depend on the vocabulary.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from launcher.convert.errors import ConvertError
-from launcher.convert.families import FAMILIES
-from launcher.convert.families.rows import Dim, Family, HfTensor, Row, sizes
+from launcher.families.registry import weights
+from launcher.families.weights import Dim, HfTensor, Row, Weights, sizes
 from launcher.job.model import Model
 
 Shape = tuple[int, ...]
@@ -59,7 +59,7 @@ class Logical:
     """
 
     model: Model
-    family: Family
+    family: Weights
     tensors: Mapping[str, Shape]
     copies: Mapping[str, Copy]
     instances: tuple[Instance, ...]
@@ -71,9 +71,9 @@ def logical_model(model: Model) -> Logical:
     Raises:
         ConvertError: the family has no table, or a size that a tensor needs is unknown.
     """
-    family = FAMILIES.get(model.model_type or "")
+    family = weights().get(model.model_type or "")
     if family is None:
-        raise ConvertError(f"model_type {model.model_type!r} cannot be converted; works: {', '.join(FAMILIES)}")
+        raise ConvertError(f"model_type {model.model_type!r} cannot be converted; works: {', '.join(weights())}")
     instances = tuple(_instances(model, family))
     tensors: dict[str, Shape] = {}
     for instance in instances:
@@ -101,7 +101,7 @@ def is_sparse(model: Model, layer: int) -> bool:
     return layer % model.moe_layer_freq == 0
 
 
-def _instances(model: Model, family: Family) -> Iterator[Instance]:
+def _instances(model: Model, family: Weights) -> Iterator[Instance]:
     dims = sizes(model)
     layers = model.num_hidden_layers or 0
     yield from _rows(model, family.embedding, dims, place="embedding")
@@ -147,7 +147,7 @@ def _size(dim: Dim, dims: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else dims[dim]
 
 
-def _copies(model: Model, family: Family) -> dict[str, Copy]:
+def _copies(model: Model, family: Weights) -> dict[str, Copy]:
     copies: dict[str, Copy] = {}
     head = "model.embed_tokens.weight" if model.tie_word_embeddings else "lm_head.weight"
     if model.tie_word_embeddings:

@@ -44,6 +44,7 @@ LINEAR_LAYERS = Part(
     read=_read_linear,
     write=lambda model: {"full_attention_interval": model.full_attention_interval or 4},
     variants=("full_attention_interval",),
+    meaning=lambda model: {"full_attention_interval": model.full_attention_interval or 4},
 )
 
 

@@ -5,31 +5,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.budgets import load_json, read_limited
+from launcher.families.determined import determined_fields
 from launcher.families.ignored import IGNORABLE
-from launcher.families.parts import quotient_of
+from launcher.families.record import Family
+from launcher.families.registry import FAMILIES
 from launcher.families.rope import scaling_value
 from launcher.families.source import NEEDED, ModelConfigError, Source
-from launcher.families.table import FAMILIES, Family
 from launcher.job.model import Model
 from launcher.job.schema import Value, fields
 from launcher.nearest import nearest
 
-# Not in config.json: the origin of the model, its name in a backend, and training-only settings.
-_NOT_DETERMINED: Final = frozenset(
-    {"path", "hub_id", "pretrained", "overridden", "label", "legacy", "hidden_dropout", "mtp_loss_scaling_factor"}
-    | {"cpu_initialization", "init_per_replica", "init_method_xavier_uniform", "perform_initialization"}
-    | {"dsa_indexer_loss_coeff", "dsa_indexer_use_sparse_loss", "is_hybrid_model", "mamba_chunk_size"}
-)
-# Families without dense layers, whose config.json stores the expert width as intermediate_size.
-_ONE_WIDTH: Final = frozenset({"mixtral", "gpt_oss"})
 # Suffixes of a family's class names that share its base model.
 _SUFFIXES: Final = ("ForCausalLM", "Model", "ForSequenceClassification", "ForTokenClassification")
-
-
-def determined_fields() -> tuple[str, ...]:
-    """Return the canonical fields below `model` that a config.json determines, dotted (`rope_scaling.factor`)."""
-    names = (path.removeprefix("model.") for path in fields() if path.startswith("model."))
-    return tuple(name for name in names if name not in _NOT_DETERMINED)
 
 
 def read_config(path: Path) -> dict[str, Value]:
@@ -148,28 +135,17 @@ def _at(tree: Mapping[str, Any], path: str) -> Value:
 
 def _effective(model: Model, name: str) -> Value:
     """Return the value of a field, None replaced by its meaning, in the form in which config.json is read."""
-    value: Any = model
-    for part in name.split("."):
-        value = getattr(value, part)
-    family = str(model.model_type)
-    if name == "num_key_value_heads":
-        return value if value is not None else model.num_attention_heads
-    if name == "head_dim" and not model.is_mla:
-        explicit = family.startswith("qwen3") or family == "gpt_oss"
-        return model.head_size if explicit or model.head_size != quotient_of(model) else None
-    if name in ("n_group", "topk_group") and model.n_group == 1:
-        return None
-    if value is None:
-        defaults = {key.field: key.default for key in FAMILIES[family].keys if key.default is not NEEDED}
-        value = defaults.get(name)
-    if name == "full_attention_interval" and value is None and family == "qwen3_next":
-        return 4
-    if name == "intermediate_size" and family in _ONE_WIDTH:
-        return model.moe_intermediate_size or value
-    if name == "moe_intermediate_size" and family in _ONE_WIDTH:
-        return value or model.intermediate_size
     if name.startswith("rope_scaling."):
         return scaling_value(model.rope_scaling, name.removeprefix("rope_scaling."))
+    family = FAMILIES[str(model.model_type)]
+    for part in family.parts:
+        meaning = part.meaning(model)
+        if name in meaning:
+            return meaning[name]
+    value: Value = getattr(model, name)
+    if value is None:
+        defaults = {key.field: key.default for key in family.keys if key.default is not NEEDED and not key.null}
+        return defaults.get(name)
     return value
 
 

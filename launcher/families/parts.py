@@ -17,11 +17,13 @@ class Part:
 
     Attributes:
         variants: fields below `model` that it determines and that most families do not have.
+        meaning: the values, as `read` returns them, of fields whose None has a meaning of its own.
     """
 
     read: Callable[[Source], dict[str, Value]]
     write: Callable[[Model], Mapping[str, Any]]
     variants: tuple[str, ...] = ()
+    meaning: Callable[[Model], Mapping[str, Value]] = lambda model: {}
 
 
 def rope(theta_default: Any = NEEDED, *, partial: float | None = None, truncate: bool = True) -> Part:
@@ -32,12 +34,13 @@ def rope(theta_default: Any = NEEDED, *, partial: float | None = None, truncate:
     )
 
 
-def heads(*, explicit: bool = False, default: int | None = None) -> Part:
+def heads(*, explicit: bool = False, default: int | None = None, grouped: bool = True) -> Part:
     """Key/value heads and head size.
 
     Args:
         explicit: the family always writes its head size (Qwen3); else it is written only if it is not the quotient.
         default: default head size of the family's class; None: hidden_size / num_attention_heads.
+        grouped: the number of key/value heads must be given; else it is that of the query heads (Llama).
     """
 
     def read(source: Source) -> dict[str, Value]:
@@ -47,7 +50,7 @@ def heads(*, explicit: bool = False, default: int | None = None) -> Part:
         if given is None and not source.problems:
             source.problem(f"hidden_size {hidden} is not divisible by num_attention_heads {count}: head_dim is needed")
         size = given if explicit or given != quotient else None
-        kv_default = count if source.model_type == "llama" or "num_key_value_heads" in source.config else NEEDED
+        kv_default = count if not grouped or "num_key_value_heads" in source.config else NEEDED
         return {
             "head_dim": size,
             "num_key_value_heads": source.field("num_key_value_heads", ("num_key_value_heads",), kv_default),
@@ -59,7 +62,16 @@ def heads(*, explicit: bool = False, default: int | None = None) -> Part:
             out["head_dim"] = model.head_size
         return out
 
-    return Part(read=read, write=write)
+    def meaning(model: Model) -> dict[str, Value]:
+        size = model.head_size if explicit or model.head_size != quotient_of(model) else None
+        return {"head_dim": size, **_groups(model)}
+
+    return Part(read=read, write=write, meaning=meaning)
+
+
+def _groups(model: Model) -> dict[str, Value]:
+    groups = model.num_key_value_heads
+    return {"num_key_value_heads": groups if groups is not None else model.num_attention_heads}
 
 
 def quotient_of(model: Model) -> int | None:
@@ -85,6 +97,7 @@ def _read_latent_heads(source: Source) -> dict[str, Value]:
 LATENT_HEADS = Part(
     read=_read_latent_heads,
     write=lambda model: {"num_key_value_heads": model.num_key_value_heads or model.num_attention_heads},
+    meaning=_groups,
 )
 
 
@@ -159,6 +172,10 @@ SPARSE_LAYERS = Part(
 ONE_WIDTH = Part(
     read=lambda source: {"moe_intermediate_size": source.field("moe_intermediate_size", ("intermediate_size",))},
     write=lambda model: {"intermediate_size": model.moe_intermediate_size or model.intermediate_size},
+    meaning=lambda model: {
+        "intermediate_size": model.moe_intermediate_size or model.intermediate_size,
+        "moe_intermediate_size": model.moe_intermediate_size or model.intermediate_size,
+    },
 )
 
 
@@ -207,4 +224,7 @@ def routing(*, scoring: str, method: str) -> Part:
         groups = {"n_group": model.n_group or 1, "topk_group": model.topk_group or 1}
         return {"scoring_func": model.scoring_func, "topk_method": way, **groups}
 
-    return Part(read=read, write=write)
+    def meaning(model: Model) -> dict[str, Value]:
+        return {"n_group": None, "topk_group": None} if model.n_group == 1 else {}
+
+    return Part(read=read, write=write, meaning=meaning)

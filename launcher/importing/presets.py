@@ -6,8 +6,10 @@ from typing import Any
 
 from launcher.budgets import BeyondBudget
 from launcher.compose.presets import Preset, preset_named
-from launcher.families import ModelConfigError, determined_fields, read_config
+from launcher.families.config_json import read_config
+from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
+from launcher.families.source import ModelConfigError
 from launcher.importing.imported import Imported
 from launcher.job import Job
 

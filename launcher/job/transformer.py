@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from launcher.job.model_types import MODEL_TYPES
 from launcher.job.option import option
 from launcher.job.sources import PRETRAINED_CONFIG
 
@@ -65,10 +66,7 @@ class Transformer:
         None,
         "Architecture family.",
         source=f"{PRETRAINED_CONFIG}.model_type",
-        choices=(
-            *("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen3_next", "mixtral", "gpt_oss"),
-            *("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
-        ),
+        choices=MODEL_TYPES,
         affects_training=True,
     )
     label: str | None = option(None, "Name in logs and file names; none: the family.", source="MindFormers model_name")

@@ -14,6 +14,7 @@ from launcher.catalogue.requirements import Needed
 from launcher.job import Job, fields
 from launcher.job.model import Model
 from launcher.mapping.environment import Variable
+from launcher.mapping.family_row import FamilyRow
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import NativeOnlyArg
 from launcher.mapping.rows import Table
@@ -112,6 +113,7 @@ class Backend:
             must be converted.
         checkpoint_format: module whose FORMAT (launcher.convert.formats.format) is its weight format; None: none.
         adapter_format: module whose FORMAT is its LoRA adapter format; None: none.
+        families: what it calls each model family, by model_type, and since when it trains it.
         unbuildable: kinds of model for which it has no code; used by `check` and conversions (`cannot_build`).
         stacks_layers: whether its torch_dist checkpoints of a model stack all layers in one tensor; None: as
             Megatron-LM, which does if all layers are of one kind.
@@ -142,6 +144,7 @@ class Backend:
     native_cpu: str | None = None
     checkpoint_format: str | None = None
     adapter_format: str | None = None
+    families: Callable[[], Mapping[str, FamilyRow]] = dict
     unbuildable: Callable[[], tuple[Unbuildable, ...]] = tuple
     stacks_layers: Callable[[Model], bool] | None = None
     stored_classes: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.compose import ComposeError, compose
-from launcher.families import determined_fields
+from launcher.families.determined import determined_fields
 from launcher.importing.job_file import job_yaml
 from launcher.importing.judge import located
 from launcher.importing.read_argv import read_argv

@@ -9,7 +9,7 @@ from launcher.estimate import Estimate, estimate
 from launcher.estimate.parameters import Counts, chunk_parameters
 from launcher.estimate.placement import place
 from launcher.estimate.sizes import read_sizes
-from launcher.families import config_from_model
+from launcher.families.config_json import config_from_model
 from launcher.job import Job
 from tests.estimate.estimate_jobs import job_with
 

@@ -8,8 +8,9 @@ import pytest
 
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
-from launcher.families import config_from_model, determined_fields, model_from_config
-from launcher.families.table import FAMILIES
+from launcher.families.config_json import config_from_model, model_from_config
+from launcher.families.determined import determined_fields
+from launcher.families.registry import FAMILIES
 from launcher.job import build
 from launcher.job.model import Model
 

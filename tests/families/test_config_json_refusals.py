@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from launcher.families import ModelConfigError, config_from_model, model_from_config
+from launcher.families.config_json import config_from_model, model_from_config
+from launcher.families.source import ModelConfigError
 from launcher.job import build
 
 HERE = Path(__file__).with_name("published")

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.families import config_from_model, model_from_config
-from launcher.families.table import FAMILIES
+from launcher.families.config_json import config_from_model, model_from_config
+from launcher.families.parts import LATENT_HEADS, QWEN_WINDOW
+from launcher.families.registry import FAMILIES
 from launcher.job import build
 from tests.sampling import examples
 
@@ -53,18 +54,19 @@ def models(draw: st.DrawFn, family: str) -> dict[str, Any]:
         "rope_theta": draw(st.sampled_from([1e4, 1e6])),
         "rope_scaling": draw(_SCALINGS),
     }
-    latent = family.startswith("deepseek") or family in ("glm_moe_dsa", "glm4_moe_lite")
+    record = FAMILIES[family]
+    latent = LATENT_HEADS in record.parts
     if not latent:
         values["num_key_value_heads"] = draw(st.sampled_from([heads, heads // 2, None]))
         values["head_dim"] = draw(st.sampled_from([None, head, 2 * head]))
-    if (family.startswith("qwen") and family != "qwen3_next") or family == "mixtral":
+    if QWEN_WINDOW in record.parts or any(key.field == "sliding_window" for key in record.keys):
         values["sliding_window"] = draw(st.sampled_from([None, 1024]))
     values["qk_layernorm"] = latent or family.startswith("qwen3") or (family == "glm4_moe" and draw(st.booleans()))
     values["attention_bias"] = family in ("qwen2", "gpt_oss") or (
         family in ("llama", "qwen2_moe", "glm4_moe") and draw(st.booleans())
     )
     values["linear_bias"] = family in ("llama", "gpt_oss") and values["attention_bias"]
-    if FAMILIES[family].model_type not in ("llama", "qwen2", "qwen3"):
+    if record.has_experts:
         values.update(draw(_experts(family)))
     if latent:
         values.update(draw(_latent()))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.api import check, compose, import_argv, import_file
-from launcher.families import config_from_model
+from launcher.families.config_json import config_from_model
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import ImportRefused

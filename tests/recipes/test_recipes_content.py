@@ -7,7 +7,7 @@ import pytest
 
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
-from launcher.families import config_from_model
+from launcher.families.config_json import config_from_model
 from launcher.job import Job, value_at
 
 # The issue that asked for them names these.

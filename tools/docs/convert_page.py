@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from backends import BUILT_IN
-from backends.mindformers.checkpoint.classes import OLDER, loaders
+from backends.mindformers.checkpoint.classes import VERSIONS, loaders
 from launcher.compose import compose
+from launcher.compose.search_path import shipped
 from launcher.convert.errors import ConvertError
-from launcher.convert.families import FAMILIES
 from launcher.convert.formats import MODULES, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model
+from launcher.families.registry import weights
 from launcher.job.model import Model
 from launcher.mapping.backend import get_backend
 
@@ -25,17 +26,6 @@ _HERE = Path(__file__).resolve().parent
 PAGE = _HERE.parents[1] / "docs" / "convert.md"
 TEXT = _HERE / "convert_page.md"
 MARK = "<!-- table: {} -->"
-# A preset of each family, with few layers: names and shapes are all that a layout needs.
-_PRESETS = {
-    "llama": "llama3_8b",
-    "qwen2": "qwen2_5_7b",
-    "qwen3": "qwen3_8b",
-    "qwen2_moe": "qwen1_5_moe_a2_7b",
-    "qwen3_moe": "qwen3_30b_a3b",
-    "mixtral": "mixtral_8x7b",
-    "deepseek_v2": "deepseek_v2",
-    "deepseek_v3": "deepseek_v3",
-}
 LAYOUTS: Mapping[str, Layout] = {
     "tp": Layout(tp=2),
     "pp": Layout(pp=2),
@@ -60,7 +50,10 @@ def formats() -> dict[str, tuple[Format, list[str]]]:
 
 
 def _model(family: str) -> Model:
-    return compose([f"model={_PRESETS[family]}", "model.num_hidden_layers=4"]).model
+    """Return a preset of the family with few layers: names and shapes are all that a layout needs."""
+    presets = sorted(shipped("conf").joinpath("model").glob("*.yaml"))
+    named = next(path.stem for path in presets if f"model_type: {family}\n" in path.read_text(encoding="utf-8"))
+    return compose([f"model={named}", "model.num_hidden_layers=4"]).model
 
 
 def laid_out(form: Format, model: Model, **options: str) -> list[str]:
@@ -96,7 +89,7 @@ _BY_RANK = {"mindformers": {"per_rank": "true"}}
 def _layouts() -> list[str]:
     written = {title: form for title, (form, _) in formats().items() if form.kind != "hf"}
     lines = ["| family | " + " | ".join(written) + " |", "|---|" + "---|" * len(written)]
-    for family in FAMILIES:
+    for family in weights():
         model = _model(family)
         cells = [", ".join(laid_out(form, model, **_BY_RANK.get(form.name, {}))) or "no" for form in written.values()]
         lines.append(f"| {family} | " + " | ".join(cells) + " |")
@@ -107,10 +100,10 @@ def _mindformers() -> list[str]:
     """Which class of which version loads a family, and how every choice of it is laid out."""
     form = format_of_backend("mindformers")
     assert form is not None
-    columns = [(version, network) for version in OLDER for network in ("mcore", "older")]
+    columns = [(version, network) for version in VERSIONS for network in ("mcore", "older")]
     named = [f"{version}, `use_legacy: {'True' if network == 'older' else 'False'}`" for version, network in columns]
     lines = ["| family | " + " | ".join(named) + " |", "|---|" + "---|" * len(columns)]
-    for family in FAMILIES:
+    for family in weights():
         model, has = _model(family), loaders(family)
         cells = []
         for version, network in columns:

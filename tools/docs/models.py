@@ -9,8 +9,10 @@ from pathlib import Path
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
 from launcher.families.ignored import IGNORABLE
-from launcher.families.table import FAMILIES, Family
+from launcher.families.record import Family
+from launcher.families.registry import FAMILIES
 from launcher.job.model import Model
+from launcher.mapping.backend import BUILT_IN, Backend, get_backend
 from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -41,6 +43,12 @@ script stands, even if it is the default. A model's name, sizes, vocabulary and 
   of another model than `model.path` are refused.
 
 """
+FAMILY_TEXT = """## Families
+
+A family is one file in `launcher/families/architectures`, and one row in the `families.py` of each backend. "converts":
+`launch convert` knows its parameters. Then the versions of each backend that train it, with their default classes.
+
+"""
 READING = """
 ## How a config.json is read
 
@@ -66,9 +74,12 @@ These keys do not change the model and are skipped:
 
 def page() -> str:
     """Return the whole page."""
-    lines = [HEAD + "## Families", "", "| model_type | class | presets |", "|---|---|---|"]
+    backends = [get_backend(name) for name in BUILT_IN]
+    lines = [HEAD + FAMILY_TEXT + "| model_type | class | presets | converts |"]
+    lines[0] = lines[0].removesuffix("|") + "| " + " | ".join(backend.title for backend in backends) + " |"
+    lines.append("|---|---|---|---|" + "---|" * len(backends))
     presets = {path.stem: compose([f"model={path.stem}"]).model for path in _presets()}
-    lines += [_family(family, presets) for family in FAMILIES.values()]
+    lines += [_family(family, presets, backends) for family in FAMILIES.values()]
     lines += ["", "## Presets", ""]
     lines += ["| model= | hub_id | layers | hidden | heads (kv) | feed-forward | experts | positions |"]
     lines += ["|---|---|---|---|---|---|---|---|", *(_preset(name, model) for name, model in presets.items())]
@@ -81,9 +92,20 @@ def _presets() -> list[Path]:
     return sorted((shipped("conf") / "model").glob("*.yaml"))
 
 
-def _family(family: Family, presets: dict[str, Model]) -> str:
+def _family(family: Family, presets: dict[str, Model], backends: list[Backend]) -> str:
     members = [f"`{name}`" for name, model in presets.items() if model.model_type == family.model_type]
-    return f"| {family.model_type} | {family.architecture} | {', '.join(members)} |"
+    converts = "yes" if family.weights is not None else "no"
+    support = [_support(backend, family.model_type) for backend in backends]
+    return "| " + " | ".join((family.model_type, family.architecture, ", ".join(members), converts, *support)) + " |"
+
+
+def _support(backend: Backend, model_type: str) -> str:
+    """Return the versions that train a family, and why the others do not."""
+    row = backend.families()[model_type]
+    trained = [version for version in backend.versions if row.name(version) is not None]
+    if not trained:
+        return f"no: {row.cannot}"
+    return "yes" if len(trained) == len(backend.versions) else ", ".join(trained)
 
 
 def _preset(name: str, model: Model) -> str:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from backends.megatron.mapping.factories import FOUR, THREE, one_of, words
 from launcher.catalogue.versions import in_range
-from launcher.families.table import FAMILIES
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same
@@ -267,6 +266,8 @@ _SHAPES = ("heterogeneous_layers_config_path", "heterogeneous_layers_config_enco
 
 def in_config(job: Job, name: str) -> bool:
     """Return whether the config.json of a known model sets a field below `model`, so that swift needs no option."""
+    from launcher.families.registry import FAMILIES
+
     model, family = job.model, FAMILIES.get(job.model.model_type or "")
     known = family is not None and model.hidden_size is not None and name not in model.overridden
     return known and family is not None and family.decides(name)

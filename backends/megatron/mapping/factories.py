@@ -139,7 +139,13 @@ def spell_out(view: NativeView, flag: str, default: Value) -> None:
 
 # -- conditions
 
-_MOE = ("qwen2_moe", "qwen3_moe", "mixtral", "deepseek_v2", "deepseek_v3")
+
+def _has_experts(model_type: str | None) -> bool:
+    if model_type is None:
+        return False
+    from launcher.families.registry import FAMILIES
+
+    return FAMILIES[model_type].has_experts
 
 
 def may_be_moe(path: str, absent: Value = None) -> Callable[[Job], bool]:
@@ -153,6 +159,6 @@ def may_be_moe(path: str, absent: Value = None) -> Callable[[Job], bool]:
     def when(job: Job) -> bool:
         unknown = job.model.hidden_size is None and job.model.num_experts is None
         usual = field_at(path).default if absent is None else absent
-        return job.model.is_moe or (unknown and (job.model.model_type in _MOE or value_at(job, path) != usual))
+        return job.model.is_moe or (unknown and (_has_experts(job.model.model_type) or value_at(job, path) != usual))
 
     return when

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron.families import ids
+from backends.megatron.families import FAMILIES, ids
 from backends.megatron.mapping.factories import FOUR, THREE, mapping_of
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, output_dir
@@ -12,33 +12,11 @@ from launcher.mapping.rows import NativeView, Row, Unsupported, fixed, same
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 # First version that loads weights from safetensors, through mcore-bridge.
 BRIDGED = "3.10"
-# Chat template that most models of a family use: swift/model/models/{qwen,llama,deepseek,glm,llm}.py @4.6.0.
-_TEMPLATES = {
-    "llama": "llama3_2",
-    "qwen2": "qwen2_5",
-    "qwen3": "qwen3",
-    "qwen2_moe": "qwen",
-    "qwen3_moe": "qwen3",
-    "deepseek_v2": "deepseek_v2_5",
-    "deepseek_v3": "deepseek_v2_5",
-    "qwen3_next": "qwen3_nothinking",
-    "deepseek_v32": "deepseek_v3_1",
-    "glm4_moe": "glm4_5",
-    "glm4_moe_lite": "glm4_7",
-    "glm_moe_dsa": "glm4_7",
-    "gpt_oss": "gpt_oss",
-}
 # swift infers model type and template from a folder name that is a model name on a hub (model_meta.py:165 @4.6.0).
 _HUB_NAME = re.compile(r"(Qwen[\d.]*|Llama|Meta-Llama|DeepSeek|Mixtral)-[\w.\-]+")
 
-# Options that the table writes for every MoE model, and name patterns of MoE models.
+# Options that the table writes for every MoE model.
 _EXPERT_OPTIONS = ("moe_router_load_balancing_type", "moe_aux_loss_coeff")
-_EXPERT_NAMES = (
-    (r"Qwen3-.*\d+B-A\d+B", "qwen3_moe"),
-    (r"Qwen1\.5-MoE|Qwen2-57B-A14B", "qwen2_moe"),
-    (r"DeepSeek-(Coder-)?V2", "deepseek_v2"),
-    (r"DeepSeek-(V3|R1)(-\d|-Base|$)", "deepseek_v3"),
-)
 
 
 def model_dir(job: Job) -> str:
@@ -231,7 +209,7 @@ def _template(version: str) -> Row:
         needed = in_range(version, FOUR, None) and (
             is_described(job, version) or (job.model.path is not None and not _known_folder(job))
         )
-        default = _TEMPLATES.get(job.model.model_type or "") if needed else None
+        default = _template_of(job) if needed else None
         value = job.data.template or default
         if value is not None:
             yield "template", value
@@ -248,12 +226,18 @@ def _template(version: str) -> Row:
     )
 
 
+def _template_of(job: Job) -> str | None:
+    row = FAMILIES.get(job.model.model_type or "")
+    return None if row is None else row.template
+
+
 def _folder(path: Value) -> str:
     return str(path).rstrip("/").rsplit("/", 1)[-1]
 
 
 def _expert_family(folder: str) -> str | None:
-    return next((family for pattern, family in _EXPERT_NAMES if re.match(pattern, folder)), None)
+    named = (row for row in FAMILIES.values() if row.hub_names and re.match(row.hub_names, folder))
+    return next((row.model_type for row in named), None)
 
 
 def _known_folder(job: Job) -> bool:

@@ -6,24 +6,14 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from backends.mindformers.checkpoint.options import is_old, truth
-from backends.mindformers.mapping.support import TRAINABLE
+from backends.mindformers.families import older, trainable
 from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical
 
 Network = Literal["mcore", "older"]
 
-_LLAMA: Final = dict.fromkeys(("llama", "qwen2", "mixtral", "qwen2_moe"), "LlamaForCausalLM")
-# Trainable classes of use_legacy: True. LlamaForCausalLM (models/llama) is in both packages;
-# research/deepseek3 (deepseek2_model.py, deepseek3.py) is only in 1.6's repository.
-OLDER: Final[Mapping[str, Mapping[str, str]]] = {
-    "2.1.0": _LLAMA,
-    "1.6.0": {
-        **_LLAMA,
-        "deepseek_v2": "DeepseekV2ForCausalLM (research/deepseek3)",
-        "deepseek_v3": "DeepseekV3ForCausalLM (research/deepseek3)",
-    },
-}
+VERSIONS: Final = ("2.1.0", "1.6.0")
 _WHY: Final[Mapping[Network, str]] = {
     "mcore": "its mcore graph (use_legacy: False) trains {trained}",
     "older": "its older classes (use_legacy: True) train {trained}",
@@ -38,8 +28,8 @@ def version_of(layout: Layout) -> str:
 def loaders(kind: str) -> dict[str, dict[Network, str]]:
     """Return the classes that train a family, by version and network (mcore graph or legacy classes)."""
     found: dict[str, dict[Network, str]] = {}
-    for version in OLDER:
-        tables: dict[Network, Mapping[str, str]] = {"mcore": TRAINABLE[version], "older": OLDER[version]}
+    for version in VERSIONS:
+        tables: dict[Network, Mapping[str, str]] = {"mcore": trainable(version), "older": older(version)}
         found[version] = {network: table[kind] for network, table in tables.items() if kind in table}
     return found
 
@@ -70,7 +60,7 @@ def title_of(logical: Logical, layout: Layout) -> str:
 
 
 def _refused(kind: str, version: str, asked: Network | None, has: Mapping[str, Mapping[Network, str]]) -> str:
-    tables: Mapping[Network, Mapping[str, str]] = {"mcore": TRAINABLE[version], "older": OLDER[version]}
+    tables: Mapping[Network, Mapping[str, str]] = {"mcore": trainable(version), "older": older(version)}
     why = "; ".join(
         _WHY[network].format(trained=", ".join(tables[network])) for network in tables if asked in (None, network)
     )

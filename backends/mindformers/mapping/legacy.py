@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from backends.mindformers.families import FAMILIES
 from backends.mindformers.mapping.support import drop, is_legacy, key, legacy_file, require
 from launcher.job import Job, Value, fields, value_at
 from launcher.mapping.rows import NativeView, Row
@@ -11,7 +12,7 @@ from launcher.mapping.rows import NativeView, Row
 _ARCH, _CLASS = "model.arch.type", key("type")
 # Class of the section to the class that is built.
 _BUILT = {"LlamaConfig": "LlamaForCausalLM", "DeepseekV3Config": "DeepseekV3ForCausalLM"}
-_OF_FAMILY = dict.fromkeys(("llama", "qwen2", "mixtral"), "LlamaConfig") | {"deepseek_v3": "DeepseekV3Config"}
+_OF_FAMILY = {name: row.older_config for name, row in FAMILIES.items() if row.older_config is not None}
 
 _COMMON = {
     "batch.seq_length": "seq_length",

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from backends.mindformers.families import FAMILIES, trainable
 from backends.mindformers.mapping.support import (
-    CLASS_DEFAULTS,
     KIND,
     MODEL,
-    TRAINABLE,
     WEIGHTS,
     aliased,
     class_given,
@@ -31,7 +30,7 @@ _WHY_NOT = {
 
 
 def _model_class(version: str) -> Row:
-    classes = TRAINABLE[version]
+    classes = trainable(version)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         kind = job.model.model_type
@@ -50,7 +49,7 @@ def _model_class(version: str) -> Row:
         names = view.peek(key("architectures"))
         if names is not None and classes[kind] in ([names] if isinstance(names, str) else names):
             view.take(key("architectures"))
-        defaults = CLASS_DEFAULTS[version][kind] if class_given(view) else {}
+        defaults = FAMILIES[str(kind)].defaults[version] if class_given(view) else {}
         return {**defaults, "model.model_type": kind}
 
     return Row(

@@ -1,4 +1,4 @@
-"""Models that MindFormers' mcore static graph can train, per version, and helpers for its mapping rows."""
+"""Helpers for MindFormers' mapping rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -9,71 +9,6 @@ from launcher.mapping.rows import NativeView, Row, Unsupported
 
 MODEL = "model.model_config."
 
-# Training classes of the mcore static graph (use_legacy: False). The others build for inference only and raise
-# NotImplementedError "Train mode is not supported" when they are trained (models/qwen2/modeling_qwen2.py:54 @2.1.0,
-# models/qwen3/modeling_qwen3.py:54 @1.6.0); Llama and Mixtral have no mcore class at all.
-TRAINABLE: Mapping[str, Mapping[str, str]] = {
-    "2.1.0": {
-        "qwen3": "Qwen3ForCausalLM",
-        "qwen3_moe": "Qwen3MoeForCausalLM",
-        "deepseek_v3": "DeepseekV3ForCausalLM",
-    },
-    "1.6.0": {"deepseek_v3": "DeepseekV3ForCausalLM"},
-}
-
-
-# Defaults of each config class for keys that a file omits: its signature and registered parameters.
-# A file with a directory of weights uses that directory's config.json instead.
-_DEEPSEEK: Mapping[str, Value] = {
-    "model.vocab_size": 129280,
-    "model.hidden_size": 7168,
-    "model.intermediate_size": 18432,
-    "model.moe_intermediate_size": 2048,
-    "model.num_hidden_layers": 61,
-    "model.num_nextn_predict_layers": 1,
-    "model.num_attention_heads": 128,
-    "model.num_key_value_heads": 128,
-    "model.num_experts": 256,
-    "model.num_experts_per_tok": 8,
-    "model.routed_scaling_factor": 2.5,
-    "model.kv_lora_rank": 512,
-    "model.qk_rope_head_dim": 64,
-    "model.qk_nope_head_dim": 128,
-    "model.v_head_dim": 128,
-    "model.n_group": 8,
-    "model.topk_group": 4,
-    "model.first_k_dense_replace": 3,
-    "model.norm_topk_prob": True,
-    "model.scoring_func": "sigmoid",
-    "model.router_expert_bias": True,
-    "model.max_position_embeddings": 4096,
-}
-_QWEN3: Mapping[str, Value] = {
-    "model.vocab_size": 151936,
-    "model.hidden_size": 4096,
-    "model.intermediate_size": 22016,
-    "model.num_hidden_layers": 32,
-    "model.num_attention_heads": 32,
-    "model.num_key_value_heads": 32,
-    "model.head_dim": 128,
-    "model.max_position_embeddings": 32768,
-    "model.qk_layernorm": True,
-}
-_QWEN3_MOE: Mapping[str, Value] = {
-    **{path: value for path, value in _QWEN3.items() if path != "model.head_dim"},
-    "model.hidden_size": 2048,
-    "model.intermediate_size": 6144,
-    "model.num_hidden_layers": 24,
-    "model.num_key_value_heads": 4,
-    "model.num_experts": 128,
-    "model.num_experts_per_tok": 8,
-    "model.moe_intermediate_size": 768,
-    "model.norm_topk_prob": False,
-}
-CLASS_DEFAULTS: Mapping[str, Mapping[str, Mapping[str, Value]]] = {
-    "2.1.0": {"qwen3": _QWEN3, "qwen3_moe": _QWEN3_MOE, "deepseek_v3": _DEEPSEEK},
-    "1.6.0": {"deepseek_v3": {**_DEEPSEEK, "model.qk_layernorm": True, "moe.aux_loss_coeff": 0.0001}},
-}
 WEIGHTS = "pretrained_model_dir"
 KIND = f"{MODEL}model_type"
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
 from backends.megatron_lm.mapping.factories import when_given
-from backends.mindspeed.mapping.model import CONVERTER_NAMES, converter_name, family_of_converter
+from backends.mindspeed.families import FAMILIES
+from backends.mindspeed.mapping.model import converter_name, family_of_converter
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 
@@ -48,7 +49,8 @@ def _write_start(job: Job) -> Iterable[tuple[str, Value]]:
         raise Unsupported("model.pretrained", why, ("model.path=…", "model.pretrained=false"))
     name = converter_name(job)
     if name is None:
-        raise Unsupported("model.model_type", f"the converter knows {', '.join(CONVERTER_NAMES)}")
+        known = (family for family, row in FAMILIES.items() if row.converter is not None)
+        raise Unsupported("model.model_type", f"the converter knows {', '.join(known)}")
     yield "enable-hf2mg-convert", True
     yield "model-type-hf", name
     yield "load", job.model.path

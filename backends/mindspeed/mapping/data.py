@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.data_and_checkpoints import padded_vocabulary, tokenizer_path
 from backends.megatron_lm.mapping.factories import many, when_given
+from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.training import is_known_stage
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
@@ -124,16 +125,6 @@ def _read_paths(view: NativeView) -> Mapping[str, Value]:
     return found
 
 
-# Chat template by family, if the user sets none. Source: upstream examples' --prompt-type, facts per family.
-_TEMPLATES = {
-    "qwen2": "qwen",
-    "qwen2_moe": "qwen",
-    "qwen3": "qwen3",
-    "qwen3_moe": "qwen3",
-    "mixtral": "mixtral",
-    "deepseek_v2": "deepseek2",
-    "deepseek_v3": "deepseek3",
-}
 _LLAMA_3_VOCABULARY = 128256
 
 
@@ -154,7 +145,8 @@ def template(old: bool) -> Row:
             return
         if job.data.template is None and job.data.format != "messages":
             return
-        named = job.data.template or _TEMPLATES.get(job.model.model_type or "")
+        row = FAMILIES.get(job.model.model_type or "")
+        named = job.data.template or (None if row is None else row.template)
         if named is None and job.model.model_type == "llama":
             named = "llama3" if job.model.vocab_size == _LLAMA_3_VOCABULARY else "llama2"
         if named is None:

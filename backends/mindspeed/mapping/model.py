@@ -6,32 +6,22 @@ from backends.megatron_lm.mapping.attention_variants import variant_of
 from backends.megatron_lm.mapping.factories import flag_on, when_given
 from backends.megatron_lm.mapping.model import has_rope
 from backends.megatron_lm.mapping.moe import is_moe
+from backends.mindspeed.families import DEEPSEEK, FAMILIES, QWEN2_MOE, QWEN3, is_named
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
 
 _SPECS = "mindspeed_llm.tasks.models.spec."
-# Name of --model-type-hf per family. Source: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27
-# @26.1.0; Llama of any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint).
-CONVERTER_NAMES = {
-    "llama": "llama2",
-    "qwen2": "qwen25",
-    "qwen3": "qwen3",
-    "qwen2_moe": "qwen2-moe",
-    "qwen3_moe": "qwen3-moe",
-    "mixtral": "mixtral",
-    "deepseek_v2": "deepseek2",
-    "deepseek_v3": "deepseek3",
-}
 
 
 def converter_name(job: Job) -> str | None:
     """Return the weight converter's name for this architecture; None if it does not support the family."""
     if job.model.model_type == "deepseek_v2" and job.model.q_lora_rank is None:
         return "deepseek2-lite"
-    return CONVERTER_NAMES.get(job.model.model_type or "")
+    row = FAMILIES.get(job.model.model_type or "")
+    return None if row is None else row.converter
 
 
-def layer_spec(known: tuple[str, ...] = ("deepseek_spec", "qwen2_moe_spec", "qwen3_spec")) -> Row:
+def layer_spec(known: tuple[str, ...] = (DEEPSEEK, QWEN2_MOE, QWEN3)) -> Row:
     """Return the row of the layer specification, without which MindSpeed-LLM builds plain GPT layers.
 
     Args:
@@ -58,12 +48,10 @@ def spec_of(job: Job) -> str | None:
     if other:  # their rows write their own specifications
         return None
     if job.model.is_mla:
-        return "deepseek_spec"
-    if job.model.model_type == "qwen2_moe" or job.model.shared_expert_gate:
-        return "qwen2_moe_spec"
-    if job.model.model_type in ("qwen3", "qwen3_moe") or job.model.qk_layernorm:
-        return "qwen3_spec"
-    return None
+        return DEEPSEEK
+    if is_named(job.model.model_type, QWEN2_MOE) or job.model.shared_expert_gate:
+        return QWEN2_MOE
+    return QWEN3 if is_named(job.model.model_type, QWEN3) or job.model.qk_layernorm else None
 
 
 def _read_spec(view: NativeView, known: tuple[str, ...]) -> Mapping[str, Value]:
@@ -90,16 +78,16 @@ def _needed(view: NativeView, family: str | None) -> str | None:
     if view.peek("full-attention-interval") or (view.peek("enable-dsa-indexer") and view.peek("kv-compress")):
         return None
     if view.peek("multi-latent-attention"):
-        return "deepseek_spec"
-    if family == "qwen2_moe" or view.peek("shared-expert-gate"):
-        return "qwen2_moe_spec"
-    return "qwen3_spec" if family in ("qwen3", "qwen3_moe") or view.peek("qk-layernorm") else None
+        return DEEPSEEK
+    if is_named(family, QWEN2_MOE) or view.peek("shared-expert-gate"):
+        return QWEN2_MOE
+    return QWEN3 if is_named(family, QWEN3) or view.peek("qk-layernorm") else None
 
 
 def family_of_converter(view: NativeView) -> str | None:
     """Return the family of --model-type-hf, without consuming the argument; None if it is unknown."""
     name = "deepseek2" if view.peek("model-type-hf") == "deepseek2-lite" else view.peek("model-type-hf")
-    return {native: family for family, native in CONVERTER_NAMES.items()}.get(str(name))
+    return {row.converter: family for family, row in FAMILIES.items()}.get(str(name))
 
 
 def layer_count() -> Row:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from launcher.convert.families.rows import Kind
 from launcher.convert.logical import Instance, Logical
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, rows, whole
+from launcher.families.weights import Kind
 from launcher.job.model import Model
 
 Naming = Literal["transformer_engine", "local"]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from launcher.convert.families.rows import Spelling
 from launcher.convert.logical import Logical, layer_prefix
 from launcher.convert.records import StridedRange, TensorSlice
+from launcher.families.weights import Spelling
 
 _ENDS: Final = {".lora_A.weight": "A", ".lora_B.weight": "B"}
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from launcher.convert.errors import ConvertError
-from launcher.convert.families.rows import Kind, Row, hf
 from launcher.convert.logical import Copy, Instance, Logical, without_mtp
+from launcher.families.weights import Kind, Row, hf
 
 A: Final = ".lora_A.weight"
 B: Final = ".lora_B.weight"

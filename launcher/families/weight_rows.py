@@ -1,10 +1,10 @@
-"""Rows that several families share: outer tensors, attention (grouped and latent), dense and sparse layers."""
+"""Parameters that several families share: outer tensors, attention (grouped and latent), dense and sparse layers."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from launcher.convert.families.rows import Row, Spelling, hf
+from launcher.families.weights import Row, Spelling, Weights, hf
 
 _GATED: Final = ("gate_proj", "up_proj", "down_proj")
 
@@ -155,3 +155,43 @@ def fused(prefix: str = "mlp.experts", names: tuple[str, str, str] = _GATED) -> 
         Spelling(stored="mlp.experts.gate_up_proj", parts=(gate, up)),
         Spelling(stored="mlp.experts.down_proj", parts=(down,)),
     )
+
+
+# Grouped-query attention and dense layers, without anything of its own: Llama, Qwen2, Qwen3.
+DENSE_WEIGHTS: Final = Weights(
+    embedding=EMBEDDING, final=FINAL, attention=GROUPED_ATTENTION, dense=DENSE, ignored=IGNORED
+)
+
+DEEPSEEK_WEIGHTS: Final = Weights(
+    embedding=EMBEDDING,
+    final=FINAL,
+    attention=LATENT_ATTENTION,
+    dense=DENSE,
+    sparse=(
+        SPARSE_NORM,
+        ROUTER,
+        Row(
+            core="mlp.router.expert_bias",
+            hf=(hf("mlp.gate.e_score_correction_bias", "experts"),),
+            needs="router_expert_bias",
+            exact=True,
+        ),
+        *EXPERTS,
+        *(
+            Row(core=row.core, hf=row.hf, kind=row.kind, needs="shared_expert_intermediate_size")
+            for row in gated("mlp.shared_experts", "mlp.shared_experts", "shared_ffn")
+        ),
+    ),
+    mtp=(
+        Row(core="enorm.weight", hf=(hf("enorm.weight", "hidden"),)),
+        Row(core="hnorm.weight", hf=(hf("hnorm.weight", "hidden"),)),
+        Row(core="eh_proj.weight", hf=(hf("eh_proj.weight", "hidden", "2*hidden"),), kind="column"),
+        Row(core="final_layernorm.weight", hf=(hf("shared_head.norm.weight", "hidden"),)),
+    ),
+    mtp_copies={
+        "embed_tokens.weight": "model.embed_tokens.weight",
+        "shared_head.head.weight": "lm_head.weight",
+    },
+    spellings=fused(),
+    ignored=IGNORED,
+)

@@ -1,4 +1,4 @@
-"""Row types of a family's table: maps Megatron-core tensors to Hugging Face tensors and their order."""
+"""Parameters of a family: Megatron-core tensors, and the Hugging Face tensors that they are made of."""
 
 from __future__ import annotations
 
@@ -82,11 +82,10 @@ class Spelling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """The table of one family.
+class Weights:
+    """The parameters of one family.
 
     Attributes:
-        model_type: `model_type` of config.json.
         embedding, final: tensors before and after the layers.
         attention, dense, sparse: tensors of every layer, of dense layers, of layers with experts.
         mtp: tensors of a multi-token-prediction layer besides those of its transformer layer.
@@ -95,7 +94,6 @@ class Family:
         ignored: pattern (of the whole name) to the reason why such a tensor is ignored.
     """
 
-    model_type: str
     embedding: tuple[Row, ...]
     final: tuple[Row, ...]
     attention: tuple[Row, ...]

@@ -1,0 +1,127 @@
+"""Which of MindFormers' classes train a model family, per version, and the defaults of these classes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from launcher.job import Value
+from launcher.mapping.family_row import FamilyRow, Named, by_family, name_in
+
+# Defaults of each config class for keys that a file omits: its signature and registered parameters.
+# A file with a directory of weights uses that directory's config.json instead.
+_DEEPSEEK: Mapping[str, Value] = {
+    "model.vocab_size": 129280,
+    "model.hidden_size": 7168,
+    "model.intermediate_size": 18432,
+    "model.moe_intermediate_size": 2048,
+    "model.num_hidden_layers": 61,
+    "model.num_nextn_predict_layers": 1,
+    "model.num_attention_heads": 128,
+    "model.num_key_value_heads": 128,
+    "model.num_experts": 256,
+    "model.num_experts_per_tok": 8,
+    "model.routed_scaling_factor": 2.5,
+    "model.kv_lora_rank": 512,
+    "model.qk_rope_head_dim": 64,
+    "model.qk_nope_head_dim": 128,
+    "model.v_head_dim": 128,
+    "model.n_group": 8,
+    "model.topk_group": 4,
+    "model.first_k_dense_replace": 3,
+    "model.norm_topk_prob": True,
+    "model.scoring_func": "sigmoid",
+    "model.router_expert_bias": True,
+    "model.max_position_embeddings": 4096,
+}
+_QWEN3: Mapping[str, Value] = {
+    "model.vocab_size": 151936,
+    "model.hidden_size": 4096,
+    "model.intermediate_size": 22016,
+    "model.num_hidden_layers": 32,
+    "model.num_attention_heads": 32,
+    "model.num_key_value_heads": 32,
+    "model.head_dim": 128,
+    "model.max_position_embeddings": 32768,
+    "model.qk_layernorm": True,
+}
+_QWEN3_MOE: Mapping[str, Value] = {
+    **{path: value for path, value in _QWEN3.items() if path != "model.head_dim"},
+    "model.hidden_size": 2048,
+    "model.intermediate_size": 6144,
+    "model.num_hidden_layers": 24,
+    "model.num_key_value_heads": 4,
+    "model.num_experts": 128,
+    "model.num_experts_per_tok": 8,
+    "model.moe_intermediate_size": 768,
+    "model.norm_topk_prob": False,
+}
+# The classes of the mcore static graph (use_legacy: False) that are not named here build for inference only and raise
+# NotImplementedError "Train mode is not supported" when they are trained (models/qwen2/modeling_qwen2.py:54 @2.1.0,
+# models/qwen3/modeling_qwen3.py:54 @1.6.0); Llama and Mixtral have no mcore class at all.
+_SOURCE = "MindFormers 2.1.0 and 1.6.0, models/*/modeling_*.py"
+_INFERENCE = "its mcore class builds for inference only"
+_LEGACY = "only with model.legacy=true: it has no mcore class that trains"
+_NONE = "it has no class of this family"
+# LlamaForCausalLM (models/llama) is in both packages; research/deepseek3 (deepseek2_model.py, deepseek3.py) is only in
+# 1.6's repository.
+_LLAMA: tuple[Named, ...] = ((None, None, "LlamaForCausalLM"),)
+_V2: tuple[Named, ...] = ((None, "1.99", "DeepseekV2ForCausalLM (research/deepseek3)"),)
+_V3: tuple[Named, ...] = ((None, "1.99", "DeepseekV3ForCausalLM (research/deepseek3)"),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindFormersFamily(FamilyRow):
+    """What MindFormers says of a family; `names` are its trainable classes of the mcore graph.
+
+    Attributes:
+        older: trainable classes of use_legacy: True, by version.
+        older_config: class of the section in a file of use_legacy: True; None: no such file is written.
+        defaults: by first version, newest first: fields that the mcore class sets where a file omits them.
+    """
+
+    source: str = _SOURCE
+    cannot: str = _INFERENCE
+    older: tuple[Named, ...] = ()
+    older_config: str | None = None
+    defaults: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+
+
+FAMILIES = by_family(
+    MindFormersFamily(model_type="llama", older=_LLAMA, cannot=_LEGACY, older_config="LlamaConfig"),
+    MindFormersFamily(model_type="qwen2", older=_LLAMA, cannot=_LEGACY, older_config="LlamaConfig"),
+    MindFormersFamily(model_type="qwen3", names=(("2.1", None, "Qwen3ForCausalLM"),), defaults={"2.1.0": _QWEN3}),
+    MindFormersFamily(model_type="qwen2_moe", older=_LLAMA, cannot=_LEGACY),
+    MindFormersFamily(
+        model_type="qwen3_moe", names=(("2.1", None, "Qwen3MoeForCausalLM"),), defaults={"2.1.0": _QWEN3_MOE}
+    ),
+    MindFormersFamily(model_type="mixtral", older=_LLAMA, cannot=_LEGACY, older_config="LlamaConfig"),
+    MindFormersFamily(model_type="deepseek_v2", older=_V2, cannot=_LEGACY),
+    MindFormersFamily(
+        model_type="deepseek_v3",
+        names=((None, None, "DeepseekV3ForCausalLM"),),
+        older=_V3,
+        older_config="DeepseekV3Config",
+        defaults={
+            "2.1.0": _DEEPSEEK,
+            "1.6.0": {**_DEEPSEEK, "model.qk_layernorm": True, "moe.aux_loss_coeff": 0.0001},
+        },
+    ),
+    *(
+        MindFormersFamily(model_type=name, cannot=_NONE)
+        for name in ("deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "qwen3_next", "gpt_oss")
+    ),
+)
+
+
+def trainable(version: str) -> Mapping[str, str]:
+    """Return the families that the mcore graph of a version trains, with their classes."""
+    return {family: name for family, row in FAMILIES.items() if (name := row.name(version)) is not None}
+
+
+def older(version: str) -> Mapping[str, str]:
+    """Return the families that the classes of use_legacy: True train, with these classes."""
+    return {family: name for family, row in FAMILIES.items() if (name := name_in(row.older, version)) is not None}
+
+
+def families() -> Mapping[str, MindFormersFamily]:
+    """Return the rows of all families."""
+    return FAMILIES

@@ -1,0 +1,61 @@
+"""What MindSpeed-LLM calls model families: in its weight converter, its layer specifications and its templates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from launcher.mapping.family_row import FamilyRow, by_family
+
+# Names of --model-type-hf: mindspeed_llm/features_manager/convert_checkpoint/convert_checkpoint.py:27 @26.1.0; Llama of
+# any generation goes through llama2 (docs/zh/pytorch/solutions/checkpoint). Templates: --prompt-type of upstream
+# examples.
+_SOURCE = "MindSpeed-LLM 26.1.0 features_manager/convert_checkpoint/convert_checkpoint.py:27, examples/mcore"
+_PLAIN = "GPTModel"
+_LATER = "it came after 2.1.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MindSpeedFamily(FamilyRow):
+    """What MindSpeed-LLM says of a family; `names` are modules of layer specifications, or Megatron's own model.
+
+    Attributes:
+        converter: name of --model-type-hf; None: its weight converter does not know the family.
+        template: chat template; None: depends on the model, or none is known.
+    """
+
+    source: str = _SOURCE
+    names: tuple[tuple[str | None, str | None, str], ...] = ((None, None, _PLAIN),)
+    converter: str | None = None
+    template: str | None = None
+
+
+QWEN2_MOE, QWEN3, DEEPSEEK = "qwen2_moe_spec", "qwen3_spec", "deepseek_spec"
+_ALL_QWEN3 = ((None, None, QWEN3),)
+_ALL_DEEPSEEK = ((None, None, DEEPSEEK),)
+
+FAMILIES = by_family(
+    MindSpeedFamily(model_type="llama", converter="llama2"),
+    MindSpeedFamily(model_type="qwen2", converter="qwen25", template="qwen"),
+    MindSpeedFamily(model_type="qwen3", names=_ALL_QWEN3, converter="qwen3", template="qwen3"),
+    MindSpeedFamily(model_type="qwen2_moe", names=((None, None, QWEN2_MOE),), converter="qwen2-moe", template="qwen"),
+    MindSpeedFamily(model_type="qwen3_moe", names=_ALL_QWEN3, converter="qwen3-moe", template="qwen3"),
+    MindSpeedFamily(model_type="mixtral", converter="mixtral", template="mixtral"),
+    MindSpeedFamily(model_type="deepseek_v2", names=_ALL_DEEPSEEK, converter="deepseek2", template="deepseek2"),
+    MindSpeedFamily(model_type="deepseek_v3", names=_ALL_DEEPSEEK, converter="deepseek3", template="deepseek3"),
+    MindSpeedFamily(model_type="deepseek_v32", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
+    MindSpeedFamily(model_type="glm_moe_dsa", names=(("26.1", None, DEEPSEEK),), cannot=_LATER),
+    MindSpeedFamily(model_type="glm4_moe"),
+    MindSpeedFamily(model_type="glm4_moe_lite", names=_ALL_DEEPSEEK),
+    MindSpeedFamily(model_type="qwen3_next", names=(("26.1", None, "qwen3_next_spec"),), cannot=_LATER),
+    MindSpeedFamily(model_type="gpt_oss", names=(), cannot="it has no argument for the offset of its activation"),
+)
+
+
+def is_named(model_type: str | None, spec: str) -> bool:
+    """Return whether a layer specification is that of a family."""
+    row = FAMILIES.get(model_type or "")
+    return row is not None and any(name == spec for _, _, name in row.names)
+
+
+def families() -> Mapping[str, MindSpeedFamily]:
+    """Return the rows of all families."""
+    return FAMILIES

@@ -1,0 +1,16 @@
+"""Qwen2 and Qwen2.5."""
+
+from launcher.families.keys import QWEN2_PINNED, common
+from launcher.families.parts import QWEN_WINDOW, heads, rope
+from launcher.families.record import Family
+from launcher.families.weight_rows import DENSE_WEIGHTS
+
+FAMILY = Family(
+    model_type="qwen2",
+    stem="Qwen2",
+    keys=common(),
+    parts=(heads(), rope(), QWEN_WINDOW),
+    fixed={"attention_bias": True},
+    pinned=QWEN2_PINNED,
+    weights=DENSE_WEIGHTS,
+)

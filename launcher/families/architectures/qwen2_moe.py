@@ -1,0 +1,47 @@
+"""Qwen1.5-MoE and Qwen2-MoE."""
+
+from launcher.families.keys import QWEN2_PINNED, QWEN_EXPERTS, common
+from launcher.families.parts import QWEN_WINDOW, SPARSE_LAYERS, heads, rope
+from launcher.families.record import Family, Key
+from launcher.families.weight_rows import (
+    DENSE,
+    EMBEDDING,
+    EXPERTS,
+    FINAL,
+    GROUPED_ATTENTION,
+    IGNORED,
+    ROUTER,
+    SPARSE_NORM,
+    fused,
+    gated,
+)
+from launcher.families.weights import Row, Weights, hf
+
+FAMILY = Family(
+    model_type="qwen2_moe",
+    stem="Qwen2Moe",
+    keys=(
+        *common(),
+        *QWEN_EXPERTS,
+        Key(field="shared_expert_intermediate_size"),
+        Key(field="attention_bias", names=("qkv_bias",), default=True),
+    ),
+    parts=(heads(), rope(), QWEN_WINDOW, SPARSE_LAYERS),
+    fixed={"shared_expert_gate": True},
+    pinned=QWEN2_PINNED,
+    weights=Weights(
+        embedding=EMBEDDING,
+        final=FINAL,
+        attention=GROUPED_ATTENTION,
+        dense=DENSE,
+        sparse=(
+            SPARSE_NORM,
+            ROUTER,
+            *EXPERTS,
+            *gated("mlp.shared_experts", "mlp.shared_expert", "shared_ffn"),
+            Row(core="mlp.shared_experts.gate_weight", hf=(hf("mlp.shared_expert_gate.weight", 1, "hidden"),)),
+        ),
+        spellings=fused(),
+        ignored=IGNORED,
+    ),
+)

@@ -1,0 +1,16 @@
+"""Qwen3, dense."""
+
+from launcher.families.keys import NO_BIAS, PINNED, common
+from launcher.families.parts import QWEN_WINDOW, heads, rope
+from launcher.families.record import Family
+from launcher.families.weight_rows import DENSE_WEIGHTS
+
+FAMILY = Family(
+    model_type="qwen3",
+    stem="Qwen3",
+    keys=common(),
+    parts=(heads(explicit=True, default=128), rope(), QWEN_WINDOW),
+    fixed={"qk_layernorm": True},
+    pinned=(*PINNED, NO_BIAS),
+    weights=DENSE_WEIGHTS,
+)

@@ -1,0 +1,111 @@
+"""Every family is one file, and every backend says what it calls it and since when it trains it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from launcher.compose import compose
+from launcher.compose.search_path import shipped
+from launcher.families.registry import FAMILIES, weights
+from launcher.job.model_types import MODEL_TYPES
+from launcher.mapping.backend import BUILT_IN, get_backend
+from launcher.pipeline import judge
+from tests.convert.zoo import MODELS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _names(path: Path, family: str) -> bool:
+    return f"model_type: {family}\n" in path.read_text(encoding="utf-8")
+
+
+PRESETS = {
+    family: next(
+        (path.stem for path in sorted(shipped("conf").joinpath("model").glob("*.yaml")) if _names(path, family)), None
+    )
+    for family in FAMILIES
+}
+
+
+@pytest.mark.parametrize("backend", BUILT_IN)
+def test_every_backend_has_a_row_of_every_family(backend: str) -> None:
+    rows = get_backend(backend).families()
+    missing, unknown = set(FAMILIES) - set(rows), set(rows) - set(FAMILIES)
+    assert not missing, f"backends/{backend}/families.py has no row of {', '.join(sorted(missing))}"
+    assert not unknown, f"backends/{backend}/families.py: no file launcher/families/architectures/{unknown}.py"
+
+
+@pytest.mark.parametrize("backend", BUILT_IN)
+def test_a_family_that_a_version_does_not_train_has_a_reason(backend: str) -> None:
+    for row in get_backend(backend).families().values():
+        everywhere = all(row.name(version) is not None for version in get_backend(backend).versions)
+        assert row.source
+        assert everywhere or row.cannot, f"{backend}: {row.model_type}"
+
+
+def test_every_family_has_a_preset() -> None:
+    missing = [family for family, preset in PRESETS.items() if preset is None]
+    assert not missing, f"conf/model has no preset of {', '.join(missing)}"
+
+
+# What the row does not say: a version trains the family, and the preset needs one more override.
+NEEDS = {
+    ("mindspeed", "qwen2_moe"): ["kernels.gradient_accumulation_fusion=false"],
+    ("megatron_lm", "deepseek_v32"): ["kernels.rope_fusion=false"],
+    ("megatron_lm", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
+    ("mindspeed", "glm4_moe_lite"): ["+backend.args.kv-channels=256"],
+    ("mindformers", "deepseek_v3"): ["model.n_group=null", "model.topk_group=null"],
+    ("megatron", "deepseek_v3"): ["model.num_nextn_predict_layers=0"],
+}
+# A version builds the family, but not as published: its config.json has values that the version cannot express.
+NOT_AS_PUBLISHED = {("megatron", "gpt_oss", "4.0.0"), ("megatron", "gpt_oss", "3.12.6")}
+
+
+@pytest.mark.parametrize("family", MODEL_TYPES)
+@pytest.mark.parametrize("backend", BUILT_IN)
+def test_a_row_says_what_check_says(backend: str, family: str) -> None:
+    """A version with a name for the family takes its preset; one without refuses it, for the model."""
+    row, words = get_backend(backend).families()[family], NEEDS.get((backend, family), [])
+    for version in get_backend(backend).versions:
+        if (backend, family, version) in NOT_AS_PUBLISHED:
+            continue
+        choice = [f"backend={backend}", f"backend.version='{version}'", f"model={PRESETS[family]}"]
+        job = compose([*choice, "model.pretrained=false", "data.paths=[x]", "data.format=megatron", *words])
+        errors = [each for each in judge(job, fixes=False).findings if each.severity == "error"]
+        of_model = [each.message for each in errors if any(field.startswith("model.") for field in each.fields)]
+        assert (row.name(version) is None) == bool(of_model), (version, of_model)
+
+
+def test_every_family_that_converts_is_converted_by_the_tests() -> None:
+    of_zoo = {re.sub(r"_(tied|lite)$", "", name) for name in MODELS}
+    assert set(weights()) == of_zoo, "tests/convert/zoo.py needs a tiny model of each family with weights"
+
+
+# Names of families that stand outside of their own files, with the reason.
+ELSEWHERE = {
+    "launcher/convert/fp8.py": "a file format that one family is published in",
+    "backends/megatron/rules/changes.py": "rules about one family",
+    "backends/mindformers/checkpoint/older.py": "layouts of one family's legacy class",
+    "backends/mindformers/class_defaults.py": "defaults of classes, by the backend's own names",
+    "backends/mindformers/effective.py": "what classes do with keys, by the backend's own names",
+    "backends/mindformers/mapping/legacy.py": "the family that a legacy class was written for",
+    "backends/mindformers/mapping/model.py": "what one class does with keys",
+    "backends/mindformers/mapping/moe.py": "what one class does with keys",
+    "backends/mindspeed/mapping/data.py": "Llama's two templates; names of templates",
+    "backends/mindspeed/mapping/model.py": "the family of a layer specification",
+}
+
+
+def test_no_other_file_lists_families() -> None:
+    listing = set()
+    for path in [*(ROOT / "launcher").rglob("*.py"), *(ROOT / "backends").rglob("*.py")]:
+        name = path.relative_to(ROOT).as_posix()
+        own = name.startswith("launcher/families/architectures/") or name.endswith("/families.py")
+        words = set(re.findall(r"\"(\w+)\"", path.read_text(encoding="utf-8")))
+        if not own and words & set(MODEL_TYPES):
+            listing.add(name)
+    assert listing <= set(ELSEWHERE), (
+        f"a family's facts belong into its file or a backend's row: {listing - set(ELSEWHERE)}"
+    )
+    assert set(ELSEWHERE) <= listing, f"no family is named there any more: {set(ELSEWHERE) - listing}"
