@@ -79,6 +79,7 @@ FAMILIES = by_family(
     SwiftFamily(model_type="glm4_moe_lite", names=((FOUR, None, "glm4_moe_lite"),), template="glm4_7"),
     SwiftFamily(model_type="glm_moe_dsa", names=((FOUR, None, "glm_moe_dsa"),), template="glm4_7"),
     SwiftFamily(model_type="gpt_oss", names=(("3.12", None, "gpt_oss"),), template="gpt_oss"),
+    SwiftFamily(model_type="mistral"),
     SwiftFamily(model_type="mixtral"),
 )
 # Ranges of versions with the same families.

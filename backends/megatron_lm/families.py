@@ -24,6 +24,7 @@ FAMILIES = by_family(
     _since("qwen3"),
     _since("qwen2_moe", "0.16", "the shared expert has no gate before core 0.16"),
     _since("qwen3_moe"),
+    _since("mistral"),
     _since("mixtral"),
     _since("deepseek_v2"),
     _since("deepseek_v3"),

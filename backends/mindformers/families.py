@@ -107,7 +107,7 @@ FAMILIES = by_family(
     ),
     *(
         MindFormersFamily(model_type=name, cannot=_NONE)
-        for name in ("deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "qwen3_next", "gpt_oss")
+        for name in ("mistral", "deepseek_v32", "glm_moe_dsa", "glm4_moe", "glm4_moe_lite", "qwen3_next", "gpt_oss")
     ),
 )
 

@@ -38,6 +38,7 @@ FAMILIES = by_family(
     MindSpeedFamily(model_type="qwen3", names=_ALL_QWEN3, converter="qwen3", template="qwen3"),
     MindSpeedFamily(model_type="qwen2_moe", names=((None, None, QWEN2_MOE),), converter="qwen2-moe", template="qwen"),
     MindSpeedFamily(model_type="qwen3_moe", names=_ALL_QWEN3, converter="qwen3-moe", template="qwen3"),
+    MindSpeedFamily(model_type="mistral", template="mistral"),
     MindSpeedFamily(model_type="mixtral", converter="mixtral", template="mixtral"),
     MindSpeedFamily(model_type="deepseek_v2", names=_ALL_DEEPSEEK, converter="deepseek2", template="deepseek2"),
     MindSpeedFamily(model_type="deepseek_v3", names=_ALL_DEEPSEEK, converter="deepseek3", template="deepseek3"),

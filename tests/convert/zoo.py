@@ -35,6 +35,7 @@ LATENT: dict[str, Any] = {
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", BASE),
     "llama_tied": ("LlamaConfig", {**BASE, "tie_word_embeddings": True, "num_key_value_heads": 4}),
+    "mistral": ("MistralConfig", {**BASE, "head_dim": 32, "sliding_window": 8}),
     "qwen2": ("Qwen2Config", BASE),
     "qwen3": ("Qwen3Config", {**BASE, "head_dim": 32, "tie_word_embeddings": True}),
     "qwen2_moe": ("Qwen2MoeConfig", {**BASE, **EXPERTS, "shared_expert_intermediate_size": 48}),
