@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace as changed
+from typing import Any
 
 from launcher.catalogue.catalogue import Argument
 from launcher.catalogue.versions import in_range
@@ -45,7 +46,8 @@ def extend(
             spelled = respell(renamed(row, names) if names.keys() & set(row.flags) else row)
             if spelled is not None and not (spelled.flags and (spelled.fields, spelled.flags) in seen):
                 seen.add((spelled.fields, spelled.flags))
-                found.append(changed(spelled, since=None, until=None))
+                bounded = (spelled.since, spelled.until) != (None, None)
+                found.append(changed(spelled, since=None, until=None) if bounded else spelled)
         elif key not in replaced:
             replaced.add(key)
             found += replace[key]
@@ -78,22 +80,23 @@ def renamed(row: Row, names: Mapping[str, str]) -> Row:
     return changed(row, flags=flags, emit=emit, read=None if row.read is None else read)
 
 
-def holding(path: str, argument: Argument, *, inverted: bool = False) -> Row:
+def holding(path: str, argument: Argument, *, inverted: bool = False, **row: Any) -> Row:
     """Return the row of an argument that holds a field's value, as the catalogue declares it: list, choice or plain.
 
     Args:
         inverted: the argument holds the opposite of a boolean field.
+        row: other attributes of the row.
     """
     if inverted:
-        return negated(path, argument.name)
+        return negated(path, argument.name, **row)
     if argument.is_list:
-        return _listed(path, argument.name)
+        return _listed(path, argument.name, **row)
     if argument.choices:
-        return _one_of(path, argument)
-    return same(path, argument.name)
+        return _one_of(path, argument, **row)
+    return same(path, argument.name, **row)
 
 
-def _listed(path: str, flag: str) -> Row:
+def _listed(path: str, flag: str, **row: Any) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if value_at(job, path):
             yield flag, value_at(job, path)
@@ -104,10 +107,10 @@ def _listed(path: str, flag: str) -> Row:
         given = view.take(flag)
         return {path: tuple(given) if isinstance(given, (list, tuple)) else (given,)}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read)
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
 
-def _one_of(path: str, argument: Argument) -> Row:
+def _one_of(path: str, argument: Argument, **row: Any) -> Row:
     known, field = argument.choices or (), field_at(path)
     given = sorted(field.meta.choices or known, key=lambda name: name != field.default)
     names = tuple(name for name in given if name in known)
@@ -123,4 +126,4 @@ def _one_of(path: str, argument: Argument) -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         return plain.read(view) if plain.read is not None and view.peek(argument.name) in names else {}
 
-    return Row(fields=(path,), flags=(argument.name,), emit=emit, read=read)
+    return Row(fields=(path,), flags=(argument.name,), emit=emit, read=read, **row)

@@ -1,7 +1,6 @@
 """Rows of options that hold the value of one field: ms-swift's own, and Megatron-LM's in ms-swift's spelling."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 
 from backends.megatron.mapping.factories import may_be_moe
@@ -27,8 +26,7 @@ def option(path: str, name: str, version: str, *, inverted: bool = False, note: 
     if found is None:
         return ()
     argument, opposite = found
-    row = holding(path, argument, inverted=inverted != opposite)
-    return (replace(row, when=_condition(path), note=note),)
+    return (holding(path, argument, inverted=inverted != opposite, when=_condition(path), note=note),)
 
 
 def respelled(row: Row, version: str) -> Row | None:

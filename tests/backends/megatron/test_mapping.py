@@ -7,6 +7,7 @@ import pytest
 from backends.megatron import BACKEND
 from backends.megatron.mapping.architecture import SHAPES, has_option
 from backends.megatron.mapping.extra_args import KEYS, extra_arguments
+from backends.megatron.mapping.task import rlhf_types
 from backends.megatron.versions import catalogue
 from backends.megatron_lm import BACKEND as MEGATRON_LM
 from launcher.catalogue.versions import in_range
@@ -42,6 +43,19 @@ def test_every_written_value_is_accepted_by_the_version(name: str, version: str)
     accepts = catalogue(version).check
     problems = [accepts(flag, value) for flag, value in written(named_job(name), version).items()]
     assert [problem for problem in problems if problem] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "tasks"),
+    [
+        ("3.5.3", set()),
+        ("3.6.4", {"dpo"}),
+        ("3.12.6", {"dpo", "kto", "reward_model", "grpo", "gkd"}),
+        ("4.6.0", {"dpo", "kto", "reward_model", "grpo", "gkd"}),
+    ],
+)
+def test_the_tasks_of_megatron_rlhf_are_those_of_the_catalogue(version: str, tasks: set[str]) -> None:
+    assert set(rlhf_types(version)) == tasks
 
 
 @pytest.mark.parametrize("version", [version for version in BACKEND.versions if in_range(version, None, "3.99")])
