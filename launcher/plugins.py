@@ -3,7 +3,6 @@
 They are read on first use: reading the metadata of all installed distributions takes longer than a translation.
 """
 
-import traceback
 from collections.abc import Collection
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -65,6 +64,8 @@ def title(group: str, name: str) -> str:
 
 def culprit(error: BaseException) -> str:
     """Return the loaded plug-in in whose code an exception was raised; "" if it was in none."""
+    import traceback
+
     found = ""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         found = _LOADED.get(str(frame.f_globals.get("__name__", "")).partition(".")[0], found)
@@ -73,6 +74,8 @@ def culprit(error: BaseException) -> str:
 
 def reason(error: BaseException) -> str:
     """Return an exception in one line, with the innermost file and line."""
+    import traceback
+
     told = " ".join(str(error).split())
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""

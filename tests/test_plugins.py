@@ -90,6 +90,16 @@ def test_its_end_is_known(run: Run) -> None:
     assert json.loads(done.stdout)["state"] == "done"
 
 
+def test_an_executor_that_fails_hides_no_other_run(run: Run, tmp_path: Path) -> None:
+    runs = [json.loads(run("run", *JOB, "--json", f"output_dir={name}").stdout)["id"] for name in ("a", "b")]
+    record = tmp_path / "a" / "run" / "run.json"
+    tree = json.loads(record.read_text())
+    record.write_text(json.dumps({**tree, "handle": {}}))
+    listed = run("ps", "--json")
+    assert {each["id"] for each in json.loads(listed.stdout)} >= set(runs), listed.stderr
+    assert "executor 'detached' (distribution launch-detached 1.0) failed: KeyError" in run("status", runs[0]).stdout
+
+
 WRONG = {
     "an unknown option": (
         ("cluster.options.nicce=5",),

@@ -4,10 +4,11 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher import plugins
 from launcher.executors.processes import identified
 from launcher.executors.progress import last_iteration
 from launcher.executors.record import Exit, Record, read_exits, read_status
-from launcher.plan.executor import ENDED, find_executor
+from launcher.plan.executor import ENDED, Executor, Observed, find_executor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,17 @@ def state_of(record: Record, *, deep: bool = True) -> State:
     )
 
 
+def _observed(executor: Executor, record: Record) -> Observed:
+    """Return what the executor says; a plug-in that fails does not hide the other runs."""
+    try:
+        return executor.observe(record.handle)
+    except Exception as error:
+        plugin = plugins.culprit(error)
+        if not plugin:
+            raise
+        return Observed(state="", why=f"{plugin} failed: {plugins.reason(error)}", asked=False)
+
+
 def _not_installed(record: Record) -> str:
     return f"as it was last seen; the executor {record.executor!r} is not installed here"
 
@@ -76,7 +88,7 @@ def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
     if executor is None:
         return written or "running", "" if written in ENDED else _not_installed(record), ()
     if not executor.foreground:
-        seen = executor.observe(record.handle)
+        seen = _observed(executor, record)
         if not seen.asked:
             state = written or "queued"
             return state, "" if state in ENDED else f"as it was last seen; {seen.why}", seen.nodes

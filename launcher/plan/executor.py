@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from subprocess import CompletedProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from launcher import plugins
 from launcher.executors import BUILT_IN
@@ -14,6 +13,9 @@ from launcher.job import Job, Problem
 from launcher.job.build import build_options
 from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.start import Start
+
+if TYPE_CHECKING:
+    from subprocess import CompletedProcess
 
 ENTRY_POINTS = "launch.executors"
 # queued: waits for machines. running. done: exit code 0. failed. stopped: ended by a user. lost: state unknown.
