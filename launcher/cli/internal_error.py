@@ -154,6 +154,8 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def _tree(message: str, details: str | None, *, many: bool) -> object:
-    finding = {"rule": RULE, "severity": "error", "message": message, "fields": [], "flags": [], "fix": []}
-    tree = {"ok": False, "message": message, "details": details, "findings": [{**finding, "source": "launch"}]}
+    from launcher.job.finding import Finding
+
+    finding = Finding(rule=RULE, severity="error", message=message, source="launch")
+    tree = {"ok": False, "message": message, "details": details, "findings": [finding.as_tree()]}
     return [tree] if many else tree

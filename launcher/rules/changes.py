@@ -92,22 +92,13 @@ class Preferences:
 
     def kind(self, path: str) -> Kind:
         """Return what a change of the field alters."""
-        if path.startswith(ENVIRONMENT):
-            return Kind.LAYOUT
-        if path.startswith(PASSED):
-            return self._kind_of_passed(path.removeprefix(PASSED))
-        if path.startswith(_MACHINES):
+        if path.startswith(_MACHINES) and not path.startswith((PASSED, ENVIRONMENT)):
             return Kind.MACHINES
         if path.startswith(_MODEL):
             return Kind.MODEL
-        if not field_at(path).meta.affects_training:
+        if not affects_training(path, self.job.backend.name):
             return Kind.LAYOUT
         return Kind.BATCH if path.startswith("batch.") else Kind.TRAINING
-
-    def _kind_of_passed(self, name: str) -> Kind:
-        backend = self.job.backend.name
-        row = owns_of(backend).of(name) if backend is not None else None
-        return Kind.LAYOUT if row is not None and row.effect not in (MODEL, TRAINING) else Kind.TRAINING
 
     def least(self, path: str) -> float:
         """Return a lower bound of the cost of a change of the field."""
@@ -146,12 +137,20 @@ def _less_than_one(distance: float) -> float:
     return distance / (1 + distance)
 
 
-def fix_of(changes: Changes, preferences: Preferences) -> Fix:
+def fix_of(changes: Changes, backend: str | None) -> Fix:
     """Return changes as overrides."""
     return Fix(
         overrides=tuple(f"{path}={override_text(value)}" for path, value in changes),
-        affects_training=any(preferences.kind(path) in (Kind.BATCH, Kind.TRAINING, Kind.MODEL) for path, _ in changes),
+        affects_training=any(affects_training(path, backend) for path, _ in changes),
     )
+
+
+def affects_training(path: str, backend: str | None) -> bool:
+    """Return whether a change of a field, pass-through argument or environment variable changes what is learned."""
+    if path.startswith(PASSED):
+        row = owns_of(backend).of(path.removeprefix(PASSED)) if backend is not None else None
+        return row is None or row.effect in (MODEL, TRAINING)
+    return path in fields() and field_at(path).meta.affects_training
 
 
 def changes_of(fix: Fix) -> dict[str, Value] | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from launcher.job import field_at, fields, value_at
 from launcher.job.finding import Finding, Fix
 from launcher.job.schema import Job
-from launcher.rules.changes import Changes, Kind, changes_of, fix_of
+from launcher.rules.changes import Changes, Kind, affects_training, changes_of, fix_of
 from launcher.rules.solver import Solver
 from launcher.rules.variants import Variants
 
@@ -27,10 +27,22 @@ def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> lis
         variants: prepares the job to be checked with other values; called if there is an error.
     """
     errors = [finding for finding in findings if finding.severity == "error"]
-    if not errors:
-        return findings
-    offers = _Offers(variants(), errors)
-    return [offers.on(finding) if finding.severity == "error" else finding for finding in findings]
+    offers = _Offers(variants(), errors) if errors else None
+    return [
+        offers.on(finding) if offers is not None and finding.severity == "error" else _marked(finding)
+        for finding in findings
+    ]
+
+
+def _marked(finding: Finding) -> Finding:
+    """Return a finding that is no error, with a mark on what it proposes where that changes training."""
+    fixes = tuple(
+        dataclasses.replace(
+            fix, affects_training=any(affects_training(path.partition("=")[0], None) for path in fix.overrides)
+        )
+        for fix in finding.fixes
+    )
+    return dataclasses.replace(finding, fixes=fixes) if fixes else finding
 
 
 def missing(job: Job, error: Finding, unsaid: Collection[str] = ()) -> tuple[str, ...]:
@@ -86,7 +98,7 @@ class _Offers:
             # The last one is of another kind, so that the user sees what else would do.
             others = list(self._alone(error, max(map(self._kind, parts), default=None)))
             found = self._minimal(list(dict.fromkeys((*parts[: _MOST - 1], *others, *parts[_MOST - 1 :]))))
-        fixes = tuple(fix_of(changes, self.preferences) for changes in found[:_MOST])
+        fixes = tuple(fix_of(changes, self.job.backend.name) for changes in found[:_MOST])
         return dataclasses.replace(error, fixes=fixes or self._hints(error))
 
     def _proposed(self, error: Finding) -> list[Changes]:
@@ -135,4 +147,4 @@ class _Offers:
 
     def _hints(self, error: Finding) -> tuple[Fix, ...]:
         known = ((fix, tuple((changes_of(fix) or {}).items())) for fix in error.fixes)
-        return tuple(fix_of(changes, self.preferences) if changes else fix for fix, changes in known)
+        return tuple(fix_of(changes, self.job.backend.name) if changes else fix for fix, changes in known)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from launcher.job import Job, Origin, Value, override_text, with_values
 from launcher.job.finding import Finding
-from launcher.rules.changes import Changes, Kind, Preferences
+from launcher.rules.changes import Changes, affects_training
 from launcher.rules.fixes import asked_fields, missing
 from launcher.rules.solver import Solver
 from launcher.rules.variants import Variants
@@ -61,7 +61,6 @@ def repair(job: Job, judge: Judge, variants_of: Callable[[Job], Variants], unsai
         unsaid: fields whose values are assumed: errors on them are asked about.
     """
     values: dict[str, Value] = {}
-    preferences = Preferences(job)
     errors, unknown = _errors(job, judge, unsaid)
     asks = tuple(dict.fromkeys(ask for asks in unknown.values() for ask in asks))
     supposed = {path: _SUPPOSED[path] for path in asked_fields([asks]) & _SUPPOSED.keys()}
@@ -79,9 +78,7 @@ def repair(job: Job, judge: Judge, variants_of: Callable[[Job], Variants], unsai
             break
     return Repair(
         values=values,
-        affects_training=tuple(
-            path for path in values if preferences.kind(path) in (Kind.BATCH, Kind.TRAINING, Kind.MODEL)
-        ),
+        affects_training=tuple(path for path in values if affects_training(path, job.backend.name)),
         asks=tuple(dict.fromkeys((*asks, *(ask for asks in unknown.values() for ask in asks)))),
         left=tuple(errors),
     )

@@ -54,3 +54,42 @@ def test_faults_of_a_script_come_with_what_would_work(launch, tmp_path):
     assert result.code == 1
     assert "works: optimizer.min_lr=1e-06" in result.out
     assert "batch.global_batch_size=16" in result.out
+
+
+def test_several_faults_are_mended_together_and_training_stays(launch, tmp_path):
+    job = ("check", "+recipe=qwen3_8b", "backend=megatron")
+    faults = ("parallel.tp=16", "parallel.vpp=7", "batch.micro_batch_size=3")
+    fixes = str(tmp_path / "fixes.yaml")
+    fixed = launch(*job, *faults, "--fix", "-o", fixes, "--json").json["fixed"]
+    assert (fixed["left"], fixed["affects_training"], fixed["ask"]) == ([], [], [])
+    assert launch(*job, f"+strategy={fixes}").code == 0
+
+
+def test_what_changes_training_is_named(launch):
+    result = launch("check", "+recipe=qwen3_8b", "backend=megatron", "optimizer.min_lr=1.0", "--fix")
+    assert "(changes training)" in result.out
+    assert "changes training: optimizer.min_lr" in result.out
+
+
+def test_what_only_the_user_knows_is_asked_for(launch):
+    words = ("check", "+recipe=qwen3_8b", "backend=megatron", "schedule.train_iters=null", "parallel.tp=3", "--fix")
+    result = launch(*words)
+    assert "say: schedule.train_iters=N" in result.out
+    assert "fixes: parallel.tp=4" in result.out
+    assert launch(*words[:3], "parallel.tp=4", "schedule.train_iters=10").code == 0
+
+
+def test_devices_that_a_script_does_not_say_are_asked_for(launch, tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text(
+        "torchrun --nnodes $WORLD_SIZE --nproc_per_node $GPUS pretrain_gpt.py --tensor-model-parallel-size 3 "
+        "--num-layers 8 --hidden-size 384 --num-attention-heads 12 --seq-length 128 --max-position-embeddings 128 "
+        "--micro-batch-size 1 --global-batch-size 12 --train-iters 10 --lr 1e-5 --min-lr 1e-6 --bf16 "
+        "--tokenizer-type NullTokenizer --vocab-size 511 --mock-data\n",
+        encoding="utf-8",
+    )
+    result = launch("check", str(script), "--fix", "--json")
+    assert {finding["rule"] for finding in result.json["findings"] if finding["severity"] == "error"} == {"PAR-WORLD"}
+    assert result.json["fixed"]["ask"] == ["cluster.nodes=N", "cluster.devices_per_node=N"]
+    assert result.json["fixed"]["overrides"] == []
+    assert launch("check", str(script), "cluster.nodes=1", "cluster.devices_per_node=6").code == 0
