@@ -94,10 +94,7 @@ def _errors(job: Job, judge: Judge, unsaid: Collection[str]) -> tuple[list[Findi
 def _solution(
     variants: Variants, errors: list[Finding], unknown: Mapping[Finding, Sequence[str]], closed: Collection[str]
 ) -> Changes:
-    """Return the nearest changes without errors; if there are none, those without the errors that something removes."""
+    """Return the nearest changes without errors; if there are none, those that leave the fewest."""
     solver = Solver(variants, [*errors, *unknown], [*unknown], closed)
     found = solver.solve(_BUDGET)
-    stubborn = solver.unsolved() if not found else []
-    if stubborn and len(stubborn) < len(errors) + len(unknown):
-        found = Solver(variants, [*errors, *unknown], [*unknown, *stubborn], closed).solve(_BUDGET)
-    return found[0] if found else ()
+    return found[0] if found else solver.nearest()

@@ -56,11 +56,12 @@ class Solver:
         self.preferences.weights = STRICT
         return found
 
-    def unsolved(self) -> list[Finding]:
-        """Return the errors of the job that no change tried so far removes."""
-        own = self.known[frozenset()]
-        gone = [{(error.rule, error.fields) for error in errors} for errors in self.known.values()]
-        return [error for error in own if all((error.rule, error.fields) in each for each in gone)]
+    def nearest(self) -> Changes:
+        """Return those of the changes tried that leave the fewest errors, and no rule that held before."""
+        before = {error.rule for error in self.known[frozenset()]}
+        helping = ((len(left), key) for key, left in self.known.items() if {error.rule for error in left} <= before)
+        _, best = min(helping, key=lambda each: (each[0], self.preferences.cost(tuple(each[1]))))
+        return tuple(best)
 
     def errors(self, changes: Changes) -> list[Finding] | None:
         """Return the errors of the job with these changes; None if no more jobs may be tried."""
