@@ -13,7 +13,7 @@ from launcher.rules.variants import Variants
 
 _MOST = 3
 # Number of jobs tried for all errors of a job together, twice, and in addition for each error.
-_TOGETHER, _EACH = 120, 40
+_TOGETHER, _EACH = 250, 40
 
 
 def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> list[Finding]:

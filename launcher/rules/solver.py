@@ -16,6 +16,8 @@ from launcher.rules.changes import LENIENT, STRICT, Change, Changes, Preferences
 from launcher.rules.variants import Variants
 
 _DEEPEST = 7
+# Number of jobs tried for another solution once there is one.
+_FOR_ANOTHER = 20
 _NONE = float("inf")
 
 
@@ -87,6 +89,7 @@ class Solver:
                 found.append(changes)
                 if len(found) == most:
                     break
+                self.budget = min(self.budget, _FOR_ANOTHER)
                 continue
             changed = {path for path, _ in changes}
             left = self._left(errors, changed)
