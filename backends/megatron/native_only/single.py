@@ -63,7 +63,7 @@ _ROLLOUTS = {
     "teacher_kl_coef": "weighs the KL divergence to the teacher in the advantage",
     "gkd_logits_topk": "compares with the teacher over its likeliest tokens only",
     "lmbda": "sets the share of the student's own answers in distillation",
-    "seq_kd": "affects_training on answers of the teacher",
+    "seq_kd": "trains on answers of the teacher",
 }
 _OTHERS = {
     "decision_drop_instructions": "sets how often the instructions of a decision's question are left out",

@@ -182,7 +182,7 @@ _TUNER = (
     ),
     own(
         "modules_to_save",
-        "affects_training these modules beside the adapters",
+        "trains these modules beside the adapters",
         MODEL,
         _SWIFT,
         "lora.target_modules=[all-linear]",
@@ -194,7 +194,7 @@ _TUNER = (
         _SWIFT,
         "lora.target_modules=[all-linear]",
     ),
-    own("lora_bias", "affects_training biases beside the adapters", MODEL, _SWIFT, neutral=("none",)),
+    own("lora_bias", "trains biases beside the adapters", MODEL, _SWIFT, neutral=("none",)),
     own("lora_dtype", "keeps adapters in this type", TRAINING, _SWIFT, without="adapters have the type of the weights"),
     own(
         "lora_modules adapters ref_adapters adapter_load ref_adapter_load mcore_ref_adapter",

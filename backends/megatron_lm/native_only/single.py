@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from launcher.mapping.native_only import NativeOnlyArg, each, own
 
 _MIDDLE = {
-    "fim-data": "affects_training on documents whose middle is moved to their end",
+    "fim-data": "trains on documents whose middle is moved to their end",
     "fim-rate": "sets the share of documents whose middle is moved",
     "fim-spm-rate": "sets the share of these that begin with the suffix",
     "fim-split-sample": "sets the text at which documents are split before their middle is moved",

@@ -239,7 +239,7 @@ _GROUPS = (
     ),
     own(
         "perform-rl-step",
-        "affects_training by reinforcement learning",
+        "trains by reinforcement learning",
         MODEL,
         "RL is Megatron-LM's own loop since 0.16",
     ),
