@@ -5,7 +5,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from backends.mindformers.mapping.loader import columns_of_file, strategy
 from launcher.catalogue.catalogue import Catalogue, load
+from launcher.mapping.rows import NativeView
 
 _DEVICES = 8  # World size assumed for data_parallel_shard -1, as a file does not set it: one node.
 _CP = {"colossal": "colossalai_cp", "ulysses": "ulysses_cp", "hybrid": "hybrid_cp"}
@@ -206,6 +208,10 @@ def _put_data(left: dict[str, dict[str, Any]], found: dict[str, Any]) -> None:
     for name, value in config.items():
         found[f"train_dataset.data_loader.config.{name}"] = value
     found |= {f"train_dataset.data_loader.{name}": value for name, value in loader.items()}
+    if columns or config:
+        view = NativeView(found)
+        names = tuple(columns or columns_of_file(view))
+        found["parallel.dataset_strategy"] = strategy(names, found["parallel_config.data_parallel"])
     steps = left.get("training", {}).pop("steps", 1000)
     if "train_dataset.data_loader.sizes" in found:
         found["train_dataset.data_loader.sizes"] = (steps * _global_batch(found), 0, 0)

@@ -20,6 +20,7 @@ class Parsed:
         positional: words that belong to no option.
         problems: (option, error).
         warnings: (option, warning).
+        lenient: (option, warning) on a value that is read although the parser itself rejects it.
         open: options whose values the script leaves unset, with the words as typed.
         unread: `$(…)` in place of arguments, whose output is unknown: it may be any number of arguments.
         loose: options with a valid value in a spelling that this version's parser rejects.
@@ -31,6 +32,7 @@ class Parsed:
     positional: list[str] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[tuple[str, str]] = field(default_factory=list)
+    lenient: list[tuple[str, str]] = field(default_factory=list)
     open: dict[str, str] = field(default_factory=dict)
     unread: list[str] = field(default_factory=list)
     loose: set[str] = field(default_factory=set)
@@ -137,9 +139,7 @@ def _one_text(name: str, argument: Argument, values: list[str], taken: int, pars
     if not meant or not is_text or len(values) < 2 or any(only(word) for word in values[1:]):
         return values, taken
     text = " ".join(values)
-    parsed.warnings.append(
-        (name, f"has blanks in its value {shown(text)!r}: taken as one text; a shell would split it")
-    )
+    parsed.lenient.append((name, f"has blanks in its value {shown(text)!r}: taken as one text; a shell would split it"))
     return [text], 1
 
 
@@ -206,7 +206,7 @@ def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parse
     whole = _whole(word) if value is None and argument.type == "int" and argument.choices is None else None
     if whole is not None:
         parsed.loose.add(name)
-        parsed.warnings.append((name, f"{word} is read as {whole}: its parser takes it in digits only"))
+        parsed.lenient.append((name, f"{word} is read as {whole}: its parser takes it in digits only"))
         return whole
     if value is None:
         if not is_placeholder:
@@ -222,7 +222,9 @@ def typed_value(word: str, argument: Argument) -> Value:
     for kind in argument.type.split("|"):
         value = _CONVERT.get(kind, _as_text)(word)
         if value is not None:
-            if argument.choices is not None and str(value) not in {str(choice) for choice in argument.choices}:
+            # A parser compares with the word: no word is the choice None.
+            known = {str(choice) for choice in argument.choices or () if choice is not None or argument.type != "str"}
+            if argument.choices is not None and str(value) not in known:
                 return None
             return value
     return None

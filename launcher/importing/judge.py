@@ -26,6 +26,11 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
     findings = [
         Finding(rule="IMPORT", severity="error", message=problem, source="reading the file") for problem in problems
     ]
+    for note in imported.warnings:
+        if note.rule:
+            source = f"parser of {imported.backend} {imported.version}"
+            message = note.message + (f"; works: {' · '.join(note.works)}" if note.works else "")
+            findings.append(Finding(rule=note.rule, severity="error", message=message, source=source))
     if imported.older_version:
         source, message = f"catalogues of {imported.backend}", imported.older_version
         findings.append(Finding(rule="IMPORT-VERSION", severity="warning", message=message, source=source))

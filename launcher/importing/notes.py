@@ -14,11 +14,13 @@ class Note:
         message: one sentence.
         where: `file:line`, `file`, or empty.
         works: alternatives that would work.
+        rule: id of the error that `launch check` reports for it: the backend's own parser rejects what is read here.
     """
 
     message: str
     where: str = ""
     works: tuple[str, ...] = ()
+    rule: str = ""
 
     def __post_init__(self) -> None:
         # Messages quote the input, which may hold secrets.

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from launcher.catalogue.catalogue import Argument, Catalogue
@@ -80,6 +80,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
     _refuse_namesakes(match, invocation, wanted)
     places = Places(wanted.sources, invocation.where)
     values, problems, warnings = _values(match, places)
+    warnings += _of_other_commands(values, invocation.command, match, places)
     _refuse_other_uses(values, match, places)
     other = stand_in(invocation, match.backend.entry)
     warnings = [*wanted.warnings, *([] if other is None else [other]), *warnings, *settings.warnings]
@@ -294,6 +295,10 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
     warnings = [
         Note(message=f"{option} {text}", where=places.of(option.lstrip("-$"))) for option, text in parsed.warnings
     ]
+    warnings += [
+        Note(message=f"{option} {text}", where=places.of(option.lstrip("-")), rule="ARG-VALUE")
+        for option, text in parsed.lenient
+    ]
     for option, words in parsed.unknown.items():
         known = find_renamed(option, backend, version)
         where = places.of(option)
@@ -310,7 +315,9 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
             typed = value if argument is None else _typed(value, argument)
             if typed is not None:
                 values[known.name] = known.convert(typed)
-                warnings.append(Note(message=message, where=where))
+                # Keys of a configuration file are read by name; no parser rejects the others.
+                rule = "" if backend.catalogue(version).style == "yaml" else "ARG-UNKNOWN"
+                warnings.append(Note(message=message, where=where, works=(f"--{known.name}",), rule=rule))
                 continue
         if value in known.implied:
             warnings.append(Note(message=f"{message}: left out", where=where))
@@ -341,6 +348,16 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if not _inherited(typed):
             warnings.append(_placeholder_note(flag, typed, places))
     return values, problems, warnings
+
+
+def _of_other_commands(values: Mapping[str, Value], command: str, match: Match, places: Places) -> Iterator[Note]:
+    """Yield notes on arguments that only other sub-commands of the program take."""
+    catalogue = match.backend.catalogue(match.version)
+    for flag in values:
+        argument = catalogue.get(flag)
+        if command and argument is not None and argument.commands and command not in argument.commands:
+            message = f"--{flag} is an argument of {', '.join(argument.commands)}, not of {command}"
+            yield Note(message=message, where=places.of(flag), works=("leave it out",), rule="ARG-UNKNOWN")
 
 
 def _unread_note(typed: str, places: Places) -> Note:

@@ -108,7 +108,7 @@ def test_a_word_that_is_only_an_unset_variable_vanishes_with_a_warning() -> None
 def test_a_text_with_blanks_that_nobody_quoted_stays_one() -> None:
     parsed = parse_argv(["--name", "your", "model", "path", "--tp", "2"], ARGPARSE)
     assert parsed.values == {"name": "your model path", "tp": 2}
-    assert "blanks" in parsed.warnings[0][1]
+    assert "blanks" in parsed.lenient[0][1]
 
 
 def test_duplicates_are_told() -> None:
@@ -122,7 +122,7 @@ def test_duplicates_are_told() -> None:
 def test_a_whole_number_that_is_written_as_a_fraction_is_taken_and_told(word: str, value: int) -> None:
     parsed = parse_argv(["--tp", word], ARGPARSE)
     assert (parsed.values, parsed.problems, parsed.loose) == ({"tp": value}, [], {"--tp"})
-    assert f"{word} is read as {value}" in parsed.warnings[0][1]
+    assert f"{word} is read as {value}" in parsed.lenient[0][1]
 
 
 @pytest.mark.parametrize("word", ["8.5", "inf", "nan", "1e300", "eight"])

@@ -155,3 +155,25 @@ def test_another_version_than_the_default_is_said(tmp_path: Path, launch: Launch
     script = tmp_path / "train.sh"
     script.write_text(" ".join(words) + "\n")
     assert "IMPORT-VERSION" in launch("check", str(script)).out
+
+
+# Words that import reads and the backend's own parser rejects.
+REJECTED = {
+    "renamed": (["--num_workers", "4"], "ARG-UNKNOWN", "--dataloader_num_workers"),
+    "of another command": (["--to_hf", "true"], "ARG-UNKNOWN", "of export, not of sft"),
+    "two words": (["--output_dir", "/a", "true"], "ARG-VALUE", "a shell would split it"),
+    "a float for an integer": (["--max_length", "2e3"], "ARG-VALUE", "in digits only"),
+}
+
+
+@pytest.mark.parametrize("case", REJECTED)
+def test_what_the_parser_rejects_is_an_error(case: str, tmp_path: Path, launch: Launch) -> None:
+    words, rule, said = REJECTED[case]
+    line = ["megatron", "sft", "--model", "Qwen/Qwen3-8B", "--dataset", "x", "--tuner_type", "lora", *words]
+    read = import_argv(line, backend="megatron", version="4.6.0", world_size=8)
+    assert said in errors(check(read))[rule].message
+    script = tmp_path / "train.sh"
+    script.write_text(f"NPROC_PER_NODE=8 {' '.join(line)}\n")
+    done = launch("check", str(script), "--json")
+    assert done.code == 1
+    assert rule in {finding["rule"] for finding in done.json["findings"] if finding["severity"] == "error"}
