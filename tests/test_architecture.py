@@ -130,3 +130,18 @@ def test_no_backend_is_named_in_the_launcher():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 40:
                 assert node.value not in BACKEND_NAMES, f"{path}:{node.lineno}"
+
+
+def named_on_the_page() -> list[tuple[str, str]]:
+    """Return paths on the architecture page, each with the name that stands beside it, or none."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = re.findall(r"`((?:launcher|backends|tests|tools|conf)/[\w/.]+)`(?:[^`\n]{0,2}`(\w+)`)?", text)
+    return [(path, name) for path, name in found if "NAME" not in path]
+
+
+@pytest.mark.parametrize(("path", "name"), named_on_the_page())
+def test_the_architecture_page_names_what_is_there(path: str, name: str) -> None:
+    assert (ROOT / path).exists()
+    if name:
+        names = [node.name for node in ast.parse((ROOT / path).read_text()).body if hasattr(node, "name")]
+        assert name in names
