@@ -12,8 +12,9 @@ from launcher.rules.solver import Solver
 from launcher.rules.variants import Variants
 
 _MOST = 3
-# Number of jobs tried for all errors of a job together, twice, and in addition for each error.
-_TOGETHER, _EACH = 250, 40
+# Number of jobs tried for all errors of a job together, twice, and in addition for each error; fewer where the job as a
+# whole has no solution: such searches never end early.
+_TOGETHER, _EACH, _WITHOUT_SOLUTION = 150, 40, 15
 
 
 def with_fixes(findings: list[Finding], variants: Callable[[], Variants]) -> list[Finding]:
@@ -91,7 +92,7 @@ class _Offers:
         """Return the error with what works."""
         if id(error) in self.asked:
             return dataclasses.replace(error, fixes=(), asks=self.asked[id(error)])
-        self.solver.budget = _EACH
+        self.solver.budget = _EACH if self.solutions else _WITHOUT_SOLUTION
         found = self._proposed(error)
         if not found:
             parts = list(self._parts(error))
