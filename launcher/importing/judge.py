@@ -29,8 +29,7 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
     for note in imported.warnings:
         if note.rule:
             source = f"parser of {imported.backend} {imported.version}"
-            message = note.message + (f"; works: {' · '.join(note.works)}" if note.works else "")
-            findings.append(Finding(rule=note.rule, severity="error", message=message, source=source))
+            findings.append(Finding(rule=note.rule, severity="error", message=str(note), source=source))
     if imported.older_version:
         source, message = f"catalogues of {imported.backend}", imported.older_version
         findings.append(Finding(rule="IMPORT-VERSION", severity="warning", message=message, source=source))

@@ -317,7 +317,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
                 values[known.name] = known.convert(typed)
                 # Keys of a configuration file are read by name; no parser rejects the others.
                 rule = "" if backend.catalogue(version).style == "yaml" else "ARG-UNKNOWN"
-                warnings.append(Note(message=message, where=where, works=(f"--{known.name}",), rule=rule))
+                warnings.append(Note(message=message, where=where, rule=rule))
                 continue
         if value in known.implied:
             warnings.append(Note(message=f"{message}: left out", where=where))
