@@ -76,7 +76,7 @@ def reason(error: BaseException) -> str:
     """Return an exception in one line, with the innermost file and line."""
     import traceback
 
-    told = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{': ' if told else ''}{told}{where}"
+    return f"{type(error).__name__}{': ' if message else ''}{message}{where}"

@@ -39,7 +39,7 @@ def _of_estimate() -> dict[str, Rule]:
 
 def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
     """Yield everything of that name: a field first, unless the name is typed with dashes."""
-    makers = [_field, _section, _rule, _told, _argument, _started]
+    makers = [_field, _section, _rule, _diagnostic, _argument, _started]
     plain = name.lstrip("-")
     if name.startswith("-"):
         makers = [_argument, _started, _field]
@@ -180,16 +180,16 @@ def _is_flag(word: str, backend: Backend, rule: Rule) -> bool:
     )
 
 
-def _told(name: str, backends: Sequence[Backend]) -> Tree | None:
-    told = DIAGNOSTICS.get(name.upper())
-    if told is None:
+def _diagnostic(name: str, backends: Sequence[Backend]) -> Tree | None:
+    found = DIAGNOSTICS.get(name.upper())
+    if found is None:
         return None
     return {
-        "finding": told.id,
-        "meaning": told.doc,
-        "severity": told.severity,
-        "works": told.works,
-        "source": told.source,
+        "finding": found.id,
+        "meaning": found.doc,
+        "severity": found.severity,
+        "works": found.works,
+        "source": found.source,
     }
 
 

@@ -139,8 +139,8 @@ def _of_plugin(error: BaseException, name: str) -> Refusal | None:
     from launcher.cli.internal_error import write_details
 
     details = write_details(error, name)
-    told = f"{plugin} failed: {plugins.reason(error)}" + (f"; details: {details}" if details else "")
-    return _own(NotDone(told, rule="PLUGIN"), name)
+    message = f"{plugin} failed: {plugins.reason(error)}" + (f"; details: {details}" if details else "")
+    return _own(NotDone(message, rule="PLUGIN"), name)
 
 
 def _broken_plugin(error: Any, name: str) -> Refusal:

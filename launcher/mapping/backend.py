@@ -257,12 +257,12 @@ def _by_section(paths: list[str]) -> str:
     for path in paths:
         section, _, name = path.rpartition(".")
         found.setdefault(section, []).append(name)
-    told = []
+    shown = []
     for section, each in found.items():
         if not section:
-            told += each
+            shown += each
         elif len(each) == whole[section]:
-            told.append(f"{section}.*")
+            shown.append(f"{section}.*")
         else:
-            told.append(f"{section}.{each[0]}" if len(each) == 1 else f"{section}.{{{','.join(each)}}}")
-    return ", ".join(told)
+            shown.append(f"{section}.{each[0]}" if len(each) == 1 else f"{section}.{{{','.join(each)}}}")
+    return ", ".join(shown)

@@ -35,7 +35,7 @@ def translate(job: Job, backend: Backend, version: str) -> Translation:
     for row in active_rows(table, version):
         written, finding = write_row(job, row, backend, version)
         args.extend(written)
-        if finding is not None and not _stands_as_imported(job, finding.fields[0], row.flags, backend):
+        if finding is not None and not _stands_as_imported(job, finding.fields[0], row.flags, backend, version):
             findings.append(finding)
     gaps = (gap_finding(job, path, gap, backend, version) for path, gap in table.unsupported.items())
     findings.extend(finding for finding in gaps if finding is not None)
@@ -81,7 +81,7 @@ def write_row(job: Job, row: Row, backend: Backend, version: str) -> tuple[list[
     return args, None
 
 
-def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Backend) -> bool:
+def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Backend, version: str) -> bool:
     """Return whether a field of a job imported from this backend needs no argument but those passed through.
 
     An existing file may omit what a new job must say, and may say in its own arguments what no row writes. What the
@@ -89,7 +89,11 @@ def _stands_as_imported(job: Job, path: str, flags: Iterable[str], backend: Back
     """
     if job.imported.backend != backend.name or job.origin(path).kind == "override":
         return False
-    return value_at(job, path) is None or any(flag in job.backend.args for flag in flags)
+    if value_at(job, path) is None or any(flag in job.backend.args for flag in flags):
+        return True
+    # Another row may refuse the combination of this field with its own.
+    known = fields_of_flags(backend.name, version)
+    return any(path in known.get(flag, ()) for flag in job.backend.args)
 
 
 def _written(job: Job, row: Row) -> Iterator[NativeArg]:

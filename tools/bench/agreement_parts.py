@@ -113,7 +113,7 @@ def _core(settings: Settings) -> Sequence[Verdict]:
 
 def _megatron_lm(settings: Settings, checkout: str) -> Iterator[Part]:
     from tests.backends.megatron_lm import mutated, verdicts
-    from tests.backends.megatron_lm.test_megatron_lm_parser import version_of
+    from tests.backends.megatron_lm.checkout import version_of
     from tests.backends.mutated import changed
 
     version = version_of(checkout)

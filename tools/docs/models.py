@@ -6,13 +6,14 @@ python -m tools.docs.models --check  exit 1 if the file is not what they say
 
 from pathlib import Path
 
+from backends import BUILT_IN
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
 from launcher.families.ignored import IGNORABLE
 from launcher.families.record import Family
 from launcher.families.registry import FAMILIES
 from launcher.job.model import Model
-from launcher.mapping.backend import BUILT_IN, Backend, get_backend
+from launcher.mapping.backend import Backend, get_backend
 from tools.docs.written import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "models.md"

@@ -2,6 +2,7 @@
 
     python -m tools.snapshot write [FILE]        recipes, corpus, 2,000 fuzzed lines a backend, surface, tables
     python -m tools.snapshot compare OLD NEW     differences by kind, each with its number of cases and one of them
+    python -m tools.snapshot verdicts FILE       scripts and files that are refused while their job is not, or reverse
 
 FILE is one JSON object a line, compressed; without it, the cache folder of the tests holds one for each commit. The
 fuzzed lines are drawn by --seed, else by the seed of the commit's program: give the old commit's seed, which the old
@@ -21,7 +22,7 @@ from typing import Any
 
 from tests.sampling import ROOT, tree_seed
 from tools.snapshot.cases import Case, cases
-from tools.snapshot.difference import differences
+from tools.snapshot.difference import differences, pairs
 from tools.snapshot.surface import surface
 from tools.snapshot.tables import tables
 
@@ -45,8 +46,10 @@ def main() -> int:
     compare.add_argument("old", type=Path)
     compare.add_argument("new", type=Path)
     compare.add_argument("--all", action="store_true", help="every case of a difference, not one")
+    verdicts = verbs.add_parser("verdicts")
+    verdicts.add_argument("file", type=Path)
     options = parser.parse_args()
-    return _write(options) if options.verb == "write" else _compare(options)
+    return {"write": _write, "compare": _compare, "verdicts": _verdicts}[options.verb](options)
 
 
 def _write(options: argparse.Namespace) -> int:
@@ -95,6 +98,21 @@ def _compare(options: argparse.Namespace) -> int:
             print(f"        {name[:200]}")
     print(f"{old_head['commit']} and {new_head['commit']}: {len(old)} cases, {len(found)} kinds of differences")
     return 1 if found else 0
+
+
+def _verdicts(options: argparse.Namespace) -> int:
+    head, answers = _read(options.file)
+    found = list(pairs(answers))
+    for each in found:
+        if each.differs:
+            print(f"{each.name[:120]}: file {', '.join(each.of_file) or 'ok'}; job {', '.join(each.of_job) or 'ok'}")
+    print(f"{head['commit']}, seed {head['seed']}: cases, another verdict, same verdict with other rules")
+    for backend in sorted({each.backend for each in found}):
+        own = [each for each in found if each.backend == backend]
+        verdicts = sum(each.differs for each in own)
+        rules = sum(each.of_file != each.of_job for each in own)
+        print(f"{backend:12} {len(own):6} {verdicts:6} {rules - verdicts:6}")
+    return 0
 
 
 def _read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -14,6 +14,7 @@ from launcher import api
 from launcher.importing.config import Configuration
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation
+from launcher.importing.job_file import job_yaml
 from launcher.importing.judge import judge_existing
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import Wanted, read_command
@@ -158,14 +159,21 @@ def _file(tree: dict[str, Any], world: int | None, number: int) -> Answer:
 
 
 def _imported(read: Imported, *, fixes: bool) -> Answer:
-    """Return the findings on the arguments as written, and on the job that they are imported as."""
+    """Return the findings on the arguments as written, and on the job file that they are imported as."""
+    file = FOLDER / "job.yaml"
+    FOLDER.mkdir(exist_ok=True)
+    file.write_text(job_yaml(read, "snapshot", with_version=True), encoding="utf-8")
+    try:
+        job = _judged(api.compose([f"+job={file}"]), fixes=fixes)
+    except api.ComposeError as error:
+        job = {"errors": ["ComposeError"], "findings": [], "refused": str(error)}
     return {
         "version": read.version,
         "imported": as_tree(read.job),
         "unmapped": {arg.flag: arg.value for arg in read.unmapped},
         "warnings": [str(note) for note in (*read.warnings, *read.problems)],
         "as_written": _findings(judge_existing(read, fixes=fixes).findings),
-        "job": _judged(read.job, fixes=fixes),
+        "job": job,
     }
 
 

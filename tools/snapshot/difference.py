@@ -1,7 +1,35 @@
 """Two snapshots side by side: which answers differ, grouped by what differs in them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Rules that refuse a file or command line, and those that refuse the job that it is imported as."""
+
+    name: str
+    of_file: Sequence[str]
+    of_job: Sequence[str]
+
+    @property
+    def backend(self) -> str:
+        """The backend in the name of the case."""
+        return self.name.split("/")[1]
+
+    @property
+    def differs(self) -> bool:
+        """Whether one is refused and the other is not."""
+        return bool(self.of_file) != bool(self.of_job)
+
+
+def pairs(answers: Mapping[str, Any]) -> Iterator[Pair]:
+    """Yield both verdicts of each case that is a file or a command line."""
+    for name, answer in answers.items():
+        if "as_written" in answer:
+            refused = {each["rule"] for each in answer["as_written"] if each["severity"] == "error"}
+            yield Pair(name=name, of_file=sorted(refused), of_job=answer["job"]["errors"])
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[str]]:

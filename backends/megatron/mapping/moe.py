@@ -24,7 +24,7 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
                 when=may_be_moe("moe.router_dtype", absent="model"),
                 since="3.5.0",
                 until="3.5.99",
-                note="this version routes in the model's precision unless told otherwise",
+                note="this version routes in the model's precision by default",
             ),
             choice(
                 "moe.router_dtype",

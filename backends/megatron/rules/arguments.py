@@ -238,7 +238,7 @@ _BACKENDS = ("flash", "fused", "unfused", "local", "auto", "flash_2", "flash_3",
 TUNING = (
     Rule(
         id="SW-NUM-LABELS",
-        doc="A classifier has a number of labels; a reward model's is 1 without being told.",
+        doc="A classifier has a number of labels; a reward model's is 1 by default.",
         source="ms-swift 4.6.0 model/model_meta.py:319",
         when="task_type=seq_cls & !num_labels? & job.task.type!=reward_model",
         message="task_type seq_cls needs num_labels",

@@ -351,7 +351,7 @@ TUNING = (
         when="@lora & merge_lora=None & save_safetensors",
         sets={"merge_lora": True},
         message="merge_lora unset → true: merged weights are written beside the adapters (save_safetensors)",
-        doc="With save_safetensors, merged weights are written unless told otherwise.",
+        doc="With save_safetensors, merged weights are written unless merge_lora is false.",
         source=f"{_ARGS}:923",
         since="4.6",
         fields=("lora.merge", "checkpoint.save_safetensors"),

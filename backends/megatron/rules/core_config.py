@@ -104,7 +104,7 @@ RECOMPUTE = (
     ),
     Rule(
         id="SW-RC-DEFAULT",
-        doc="swift recomputes selectively unless told otherwise, and a method or a number of layers contradicts that.",
+        doc="swift recomputes selectively by default, and a method or a number of layers contradicts that.",
         source=f"ms-swift 4.6.0 megatron_args.py:849; {_CONFIG}:1180",
         when="job.recompute.granularity=None & recompute_granularity=selective",
         then="recompute_method=None & recompute_num_layers=None",
