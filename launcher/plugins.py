@@ -39,7 +39,7 @@ def load(group: str, name: str, kind: type) -> Any:
 
     Raises:
         KeyError: no distribution declares it.
-        BrokenPlugin: it cannot be imported, or is not an instance of `kind`.
+        BrokenPlugin: it cannot be imported, is not an instance of `kind`, or has another name.
     """
     point = plugins(group)[name]
     plugin = title(group, name)
@@ -50,6 +50,10 @@ def load(group: str, name: str, kind: type) -> Any:
     if not isinstance(found, kind):
         wanted = f"{kind.__module__}.{kind.__qualname__}"
         raise BrokenPlugin(plugin, f"is no plug-in: {point.value} is of type {type(found).__name__}, not {wanted}")
+    own = getattr(found, "name", None)
+    if own != name:
+        same = f"the entry point and {kind.__name__}.name must be the same"
+        raise BrokenPlugin(plugin, f"calls itself {own!r}: {same}")
     _LOADED[point.module.partition(".")[0]] = plugin
     return found
 

@@ -217,21 +217,19 @@ def get_backend(name: str) -> Backend:
     if name not in plugins.plugins(ENTRY_POINTS):
         raise UnknownBackend(name)
     backend: Backend = plugins.load(ENTRY_POINTS, name, Backend)
-    problem = _incomplete(name, backend)
+    problem = _incomplete(backend)
     if problem:
         raise plugins.BrokenPlugin(plugins.title(ENTRY_POINTS, name), problem)
     return backend
 
 
-def _incomplete(name: str, backend: Backend) -> str:
+def _incomplete(backend: Backend) -> str:
     """Return what a plug-in lacks; tests hold built-in backends to the same.
 
     A field that the table does not mention would be dropped without a word.
     """
     from launcher.mapping.engine import unmapped_fields
 
-    if backend.name != name:
-        return f"calls itself {backend.name!r}: the entry point and Backend.name must be the same"
     if not backend.versions:
         return "has no version: Backend.versions is empty"
     for version in backend.versions:

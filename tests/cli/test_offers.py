@@ -98,6 +98,8 @@ def test_a_misspelt_value_is_offered(capsys: pytest.CaptureFixture[str], data: s
     assume(
         wrong.lower() not in (*choices, "null") and wrong not in fields()[path].meta.choices and wrong.isidentifier()
     )
+    # Another family than the preset's is refused, and what is refused is not offered.
+    assume(composes(capsys, f"{path}={right}"))
     found = offered(capsys, f"{path}={wrong}")
     assert f"{path}={right}" in found, (path, wrong, found)
     for each in found:

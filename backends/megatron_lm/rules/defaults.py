@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, arguments, config
+from launcher.job.width import megatron_width
 from launcher.rules.registry import RuleContext, Violation, lift, rule
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
 
 def _ffn(facts: RuleContext) -> int:
     """Return Megatron-LM's default width of the feed-forward network."""
-    hidden = facts.number("hidden-size")
-    return int((4 * hidden * 2 / 3) / 64) * 64 if facts.flag("swiglu") else 4 * hidden
+    return megatron_width(facts.number("hidden-size"), gated=bool(facts.flag("swiglu")))
 
 
 def _has_shape(facts: RuleContext) -> bool:

@@ -9,6 +9,7 @@ import dataclasses
 import math
 from typing import Any
 
+from launcher.job.width import megatron_width
 from launcher.rehearse.core.arguments import Arguments
 from launcher.rehearse.core.errors import RehearsalError
 from launcher.rehearse.core.rules import problems_of
@@ -113,8 +114,7 @@ def _schedule(arguments: Arguments, batch: int, iterations: int) -> tuple[float,
 def _overrides(arguments: Arguments, layout: Layout) -> dict[str, Any]:
     """Fill in what Megatron-LM derives; the keys are argument names."""
     hidden, heads = arguments.hidden_size, arguments.num_attention_heads
-    swiglu_ffn, plain_ffn = int(4 * hidden * 2 / 3 / 64) * 64, 4 * hidden
-    ffn = arguments.ffn_hidden_size or (swiglu_ffn if arguments.swiglu else plain_ffn)
+    ffn = arguments.ffn_hidden_size or megatron_width(hidden, gated=bool(arguments.swiglu))
     experts = arguments.num_experts or None
     selective = arguments.recompute_activations
     loss_scaled = arguments.fp16 and not arguments.loss_scale
