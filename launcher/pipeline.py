@@ -14,9 +14,11 @@ from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import option_rules
+from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.fixes import missing, with_fixes
 from launcher.rules.native import facts_of
+from launcher.rules.registry import RuleContext
 from launcher.rules.variants import Variants
 
 # Environment variables that a plan refers to if the path of the weights or the data is not given.
@@ -41,6 +43,12 @@ class Outcome:
     version: str
     native: NativeArgs
     findings: tuple[Finding, ...]
+    facts: RuleContext = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def effective(self) -> EffectiveValues:
+        """What the phases of the backend's validation leave of the arguments."""
+        return effective_values(self.facts)
 
     @property
     def ok(self) -> bool:
@@ -111,24 +119,39 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     if written is not None:
         return _judged_as_written(job, backend, version, written, fixes=fixes)
     job, told = _arrived(job, backend, version, sound if fixes else None)
-    translation, findings = _judged(job, backend, version)
+    translation, facts, findings = _judged(job, backend, version)
     findings = without_echoes(findings)
     if fixes:
         findings = with_fixes(findings, lambda: variants_of(job))
     named = {path for finding in findings for path in finding.fields}
     findings = ordered([*findings, *told, *unread(job, backend, version, translation.native, named)])
     job = dataclasses.replace(job, backend=dataclasses.replace(job.backend, version=version))
-    return Outcome(job=job, backend=backend, version=version, native=translation.native, findings=tuple(findings))
+    return Outcome(
+        job=job,
+        backend=backend,
+        version=version,
+        native=translation.native,
+        findings=tuple(findings),
+        facts=facts,
+    )
 
 
 def _judged_as_written(job: Job, backend: Backend, version: str, written: AsWritten, *, fixes: bool) -> Outcome:
     prepared = backend.prepare(job, version)
-    findings = run(facts_of(prepared, backend, version, written.native, as_written=True))
+    facts = facts_of(prepared, backend, version, written.native, as_written=True)
+    findings = run(facts)
     if backend.catalogue(version).style == "yaml":
         # A command-line parser rejects a wrong value while it reads; a file's values are read as they are.
         findings += (each for each in pass_through(prepared, [], backend, version)[1] if each.rule == "ARG-VALUE")
     findings = ordered(_with_flags(finding, written.flags) for finding in (*findings, *written.findings))
-    outcome = Outcome(job=job, backend=backend, version=version, native=written.native, findings=tuple(findings))
+    outcome = Outcome(
+        job=job,
+        backend=backend,
+        version=version,
+        native=written.native,
+        findings=tuple(findings),
+        facts=facts,
+    )
     if outcome.ok or not fixes:
         return outcome
     # The same errors of the job, which the user can change field by field.
@@ -196,11 +219,11 @@ def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Findi
     return backend.prepare(local, version), notes
 
 
-def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, list[Finding]]:
+def _judged(job: Job, backend: Backend, version: str) -> tuple[Translation, RuleContext, list[Finding]]:
     prepared, notes = _prepared(job, backend, version)
     translation = translate(prepared, backend, version)
     facts = facts_of(prepared, backend, version, translation.native)
-    return translation, ordered([*run(facts), *notes, *translation.findings])
+    return translation, facts, ordered([*run(facts), *notes, *translation.findings])
 
 
 def _with_data_reference(job: Job) -> Job:

@@ -145,6 +145,10 @@ def as_json(outcome: Outcome, plan: LaunchPlan) -> dict[str, object]:
             {"flag": arg.flag, "value": arg.value, "field": arg.field, "origin": arg.origin, "where": arg.where}
             for arg in outcome.native
         ],
+        "effective": [
+            {"flag": each.flag, "value": each.after, "was": each.before, "rule": each.rule, "written": each.written}
+            for each in outcome.effective.changes
+        ],
         "environment": [dataclasses.asdict(each) for each in _environment(outcome, plan)],
         "findings": [finding.as_tree() for finding in outcome.findings],
         "plan": plan.as_tree(),
@@ -163,16 +167,25 @@ def _text(outcome: Outcome, plan: LaunchPlan) -> None:
     convert = conversion(outcome)
     if convert is not None:
         print(f"# first ({convert.why}): {convert.text}")
-    rows = [(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native]
-    widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
-    for row in rows:
-        print(escaped("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip()))
+    _table([(arg.flag, _value(arg.value), arg.field or "", arg.origin, arg.where) for arg in outcome.native])
+    changes = outcome.effective.changes
+    if changes:
+        print(f"\n# {outcome.backend.title} sets these itself:")
+        _table(
+            [(each.flag, _value(each.after), f"was {_value(each.before)}", f"rule:{each.rule}", "") for each in changes]
+        )
     print()
     for each in _environment(outcome, plan):
         said = " ".join(filter(None, (each.where, f"[{each.source}]" if each.source else "")))
         print(f"{each.name}={one_line([each.value])}  {each.origin}  {said}".rstrip())
     print()
     _argv(outcome, plan)
+
+
+def _table(rows: list[tuple[str, str, str, str, str]]) -> None:
+    widths = [min(44, max((len(row[column]) for row in rows), default=0)) for column in range(4)]
+    for row in rows:
+        print(escaped("  ".join(text.ljust(width) for text, width in zip(row, [*widths, 0], strict=True)).rstrip()))
 
 
 def _environment(outcome: Outcome, plan: LaunchPlan) -> list[Explained]:

@@ -31,12 +31,17 @@ def compare(before: Mapping[str, Value], after: Mapping[str, Value], catalogue: 
 
 
 def effective(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
-    """Return the stored value of each argument by its destination (`dest`)."""
-    stored: dict[str, Value] = {}
-    for flag, value in get_backend(catalogue.backend).entry.effective(values).items():
+    """Return the stored value of each argument by its destination (`dest`), after the backend's normal form."""
+    return stored(get_backend(catalogue.backend).entry.effective(values), catalogue)
+
+
+def stored(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
+    """Return the value that the parser stores for each argument, by destination (`dest`)."""
+    found: dict[str, Value] = {}
+    for flag, value in values.items():
         argument = catalogue.get(flag)
-        stored[argument.dest if argument is not None else flag] = _stored(argument, value)
-    return stored
+        found[argument.dest if argument is not None else flag] = _stored(argument, value)
+    return found
 
 
 def _stored(argument: Argument | None, value: Value) -> Value:

@@ -7,6 +7,7 @@ from launcher.job.finding import SEVERITIES, Finding, Fix
 from launcher.mapping.native import NativeArg
 from launcher.nearest import nearest
 from launcher.rules.bounds import refused_sizes
+from launcher.rules.effective import effective_values
 from launcher.rules.registry import (
     LIFTED,
     LOWERED,
@@ -18,6 +19,7 @@ from launcher.rules.registry import (
     is_lifted,
     lowered,
 )
+from launcher.rules.table import flags_of
 
 _COMMON = (
     "launcher.rules.bounds",
@@ -57,9 +59,11 @@ def run(facts: RuleContext, *, errors_only: bool = False) -> list[Finding]:
     findings = [
         finding
         for rule in applicable_rules(facts)
-        if rule.severity == "error" or not errors_only
+        if not rule.sets and (rule.severity == "error" or not errors_only)
         for finding in findings_of(rule, facts)
     ]
+    if not errors_only:
+        findings.extend(_changes(facts))
     findings.extend(
         Finding(
             rule="RULES-DISABLED",
@@ -82,6 +86,15 @@ def _switched_off(rule_id: str) -> str:
     return f"rules.disable: no rule of this backend is called {rule_id}" + (
         f"; near: {', '.join(near)}" if near else ""
     )
+
+
+def _changes(facts: RuleContext) -> Iterator[Finding]:
+    """Yield the findings of rules that set values, once per rule."""
+    told = {change.rule: change.message for change in effective_values(facts).changes if change.message}
+    for id_, message in told.items():
+        rule = RULES[id_]
+        if id_ not in facts.job.rules.disable and not (id_ in LIFTED and is_lifted(rule, facts)):
+            yield _finding(rule, Violation(message=message, fields=rule.fields, flags=flags_of(rule)), facts)
 
 
 def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:

@@ -122,6 +122,7 @@ class Violation:
 
 
 Check = Callable[[RuleContext], Any]
+Setting = Value | Callable[[RuleContext], Value]
 PHASES = ("parse", "validate", "config", "model", "launch")
 
 
@@ -144,9 +145,13 @@ class Rule:
         when: conditions under which the rule applies.
         then: what must hold then; empty: nothing can, `when` itself is the violation.
         check: function that returns the violations; in a table also a message, or whether the rule is violated.
+        applies: of a rule in a table: whether it is violated, or the message of its function; made by `declare`.
         reads: names that the rule reads beside its `flags` and those of its text, separated by spaces; `job.cluster.*`
             is a section, `*` all arguments.
-        sets: for a `change`: arguments and the values that the backend gives them, with `{name}` for values.
+        sets: for a `change`: arguments and the values that the backend gives them; `{name}` is the value of another
+            argument, a function computes it from the context. Where they differ and the job writes one of the
+            arguments, that is a finding; what is not written is set without one.
+        tells_unwritten: a change of arguments that the job does not write is a finding, too.
         message: text of the finding, with `{name}` for values; empty: made from the conditions and `doc`.
         flags: arguments that the finding concerns, which a fix may change; empty: those of the conditions.
         about: arguments that it concerns beside those.
@@ -170,7 +175,9 @@ class Rule:
     then: str = ""
     check: Check = _nothing
     reads: str = ""
-    sets: Mapping[str, Value] = field(default_factory=dict)
+    sets: Mapping[str, Setting] = field(default_factory=dict)
+    tells_unwritten: bool = False
+    applies: Callable[[RuleContext], bool | str] | None = None
     message: str = ""
     flags: tuple[str, ...] = ()
     about: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ _SYNTAX = re.compile(
 )
 _PLACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
 # What a function raises that meets a value of another type: ARG-VALUE reports the value, the rule finds nothing.
-_OF_ANOTHER_TYPE = (TypeError, AttributeError, IndexError)
+OF_ANOTHER_TYPE = (TypeError, AttributeError, IndexError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +125,9 @@ def declare(
             until=row.until or until,
             versions=versions or {},
         )
-        register(
-            replace(made, check=_compiled(made), reads=" ".join(dict.fromkeys((*_named(made), *row.reads.split()))))
-        )
+        applies = _compiled(made)
+        reads = " ".join(dict.fromkeys((*_named(made), *row.reads.split())))
+        register(replace(made, applies=applies, check=_checking(made, applies), reads=reads))
 
 
 def conditions_of(rule: Rule) -> Conditions:
@@ -146,32 +146,51 @@ def _joined(text: str) -> tuple[Condition, ...]:
 
 def _named(row: Rule) -> Iterator[str]:
     yield from conditions_of(row).names()
+    yield from row.sets
+    yield from (name for value in row.sets.values() if isinstance(value, str) for name in _PLACES.findall(value))
     yield from (name for name in _PLACES.findall(row.message) if name)
 
 
-def _compiled(row: Rule) -> Callable[[RuleContext], Iterator[Violation]]:
+def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
+    """Return the function that says whether a rule applies and is broken, or the message of its own function."""
     conditions = conditions_of(row)
-    named = tuple(name for name in conditions.names() if not name.startswith((FIELD, TERM)))
-    flags = tuple(dict.fromkeys((*(row.flags or named), *row.about)))
     of_function = row.check if row.check is not Rule.__dataclass_fields__["check"].default else None
 
-    def check(facts: RuleContext) -> Iterator[Violation]:
+    def applies(facts: RuleContext) -> bool | str:
         if not conditions.are_broken(facts):
-            return
-        found: Any = True
-        if of_function is not None:
-            try:
-                found = of_function(facts)
-            except _OF_ANOTHER_TYPE:
-                return
+            return False
+        if of_function is None:
+            return True
+        try:
+            found = of_function(facts)
+        except OF_ANOTHER_TYPE:
+            return False
+        return found if isinstance(found, str) else bool(found)
+
+    return applies
+
+
+def _checking(row: Rule, applies: Callable[[RuleContext], bool | str]) -> Callable[[RuleContext], Iterator[Violation]]:
+    flags = flags_of(row)
+
+    def check(facts: RuleContext) -> Iterator[Violation]:
+        found = applies(facts)
         if found:
-            text = found if isinstance(found, str) else _message(row, conditions, facts)
+            text = found if isinstance(found, str) else message_of(row, facts)
             yield Violation(message=text, fields=row.fields, flags=flags)
 
     return check
 
 
-def _message(row: Rule, conditions: Conditions, facts: RuleContext) -> str:
+def flags_of(row: Rule) -> tuple[str, ...]:
+    """Return the arguments that the findings of a rule concern."""
+    named = tuple(name for name in conditions_of(row).names() if not name.startswith((FIELD, TERM)))
+    return tuple(dict.fromkeys((*(row.flags or named), *row.about)))
+
+
+def message_of(row: Rule, facts: RuleContext) -> str:
+    """Return the text of a finding: the rule's own, else one made from its conditions."""
+    conditions = conditions_of(row)
     if row.message:
         return _PLACES.sub(lambda found: _filled(found[0], found[1], facts), row.message)
     cause = " with ".join(_as_it_is(condition, facts) for condition in conditions.when)

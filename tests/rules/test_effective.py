@@ -1,0 +1,78 @@
+"""Effective values: `sets` of rules in the order of phases, each on what the rules before it left."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from launcher.catalogue.catalogue import Argument, Catalogue
+from launcher.job import Job
+from launcher.rules.effective import effective_values
+from launcher.rules.engine import run
+from launcher.rules.registry import RULES, Rule, RuleContext
+from launcher.rules.table import declare
+
+_NAMES = {"layers": 4, "width": None, "heads": 8, "fused": True}
+CATALOGUE = Catalogue(
+    backend="toy",
+    version="1.0",
+    style="argparse",
+    source="test",
+    arguments=tuple(
+        Argument(name=name, dest=name, type="int", default=default, has_default=True)
+        for name, default in _NAMES.items()
+    ),
+)
+ROWS = (
+    Rule(
+        id="TOY-LATE",
+        phase="config",
+        when="width>100",
+        sets={"fused": False},
+        severity="change",
+        doc="Wide.",
+        source="t",
+    ),
+    Rule(
+        id="TOY-WIDTH",
+        when="!width?",
+        sets={"width": lambda facts: 4 * facts["heads"]},
+        severity="change",
+        doc="Four times the heads.",
+        source="t",
+    ),
+    Rule(id="TOY-HEADS", phase="parse", when="layers>10", sets={"heads": "{layers}"}, severity="change", source="t"),
+)
+
+
+@pytest.fixture(autouse=True)
+def toy() -> Iterator[None]:
+    declare(ROWS, backends=("toy",))
+    yield
+    for row in ROWS:
+        del RULES[row.id]
+
+
+def facts(**values: object) -> RuleContext:
+    return RuleContext(job=Job(), backend="toy", version="1.0", values=values, catalogue=CATALOGUE)
+
+
+CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
+    "nothing is written": ({}, {"layers": 4, "width": 32, "heads": 8, "fused": True}),
+    "a later phase reads what an earlier one set": (
+        {"layers": 32},
+        {"layers": 32, "width": 128, "heads": 32, "fused": False},
+    ),
+    "a written value is not filled in": ({"width": 7}, {"layers": 4, "width": 7, "heads": 8, "fused": True}),
+}
+
+
+@pytest.mark.parametrize(("written", "namespace"), CASES.values(), ids=CASES)
+def test_values_after_all_phases(written: dict[str, object], namespace: dict[str, object]) -> None:
+    assert effective_values(facts(**written)).namespace() == namespace
+
+
+def test_a_written_value_that_changes_is_a_finding_and_a_default_is_none() -> None:
+    assert run(facts(layers=32)) == []
+    (finding,) = run(facts(layers=32, heads=16))
+    assert (finding.rule, finding.severity, finding.flags) == ("TOY-HEADS", "change", ("layers",))
+    assert finding.message.startswith("--heads 16 → 32")
