@@ -5,15 +5,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher.compose import plain
 from launcher.compose.errors import BOUND, NAME, VALUE, ComposeError, Mistake, first_line
+from launcher.compose.merge import chosen_sections, merged
 from launcher.compose.model import ModelFiles
-from launcher.compose.overrides import FileOption, Override, check_names, for_hydra, looks_like_file, merged_at, parse
+from launcher.compose.overrides import Override, check_names, for_hydra, looks_like_file, merged_at, parse
 from launcher.compose.resolve import resolve
-from launcher.compose.search_path import SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath, search_path, shipped
+from launcher.compose.search_path import SECTION_GROUPS, WHOLE_JOB_GROUPS, SearchPath, search_path
 from launcher.compose.suggestions import mistakes_of_word, verified
 from launcher.compose.user_files import check_files
-from launcher.compose.variables import secrets_unread, with_references
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.job import Job, Origin, Problem, build
 from launcher.job.secret import without_secrets
@@ -23,8 +22,6 @@ _GRAMMAR = ("LexerNoViableAlt", "no viable alternative", "mismatched input", "ex
 # Hydra's messages for several values where one is expected; they name the group or field as passed to Hydra.
 _SWEEP = re.compile(r"(?:Ambiguous value for argument|Sweep parameters) '\+*(?P<key>[^=']+)=")
 _TWICE = re.compile(r"Multiple values for (?P<key>[\w/]+)\.")
-
-_NO_FOLDER = "installed"
 
 
 def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
@@ -54,14 +51,14 @@ def _compose(words: Sequence[str], config_dirs: Sequence[str]) -> Job:
     places = search_path(config_dirs)
     overrides = _parsed(words, places)
     check_files(overrides, places)
-    tree, files = plain.composed(overrides, places) or _composed(overrides, places)
+    tree, files = _merged(overrides, places)
     origins = _origins(files, overrides)
     job, problems = build(tree, origins)
     if problems:
         raise ComposeError([_mistake(problem, origins) for problem in problems])
     model = ModelFiles(
         preset=next((path for group, path in files if group == "model"), None),
-        chosen="model" in _chosen_sections(overrides),
+        chosen="model" in chosen_sections(overrides),
         whole=tuple(path for group, path in files if group in WHOLE_JOB_GROUPS),
         places=places,
     )
@@ -76,71 +73,22 @@ def _parsed(words: Sequence[str], places: SearchPath) -> list[Override]:
     return overrides
 
 
-def _composed(overrides: list[Override], places: SearchPath) -> tuple[dict[str, Any], list[tuple[str, Path]]]:
-    """Merge with Hydra: return the tree, and its source files as (group, path) in merge order."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-    from hydra.core.global_hydra import GlobalHydra
+def _merged(overrides: list[Override], places: SearchPath) -> tuple[Mapping[str, Any], Sequence[tuple[str, Path]]]:
+    """Merge files and overrides; what Hydra refuses is a mistake in the user's terms."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    from launcher.compose.config_source import FOLDER, PLUGINS, SCHEME, register
-
-    register()
-    words, aliases = for_hydra(overrides)
-    chosen = "".join(f"!{section}" for section in _chosen_sections(overrides))
-    paths = [
-        f"{SCHEME}://{alias.group}/{alias.alias}{chosen if alias.group == 'job' else ''}={alias.path}"
-        for alias in aliases
-    ]
-    paths += [f"{SCHEME}://{mount.group}={mount.folder}" for mount in places.mounts]
-    paths += [f"{FOLDER}://{root}" for root in places.roots[:-1]]
-    paths.append(f"{PLUGINS}://{_NO_FOLDER}")
-    words.append("hydra.searchpath=[" + ",".join(f"'{path}'" for path in paths) + "]")
-    GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(shipped("conf")), version_base="1.3"):
-            config = hydra_compose("config", overrides=words, return_hydra_config=True)
-        choices = {str(key): value for key, value in config.hydra.runtime.choices.items()}
-        tree = _plain(config)
+        return merged(overrides, places)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ComposeError([_hydra_mistake(error, overrides)]) from None
     except (RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ComposeError([_unread(error, overrides)]) from None
-    return tree, list(_files(choices, places, aliases))
 
 
-def _plain(config: Any) -> dict[str, Any]:
-    from omegaconf import OmegaConf, flag_override
-
-    with flag_override(config, ["readonly", "struct"], False):
-        del config["hydra"]
-    with secrets_unread():
-        tree = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    tree = with_references(tree, OmegaConf.to_container(config))
-    assert isinstance(tree, dict)
-    return {str(key): value for key, value in tree.items()}
-
-
-def _files(choices: Mapping[str, Any], places: SearchPath, aliases: list[FileOption]) -> Iterator[tuple[str, Path]]:
-    yield "", shipped("conf") / "config.yaml"
-    by_alias = {alias.alias: alias.path for alias in aliases}
-    for group, option in choices.items():
-        if not isinstance(option, str) or group.startswith("hydra/"):
-            continue
-        path = by_alias.get(option) or places.find(group, option)
-        if path is not None:
-            yield group, path
-
-
-def _chosen_sections(overrides: list[Override]) -> list[str]:
-    """Return the sections whose group the command line sets: it overrides a job file, which has every section."""
-    return [override.key for override in overrides if override.key in SECTION_GROUPS]
-
-
-def _origins(files: list[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:
-    chosen = tuple(f"{section}." for section in _chosen_sections(overrides))
+def _origins(files: Sequence[tuple[str, Path]], overrides: list[Override]) -> dict[str, Origin]:
+    chosen = tuple(f"{section}." for section in chosen_sections(overrides))
     origins: dict[str, Origin] = {}
     # Whole jobs are merged after sections, regardless of the order of the defaults list.
     for group, path in sorted(files, key=lambda item: merged_at(item[0])):

@@ -8,14 +8,14 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BeyondBudget
-from launcher.compose import plain
 from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.presets import Preset, named_like, preset_named
-from launcher.compose.search_path import SearchPath
+from launcher.compose.search_path import SearchPath, shipped
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.families.determined import determined_fields
 from launcher.families.fill import filled, model_of, model_value
@@ -270,9 +270,15 @@ def _read(preset: Path) -> Model:
 
 
 def _loaded(file: Path) -> dict[str, Any]:
-    tree = plain.read(file)
-    if tree is not None:
-        return tree
+    return _shipped(file) if file.is_relative_to(shipped("conf")) else _parsed(file)
+
+
+@cache
+def _shipped(file: Path) -> dict[str, Any]:
+    return _parsed(file)
+
+
+def _parsed(file: Path) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     loaded = OmegaConf.to_container(OmegaConf.load(file), resolve=False)

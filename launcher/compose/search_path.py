@@ -49,6 +49,11 @@ class SearchPath:
     roots: tuple[Path, ...]
     mounts: tuple[Mount, ...]
 
+    @property
+    def has_user_folders(self) -> bool:
+        """Whether options come from folders beside the built-in ones."""
+        return self.roots != (shipped("conf"),) or [mount.folder for mount in self.mounts] != [shipped("recipes")]
+
     def folders(self, group: str) -> Iterator[Path]:
         """Yield the folders that hold options of `group`, nearest to the user first."""
         yield from (mount.folder for mount in self.mounts if mount.group == group)

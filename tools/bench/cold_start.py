@@ -17,7 +17,9 @@ import tempfile
 from pathlib import Path
 
 GROUPS, KEYS = 12, 15
-HELP_GOAL, DRY_RUN_GOAL, CHECK_GOAL = 8.0, 0.8, 1.0
+HELP_GOAL = 8.0
+# CPU seconds that a command may take beside bare Hydra, which composes its job.
+MORE_GOAL = 0.25
 FAULTS = "parallel.cp=8 parallel.cp_algorithm=hybrid parallel.ulysses_degree=3 recompute.activation=true"
 HEAVY = ("torch", "numpy", "transformers", "megatron", "scipy", "pandas")
 COMPOSE = """
@@ -55,12 +57,13 @@ def cpu_seconds(command: list[str]) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def pair(name: str, command: list[str], reference: list[str], runs: int, goal: float) -> None:
-    """Measure two commands in turn and print one row."""
+def pair(name: str, command: list[str], reference: list[str], runs: int, goal: str) -> None:
+    """Measure two commands in turn and print one row: both times, their ratio, and their difference."""
     cpu_seconds(command), cpu_seconds(reference)
     rows = [(cpu_seconds(command), cpu_seconds(reference)) for _ in range(runs)]
     mine, other = (statistics.median(column) for column in zip(*rows, strict=True))
-    print(f"{name:44} {mine * 1e3:8.0f} ms {other * 1e3:8.0f} ms {mine / other:7.2f}   goal ≤ {goal}")
+    more = mine - other
+    print(f"{name:44} {mine * 1e3:8.0f} ms {other * 1e3:8.0f} ms {mine / other:7.2f} {more * 1e3:8.0f} ms   {goal}")
 
 
 def heavy_imports(words: list[str]) -> str:
@@ -87,13 +90,20 @@ def main() -> None:
 
 
 def _table(launch: str, dry_run: list[str], check: list[str], runs: int) -> None:
-    print(f"{'command (CPU time, median)':44} {'ours':>11} {'reference':>11} {'ratio':>7}")
-    pair("launch --help / python -c pass", [launch, "--help"], [sys.executable, "-c", "pass"], runs, HELP_GOAL)
+    print(f"{'command (CPU time, median)':44} {'ours':>11} {'reference':>11} {'ratio':>7} {'more':>11}")
+    pair(
+        "launch --help / python -c pass",
+        [launch, "--help"],
+        [sys.executable, "-c", "pass"],
+        runs,
+        f"goal: ratio ≤ {HELP_GOAL}",
+    )
     with tempfile.TemporaryDirectory() as name:
         reference_job(Path(name))
         compose = [sys.executable, "-c", COMPOSE, name]
-        pair("launch dry-run / bare Hydra compose", [launch, *dry_run], compose, runs, DRY_RUN_GOAL)
-        pair("launch check, faults / bare Hydra compose", [launch, *check], compose, runs, CHECK_GOAL)
+        goal = f"goal: more ≤ {MORE_GOAL * 1e3:.0f} ms"
+        pair("launch dry-run / bare Hydra compose", [launch, *dry_run], compose, runs, goal)
+        pair("launch check, faults / bare Hydra compose", [launch, *check], compose, runs, goal)
 
 
 if __name__ == "__main__":
