@@ -18,6 +18,7 @@ from launcher.mapping.rows import Row
 from launcher.plan.executor import option_rules
 from launcher.rules.diagnostics import DIAGNOSTICS
 from launcher.rules.engine import load
+from launcher.rules.formula import formula
 from launcher.rules.registry import RULES, Rule
 from launcher.rules.rule_index import fields_of, flags_of, rules_of
 
@@ -153,6 +154,7 @@ def _rule(name: str, backends: Sequence[Backend]) -> Tree | None:
     return {
         "rule": rule.id,
         "meaning": " ".join(rule.doc.split()),
+        "condition": formula(rule) if applied else "",
         "severity": rule.severity,
         "backends": list(rule.backends) or ["all"],
         "versions": ", ".join(bounds),

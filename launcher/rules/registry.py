@@ -145,6 +145,7 @@ class Rule:
         when: conditions under which the rule applies.
         then: what must hold then; empty: nothing can, `when` itself is the violation.
         check: function that returns the violations; in a table also a message, or whether the rule is violated.
+        computes: the text is only a part of the condition: a function decides where it holds.
         applies: of a rule in a table: whether it is violated, or the message of its function; made by `declare`.
         reads: names that the rule reads beside its `flags` and those of its text, separated by spaces; `job.cluster.*`
             is a section, `*` all arguments.
@@ -177,6 +178,7 @@ class Rule:
     reads: str = ""
     sets: Mapping[str, Setting] = field(default_factory=dict)
     tells_unwritten: bool = False
+    computes: bool = False
     applies: Callable[[RuleContext], bool | str] | None = None
     message: str = ""
     flags: tuple[str, ...] = ()

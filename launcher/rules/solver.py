@@ -160,7 +160,7 @@ class Solver:
                 yield proposed, self.preferences.cost(proposed, proposed=True)
         job = with_values(self.variants.job, dict(changes)) if changes else self.variants.job
         for path in filter(self.preferences.is_open, self._open(error, set())):
-            for value in candidates(job, path):
+            for value in dict.fromkeys((*self.variants.settling(error.rule, path), *candidates(job, path))):
                 change: Change = (path, value)
                 yield (change,), self.preferences.cost((change,))
 

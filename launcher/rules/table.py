@@ -25,6 +25,7 @@ _SYNTAX = re.compile(
     re.IGNORECASE,
 )
 _PLACES = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+_NO_FUNCTION = Rule.__dataclass_fields__["check"].default
 # What a function raises that meets a value of another type: ARG-VALUE reports the value, the rule finds nothing.
 OF_ANOTHER_TYPE = (TypeError, AttributeError, IndexError)
 
@@ -127,7 +128,8 @@ def declare(
         )
         applies = _compiled(made)
         reads = " ".join(dict.fromkeys((*_named(made), *row.reads.split())))
-        register(replace(made, applies=applies, check=_checking(made, applies), reads=reads))
+        computes = row.check is not _NO_FUNCTION
+        register(replace(made, computes=computes, applies=applies, check=_checking(made, applies), reads=reads))
 
 
 def conditions_of(rule: Rule) -> Conditions:
@@ -154,7 +156,7 @@ def _named(row: Rule) -> Iterator[str]:
 def _compiled(row: Rule) -> Callable[[RuleContext], bool | str]:
     """Return the function that says whether a rule applies and is broken, or the message of its own function."""
     conditions = conditions_of(row)
-    of_function = row.check if row.check is not Rule.__dataclass_fields__["check"].default else None
+    of_function = row.check if row.check is not _NO_FUNCTION else None
 
     def applies(facts: RuleContext) -> bool | str:
         if not conditions.are_broken(facts):

@@ -26,8 +26,9 @@ from launcher.rules.dependency_tracking import (
     reading,
 )
 from launcher.rules.engine import findings_of, without_echoes
+from launcher.rules.formula import settling_values
 from launcher.rules.native import facts_of
-from launcher.rules.registry import Rule, RuleContext, applicable_rules
+from launcher.rules.registry import RULES, Rule, RuleContext, applicable_rules
 
 # Fields that select the rows and rules: a variant that changes one is checked from scratch.
 _CHOICES = ("backend.", "rules.")
@@ -88,6 +89,11 @@ class Variants:
         self._rule_parts = self._first_rules()
         self._rows_by_read = _by_read(self._row_parts)
         self._rules_by_read = _by_read(self._rule_parts)
+
+    def settling(self, rule: str, path: str) -> Iterator[Value]:
+        """Yield values of a field that the text of a rule names and with which it may hold."""
+        if self._backend is not None and rule in RULES and not path.startswith("backend."):
+            yield from settling_values(RULES[rule], path, self._backend, self._version)
 
     def errors(self, changes: Mapping[str, Value]) -> list[Finding]:
         """Return the errors of the job with these values, in no particular order."""

@@ -137,7 +137,6 @@ def passed(backend: str, args):
 
 
 def test_an_argument_that_is_passed_through_can_be_left_out():
-    assert passed("megatron", {"group_by_length": True})["SW-GROUP-BY-LENGTH"] == ["backend.args.group_by_length=null"]
     assert passed("mindformers", {"context": {"mode": 7}})["MF-CONTEXT-MODE"] == ["backend.args.context.mode=null"]
 
 
@@ -156,3 +155,8 @@ def test_arithmetic_is_told_once():
     assert "PAR-WORLD" in rules
     assert "MF-WORLD" not in rules
     assert "parallel.dp" not in {path for f in judge_for_backend(job).findings for path in f.fields}
+
+
+def test_a_value_that_the_text_of_a_rule_names_is_tried():
+    """Batches by length need padding: without padding_free, which changes nothing of training."""
+    assert passed("megatron", {"group_by_length": True})["SW-GROUP-BY-LENGTH"] == ["batch.padding_free=false"]
