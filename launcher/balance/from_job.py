@@ -8,7 +8,6 @@ from itertools import groupby
 
 from launcher.balance.local import even, kinds_in_order
 from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Split
-from launcher.balance.schedule import schedule
 from launcher.estimate import network
 from launcher.estimate.check import resolved
 from launcher.estimate.estimate import CannotEstimate, estimate
@@ -22,6 +21,7 @@ from launcher.estimate.result import Estimate
 from launcher.estimate.sizes import Sizes, kernel_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.precedence import precedence
 
 # Fields that a split replaces: the other ways to set the layers of a stage.
 UNEVEN: dict[str, Value] = {
@@ -279,7 +279,7 @@ def with_limits(problem: Problem, before: Estimate) -> Problem:
     running kernel, the allocator's reserve) is thereby subtracted from each stage.
     """
     assert before.capacity is not None
-    steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
+    steps = precedence(problem.schedule)
     counted = _dealt(problem).memory(problem, steps.in_flight)
     limits = []
     for stage, used in zip(before.stages, counted, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from launcher.balance.problem import Kind, Problem, Split
-from launcher.balance.schedule import Schedule
+from launcher.pipeline_schedule.precedence import Precedence
 
 
 def kinds_in_order(problem: Problem, layers: Sequence[int]) -> list[list[int]]:
@@ -48,7 +48,7 @@ def _enough(problem: Problem, layers: Sequence[int]) -> bool:
 Known = dict[tuple[int, tuple[tuple[int, ...], ...]], tuple[tuple[tuple[int, ...], ...], ...] | None]
 
 
-def treated(problem: Problem, steps: Schedule, layers: Sequence[int], known: Known | None = None) -> Split | None:
+def treated(problem: Problem, steps: Precedence, layers: Sequence[int], known: Known | None = None) -> Split | None:
     """Return these layers with as little recomputation as each stage's memory allows; None: it does not fit.
 
     Args:
@@ -159,7 +159,7 @@ def _cost(kind: Kind, before: int, after: int) -> float:
 
 
 def neighbours(
-    problem: Problem, steps: Schedule, layers: Sequence[int], known: Known
+    problem: Problem, steps: Precedence, layers: Sequence[int], known: Known
 ) -> Iterator[tuple[list[int], Split]]:
     """Yield every split that fits with one layer moved from one chunk to another."""
     for source in range(problem.parts):

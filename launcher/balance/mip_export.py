@@ -8,14 +8,14 @@ import numpy as np
 
 from launcher.balance.problem import Problem
 from launcher.balance.program import Program, Terms
-from launcher.balance.schedule import schedule
 from launcher.outputs.files import write_output
 from launcher.outputs.kinds import MARK, PROGRAM
+from launcher.pipeline_schedule.precedence import precedence
 
 
 def whole_program(problem: Problem) -> Program:
     """Return the program with a start time for every forward and backward instead of cuts."""
-    steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
+    steps = precedence(problem.schedule)
     program = Program(problem, steps)
     program.integral(True)
     start = [program.column(program.infinity, f"start_{n}", integer=False) for n in range(len(steps.chunk_of))]

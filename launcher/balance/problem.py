@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from launcher.pipeline_schedule.order import Schedule
+
 
 class BadProblem(ValueError):
     """The figures do not describe a pipeline; the message says which and why."""
@@ -84,6 +86,17 @@ class Problem:
     one_mode_a_chunk: bool = True
     in_order: bool = False
     covered: int | None = None
+
+    @property
+    def schedule(self) -> Schedule:
+        """The order of its steps; a chunk runs as many micro-batches in a row as there are stages."""
+        return Schedule(
+            stages=self.stages,
+            chunks=self.chunks,
+            micro_batches=self.micro_batches,
+            group=self.stages,
+            few_in_flight=self.few_in_flight,
+        )
 
     @property
     def parts(self) -> int:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from launcher.balance.problem import Problem, Split
-from launcher.balance.schedule import Schedule
+from launcher.pipeline_schedule.bounds import busiest_stage
+from launcher.pipeline_schedule.precedence import Precedence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -22,7 +23,7 @@ Terms = list[tuple[int, float]]
 class Program:
     """Variables and constraints of one problem in a HiGHS model; `add_cut` tightens the bound on its objective."""
 
-    def __init__(self, problem: Problem, steps: Schedule) -> None:
+    def __init__(self, problem: Problem, steps: Precedence) -> None:
         import highspy
 
         self.problem, self.highspy = problem, highspy
@@ -135,7 +136,7 @@ class Program:
                 self._most([*((column, 1.0) for column in less), (through, layers)], layers)
                 self._most([*((each[chunk], 1.0) for each in self.number[later][mode:]), (through, -layers)], 0)
 
-    def _memory(self, steps: Schedule) -> None:
+    def _memory(self, steps: Precedence) -> None:
         problem = self.problem
         for stage in range(problem.stages):
             for numbers in steps.in_flight[stage]:
@@ -162,7 +163,7 @@ class Program:
         return growth, base
 
     def _loads(self) -> int:
-        """Return the column of the longest stage time per micro-batch; a step takes at least that for all of them."""
+        """Return the column of the longest stage time per micro-batch, which bounds the step (`busiest_stage`)."""
         load = self.column(self.infinity, "load", integer=False)
         parts, stages = self.problem.parts, self.problem.stages
         for stage in range(stages):
@@ -170,7 +171,7 @@ class Program:
             terms = self.growth[chunks].sum(axis=0)
             row: Terms = [(int(column), -float(terms[column])) for column in np.flatnonzero(terms)]
             self.row(float(self.base[chunks].sum()), self.infinity, [*row, (load, 1.0)])
-        self.row(0.0, self.infinity, [(self.time, 1.0), (load, -float(self.problem.micro_batches))])
+        self.row(0.0, self.infinity, [(self.time, 1.0), (load, -busiest_stage(1.0, self.problem.micro_batches))])
         return load
 
     # -- solving
@@ -219,7 +220,7 @@ class Program:
         if bound < self.infinity:
             # The solver's bound holds within its tolerances.
             self.solver.changeColBounds(self.load, (1 - 1e-7) * bound, self.infinity)
-        return values, bound * self.problem.micro_batches
+        return values, busiest_stage(bound, self.problem.micro_batches)
 
     def relaxed(self, seconds: float) -> tuple[NDArray[np.float64] | None, float]:
         """Solve with fractional layers; return values (None: none in time) and a lower bound of the step's time."""

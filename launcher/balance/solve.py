@@ -17,8 +17,8 @@ import numpy as np
 from launcher.balance.local import Known, even, neighbours, rounded, treated
 from launcher.balance.problem import Problem, Split
 from launcher.balance.program import Program
-from launcher.balance.schedule import Schedule, schedule
 from launcher.balance.timing import Timing
+from launcher.pipeline_schedule.precedence import Precedence, precedence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -224,7 +224,7 @@ class _Search:
         self.problem, self.seconds, self.gap = problem, seconds, gap
         self.watch: Callable[[], None] | None = None
         self.begun = time.monotonic()
-        self.steps: Schedule = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
+        self.steps: Precedence = precedence(problem.schedule)
         self.program = Program(problem, self.steps)
         self.learned = learned or Learned(Timing(problem, self.steps), np.empty((0, 2 * problem.parts)), np.empty(0))
         for prices, constant in zip(self.learned.prices, self.learned.constants, strict=True):
@@ -358,7 +358,7 @@ def _depth(problem: Problem) -> float:
     return problem.covered
 
 
-def _infeasible(problem: Problem, steps: Schedule) -> Infeasible:
+def _infeasible(problem: Problem, steps: Precedence) -> Infeasible:
     """Return the stage that exceeds memory most, and by how much, when all limits grow just enough for a split."""
     from dataclasses import replace
 
@@ -379,7 +379,7 @@ def _infeasible(problem: Problem, steps: Schedule) -> Infeasible:
     return Infeasible(f"no split fits: stage {worst} lacks memory even in the tightest one", worst, over[worst])
 
 
-def _fits(problem: Problem, steps: Schedule) -> Split | None:
+def _fits(problem: Problem, steps: Precedence) -> Split | None:
     """Return any split within memory, or None."""
     program = Program(problem, steps)
     program.solver.changeColCost(program.time, 0.0)

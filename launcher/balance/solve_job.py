@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from launcher.balance.choices import Choice, Taken, choices_of
 from launcher.balance.encode import Expressed, Inexpressible, express
 from launcher.balance.from_job import Posed, even_split, recompute_values, split_values
 from launcher.balance.problem import Problem, Split
-from launcher.balance.schedule import schedule
 from launcher.balance.solve import Balanced, Infeasible, balance_any
-from launcher.balance.timing import simulate
+from launcher.balance.timing import seconds as seconds_of
 from launcher.estimate.estimate import estimate
 from launcher.estimate.result import Estimate
 from launcher.job import Job, Value, with_values
@@ -180,11 +178,7 @@ def _corrected(answer: Estimate, estimated: Problem, posed: Problem, split: Spli
     assert answer.time is not None
     if all(getattr(estimated, name) == getattr(posed, name) for name in ("kinds", "fixed", "transfer")):
         return answer.time.step_s
-    steps = schedule(posed.stages, posed.chunks, posed.micro_batches, posed.few_in_flight)
-    new, old = (
-        simulate(problem, steps, [*chain.from_iterable(split.durations(problem))]) for problem in (posed, estimated)
-    )
-    return answer.time.step_s + new - old
+    return answer.time.step_s + seconds_of(posed, split) - seconds_of(estimated, split)
 
 
 def _over(after: Estimate) -> list[float]:

@@ -1,4 +1,4 @@
-"""The time of a step for given chunk times, and its critical steps: a linear program over start times."""
+"""The time of a step for given chunk times: simulated, or by a linear program that also gives its critical steps."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from launcher.balance.problem import Problem
-from launcher.balance.schedule import Schedule
+from launcher.balance.problem import Problem, Split
+from launcher.pipeline_schedule.long_step import finish_by_rounds
+from launcher.pipeline_schedule.precedence import Precedence
+from launcher.pipeline_schedule.simulation import Pipeline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,7 +22,7 @@ class Timing:
     objective grows with that step's duration: a bound that holds for every split, exact for this one.
     """
 
-    def __init__(self, problem: Problem, steps: Schedule) -> None:
+    def __init__(self, problem: Problem, steps: Precedence) -> None:
         import highspy
 
         self.parts, self.end = problem.parts, steps.chunk_of[steps.end]
@@ -64,26 +66,18 @@ class Timing:
         return float(total), growth, float(prices @ self.delay)
 
 
-def simulate(problem: Problem, steps: Schedule, durations: list[float]) -> float:
-    """Return when the last step ends if every step starts as early as it can; rounds not laid out cost a period each.
+def pipeline_of(problem: Problem, split: Split) -> Pipeline:
+    """Return the pipeline of a split, ready to be simulated."""
+    forward, backward = split.durations(problem)
+    return Pipeline(
+        schedule=problem.schedule,
+        forward=tuple(forward),
+        backward=tuple(backward),
+        transfer=problem.transfer,
+        blocking=False,
+    )
 
-    Args:
-        durations: forward times of all chunks, then backward times.
-    """
-    waits: list[list[tuple[int, float]]] = [[] for _ in steps.chunk_of]
-    missing = [0] * len(steps.chunk_of)
-    for (first, second), sent in zip(steps.arcs, steps.sends, strict=True):
-        waits[first].append((second, problem.transfer if sent else 0.0))
-        missing[second] += 1
-    start = [0.0] * len(steps.chunk_of)
-    ready = [step for step, count in enumerate(missing) if not count]
-    while ready:
-        step = ready.pop()
-        ends = start[step] + durations[steps.chunk_of[step]]
-        for follower, delay in waits[step]:
-            start[follower] = max(start[follower], ends + delay)
-            missing[follower] -= 1
-            if not missing[follower]:
-                ready.append(follower)
-    period = max((start[last] - start[before] for last, before in steps.period), default=0.0)
-    return start[steps.end] + durations[steps.chunk_of[steps.end]] + steps.repeated * period
+
+def seconds(problem: Problem, split: Split) -> float:
+    """Return when the last step ends if every step starts as early as it can."""
+    return finish_by_rounds(pipeline_of(problem, split))

@@ -17,13 +17,14 @@ from launcher.estimate.operation import OFFLOADED, Operation, idle
 from launcher.estimate.parameters import Counts, chunk_parameters, embedding_parameters
 from launcher.estimate.placement import Chunk
 from launcher.estimate.result import Estimate, StageMemory, StepTime
-from launcher.estimate.schedule import Event
 from launcher.estimate.sizes import Sizes, kernel_sizes, plain_sizes
 from launcher.estimate.stages import ChunkCost, cost, parts_of
-from launcher.estimate.timing import Tail, model_flops, step_time, tail
+from launcher.estimate.timing import Tail, model_flops, pipeline_of, schedule_of, step_time, tail
 from launcher.estimate.unread import unread
 from launcher.job import Job
 from launcher.job.finding import Finding
+from launcher.pipeline_schedule.simulation import Event
+from launcher.pipeline_schedule.simulation import timeline as events_of
 
 
 class CannotEstimate(ValueError):
@@ -103,9 +104,10 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
     memories = _memories(job, sizes, stages)
     steps = 2 * sizes.pp * sizes.vpp * sizes.micro_batches
-    events: list[Event] | None = [] if timeline else None
-    whole = exact and steps <= _MOST_EVENTS
-    time = _time(sizes, machine, stages, events, whole=whole) if machine.known else None
+    whole = timeline or (exact and steps <= _MOST_EVENTS)
+    time = _time(sizes, machine, stages, whole=whole) if machine.known else None
+    costs = [stage.costs for stage in stages]
+    events = events_of(pipeline_of(sizes, machine, costs)) if timeline and machine.known else []
     counts = sum((stage.counts for stage in stages), Counts())
     missing = [*assumed, *unmeasured, *_by_formula(sizes), *_simplified(job), *_idle(job, stages), *unread(job)]
     return _answer(job, sizes, machine, memories, time, counts, missing, events, stages)
@@ -164,23 +166,24 @@ def _memories(job: Job, sizes: Sizes, stages: list[_Stage]) -> tuple[StageMemory
     one = job.hardware.workspace_gib if job.hardware.workspace_gib is not None else ASSUMED["workspace_gib"]
     library, factor = library_workspace(sizes, one * GIB), job.estimate.mem_factor
     memories: list[StageMemory] = []
+    schedule = schedule_of(sizes)
     parts, update, before = (0.0, 0.0, 0.0), 0.0, None
     for index, stage in enumerate(stages):
         if stage is not before:
             parts, before = static(sizes, stage.counts, stage.adapters), stage
             update = step_peak(sizes, stage.counts, stage.adapters)
-        held = max(activations(sizes, index, stage.costs), update)
+        held = max(activations(schedule, index, stage.costs), update)
         memories.append(stage_memory(index, parts, held, library + stage.placeholders, factor))
     return tuple(memories)
 
 
-def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], events: list[Event] | None, *, whole: bool) -> StepTime:
+def _time(sizes: Sizes, machine: Machine, stages: list[_Stage], *, whole: bool) -> StepTime:
     costs = [stage.costs for stage in stages]
     tails: list[Tail] = []
     for stage in {id(stage): stage for stage in stages}.values():
         hidden_by = sum(chunk.backward for chunk in stage.costs)
         tails.append(tail(sizes, machine, stage.counts, stage.adapters, hidden_by))
-    return step_time(sizes, machine, costs, tails, events, whole=whole)
+    return step_time(sizes, machine, costs, tails, whole=whole)
 
 
 # Token mixers that are estimated by formula only.
@@ -249,7 +252,7 @@ def _answer(
     time: StepTime | None,
     counts: Counts,
     missing: list[str],
-    events: list[Event] | None,
+    events: list[Event],
     stages: list[_Stage],
 ) -> Estimate:
     memory = job.hardware.memory_gib
@@ -286,7 +289,7 @@ def _answer(
             "per_stage": [stage.counts.rank for stage in stages],
         },
         missing=tuple(missing),
-        timeline=tuple(events or ()),
+        timeline=tuple(events),
     )
 
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from launcher.estimate.operation import Operation
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StageMemory
-from launcher.estimate.schedule import most_live, order
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
+from launcher.pipeline_schedule.in_flight import peak
+from launcher.pipeline_schedule.order import Schedule
 
 GIB = 1024**3
 
@@ -80,17 +81,11 @@ def placeholders(sizes: Sizes, operations: Sequence[Operation]) -> float:
     return float(sizes.act * sum(outer * inner for outer, inner in shapes))
 
 
-def activations(sizes: Sizes, stage: int, chunks: Sequence[ChunkCost]) -> float:
+def activations(schedule: Schedule, stage: int, chunks: Sequence[ChunkCost]) -> float:
     """Return the peak bytes of the micro-batches in flight on a stage, kernel temporaries included."""
-    count = sizes.micro_batches
-    if sizes.vpp == 1:
-        in_flight = min(sizes.pp - stage, count)
-        chunk = chunks[0]
-        return (in_flight - 1) * chunk.keeps + max(chunk.forward_peak, chunk.backward_peak)
-    enough = min(count, 3 * max(sizes.microbatch_group, sizes.pp))
-    steps = order(stage, sizes.pp, sizes.vpp, enough, sizes.microbatch_group)
-    return most_live(
-        steps,
+    return peak(
+        schedule,
+        stage,
         [chunk.keeps for chunk in chunks],
         [chunk.forward_peak for chunk in chunks],
         [chunk.backward_peak for chunk in chunks],

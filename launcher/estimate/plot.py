@@ -6,10 +6,10 @@ from pathlib import Path
 from launcher.estimate.drawing import GREY, INK, Box, Drawing, Line, Text, svg, write_png
 from launcher.estimate.memory import GIB
 from launcher.estimate.result import Estimate
-from launcher.estimate.schedule import Event
 from launcher.job import Job
 from launcher.outputs.files import write_output
 from launcher.outputs.kinds import PICTURE
+from launcher.pipeline_schedule.simulation import Event
 
 _LEFT, _RIGHT, _WIDTH = 90.0, 30.0, 1000.0
 # Okabe and Ito's colour-blind safe palette.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from launcher.estimate.schedule import Event
+from launcher.pipeline_schedule.simulation import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

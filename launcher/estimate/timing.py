@@ -9,9 +9,11 @@ from launcher.estimate.machine import Machine
 from launcher.estimate.mixers import delta_flops, index_flops, state_flops
 from launcher.estimate.parameters import Counts
 from launcher.estimate.result import StepTime
-from launcher.estimate.schedule import Event, Pipeline, finish, warm_up
 from launcher.estimate.sizes import Sizes
 from launcher.estimate.stages import ChunkCost
+from launcher.pipeline_schedule.long_step import finish
+from launcher.pipeline_schedule.order import Schedule
+from launcher.pipeline_schedule.simulation import Pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +68,22 @@ def _optimizer(sizes: Sizes, machine: Machine, dense: int, expert: int) -> float
     return seconds + 2 * swapped / machine.host
 
 
+def schedule_of(sizes: Sizes) -> Schedule:
+    """Return the pipeline schedule of a job."""
+    return Schedule(stages=sizes.pp, chunks=sizes.vpp, micro_batches=sizes.micro_batches, group=sizes.microbatch_group)
+
+
 def pipeline_of(sizes: Sizes, machine: Machine, costs: Sequence[Sequence[ChunkCost]]) -> Pipeline:
     """Return the pipeline of a job, ready to be simulated."""
     size = sizes.local_tokens * sizes.hidden * float(sizes.act)
     transfer = network.send(machine, size, sizes.world // sizes.pp) if sizes.pp > 1 else 0.0
+    chunks = [stage[chunk] for chunk in range(sizes.vpp) for stage in costs]
     return Pipeline(
-        forward=tuple(tuple(chunk.forward_total for chunk in stage) for stage in costs),
-        backward=tuple(tuple(chunk.backward_total for chunk in stage) for stage in costs),
+        schedule=schedule_of(sizes),
+        forward=tuple([chunk.forward_total for chunk in chunks]),
+        backward=tuple([chunk.backward_total for chunk in chunks]),
         transfer=transfer,
         blocking=not sizes.overlap_p2p,
-        micro_batches=sizes.micro_batches,
-        group=sizes.microbatch_group,
     )
 
 
@@ -85,18 +92,15 @@ def step_time(
     machine: Machine,
     costs: Sequence[Sequence[ChunkCost]],
     tails: Sequence[Tail],
-    events: list[Event] | None,
     *,
     whole: bool = False,
 ) -> StepTime:
     """Return the time of one step; its parts are those of the stage that works longest.
 
     Args:
-        events: list to which every step is appended.
         whole: simulate every micro-batch, also those in the periodic middle of a long step.
     """
-    pipeline = pipeline_of(sizes, machine, costs)
-    total = finish(pipeline, events, whole=whole)
+    total = finish(pipeline_of(sizes, machine, costs), whole=whole)
     slowest = max(range(sizes.pp), key=lambda stage: sum(c.forward_total + c.backward_total for c in costs[stage]))
     last = max(tails, key=lambda item: item.comm + item.optimizer)
     count = sizes.micro_batches
@@ -144,6 +148,3 @@ def _mixing(sizes: Sizes, mixer: str) -> float:
         length = min(length, v.topk)
     own = index_flops(v.index_heads, v.index_dim, half) if mixer == "sparse" else 0.0
     return 2.0 * sizes.heads * head * length + own
-
-
-__all__ = ["Tail", "model_flops", "pipeline_of", "step_time", "tail", "warm_up"]

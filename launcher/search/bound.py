@@ -12,6 +12,7 @@ from launcher.estimate.placement import Chunk
 from launcher.estimate.sizes import kernel_sizes
 from launcher.estimate.stages import cost, parts_of
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.bounds import even_stages
 from launcher.search.uneven import Work
 
 # Fields that the time of a micro-batch through all layers depends on. Stages only divide it.
@@ -34,7 +35,7 @@ class Floor:
     def __call__(self, point: Mapping[str, Value]) -> float:
         """Return the lower bound of a point's step time in seconds; 0 where it is unknown."""
         found = self._found(point)
-        return found[1] * found[0].whole if found else 0.0
+        return even_stages(found[0].whole, found[1]) if found else 0.0
 
     def work(self, point: Mapping[str, Value]) -> Work | None:
         """Return the seconds of a micro-batch, layer by layer; None where they are unknown."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 
 from launcher.balance.encode import Expressed
 from launcher.balance.from_job import layer_times, layers_of
@@ -12,11 +11,11 @@ from launcher.balance.local import treated
 from launcher.balance.measured import with_measured
 from launcher.balance.problem import BadProblem
 from launcher.balance.profile import Measured, Table, sizes_of
-from launcher.balance.schedule import schedule
 from launcher.balance.solve import Infeasible
 from launcher.balance.solve_job import Answer, balance_job
-from launcher.balance.timing import simulate
+from launcher.balance.timing import seconds
 from launcher.job import Job, Value, with_values
+from launcher.pipeline_schedule.precedence import precedence
 from launcher.search.points import nothing_recomputed
 from launcher.search.search import Candidate, Found
 
@@ -122,14 +121,9 @@ def _own(job: Job, candidate: Candidate, row: Measured) -> float:
     if recompute.granularity == "full":
         again = (recompute.num_layers or 1) if recompute.method == "block" else max(layers)
     estimated = replace(layer_times(with_values(job, nothing_recomputed())), covered=again)
-    steps = schedule(estimated.stages, estimated.chunks, estimated.micro_batches, estimated.few_in_flight)
-    split = treated(estimated, steps, layers)
+    split = treated(estimated, precedence(estimated.schedule), layers)
     assert split is not None
-    measured, modelled = (
-        simulate(problem, steps, [*chain.from_iterable(split.durations(problem))])
-        for problem in (with_measured(estimated, row), estimated)
-    )
-    return candidate.step_s + measured - modelled
+    return candidate.step_s + seconds(with_measured(estimated, row), split) - seconds(estimated, split)
 
 
 def strategy_of(best: Ranked, values: dict[str, Value]) -> dict[str, Value]:

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.balance.problem import BadProblem, Fixed, Kind, Mode, Problem, Split
-from launcher.balance.schedule import schedule
 from launcher.balance.taylor import Ratios, taylor_problem
 
 pytest.importorskip("highspy")
 
 from launcher.balance.solve import Infeasible, balance, balance_any
-from launcher.balance.timing import simulate
+from launcher.balance.timing import pipeline_of, seconds
+from launcher.pipeline_schedule.precedence import precedence
+from launcher.pipeline_schedule.simulation import simulate
 from tests.sampling import examples
 
 # Unit tests of fast-tuner (mindspore-ai/hyper-parallel fdd0a80, unit_tests/pipeline_alg_test.py): megabytes.
@@ -138,13 +139,12 @@ def _is_allowed(problem: Problem, way: tuple[tuple[int, ...], ...]) -> bool:
 
 def _best(problem: Problem) -> float | None:
     """Return the least time over every split of a problem whose schedule is laid out in full."""
-    steps = schedule(problem.stages, problem.chunks, problem.micro_batches, problem.few_in_flight)
+    in_flight = precedence(problem.schedule).in_flight
     times = []
     for split in _splits(problem):
-        memory = split.memory(problem, steps.in_flight)
+        memory = split.memory(problem, in_flight)
         if all(used <= limit + 1e-9 for used, limit in zip(memory, problem.limits, strict=True)):
-            forward, backward = split.durations(problem)
-            times.append(simulate(problem, steps, [*forward, *backward]))
+            times.append(seconds(problem, split))
     return min(times, default=None)
 
 
@@ -278,11 +278,9 @@ def test_fewer_micro_batches_than_stages_all_run_in_the_only_round(
     stages: int, chunks: int, micro_batches: int
 ) -> None:
     problem = _dense(stages, chunks, micro_batches, 16, limit=1e6)
-    steps = schedule(stages, chunks, micro_batches)
-    assert len(steps.chunk_of) == 2 * stages * chunks * micro_batches
+    assert len(precedence(problem.schedule).chunk_of) == 2 * stages * chunks * micro_batches
     found = balance(problem, gap=1e-6)
-    forward, backward = found.split.durations(problem)
-    assert found.time == pytest.approx(simulate(problem, steps, [*forward, *backward]))
+    assert found.time == pytest.approx(seconds(problem, found.split))
     # Each micro-batch passes 16 layers of 1 + 2; those after the first wait at most for the largest stage.
     assert found.time >= 16 * 3
 
@@ -292,9 +290,8 @@ def test_fewer_micro_batches_than_stages_all_run_in_the_only_round(
 def test_the_periodic_middle_of_a_long_step_costs_one_period_a_round(chunks: int) -> None:
     problem = _dense(4, chunks, 64, 32, limit=1e6)
     found = balance(problem)
-    steps = schedule(4, chunks, 64, whole=True)
-    forward, backward = found.split.durations(problem)
-    assert found.time == pytest.approx(simulate(problem, steps, [*forward, *backward]), rel=2e-3)
+    whole = max(simulate(pipeline_of(problem, found.split)))
+    assert found.time == pytest.approx(whole, rel=2e-3)
 
 
 @examples(15)

@@ -7,8 +7,8 @@ import pytest
 
 from launcher.estimate import Estimate, estimate
 from launcher.estimate.memory import activations
-from launcher.estimate.schedule import most_live, order, warm_up
 from launcher.estimate.stages import ChunkCost
+from launcher.estimate.timing import schedule_of
 from tests.estimate.estimate_jobs import MOE, job_with
 
 LATENT = {"q_lora_rank": 768, "kv_lora_rank": 256, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
@@ -131,22 +131,6 @@ def test_logits_are_split_by_tensor_and_context_parallelism() -> None:
     assert context == pytest.approx(one / 4, rel=0.2)
 
 
-@pytest.mark.parametrize(("pp", "vpp", "group"), [(2, 2, 2), (4, 2, 4), (4, 4, 4), (8, 3, 8), (4, 2, 6)])
-def test_interleaved_stages_hold_their_warm_up_and_one_more(pp: int, vpp: int, group: int) -> None:
-    """Megatron-core 0.16.1 get_pp_rank_microbatches: 2 (pp - rank - 1) + (vpp - 1) group, then a forward before each
-    backward; a chunk keeps one unit and needs nothing else."""
-    for stage in range(pp):
-        steps = order(stage, pp, vpp, 4 * group, group)
-        lead = 2 * (pp - stage - 1) + (vpp - 1) * group
-        assert warm_up(stage, pp, vpp, 4 * group, group) == lead
-        assert most_live(steps, [1.0] * vpp, [1.0] * vpp, [1.0] * vpp) == lead + 1
-
-
-def test_few_micro_batches_limit_what_interleaving_holds() -> None:
-    steps = order(0, 4, 4, 4, 4)
-    assert most_live(steps, [1.0] * 4, [1.0] * 4, [1.0] * 4) == 16
-
-
 def test_plain_pipelines_hold_one_micro_batch_for_each_later_stage() -> None:
     chunk = ChunkCost(
         keeps=1.0,
@@ -161,4 +145,4 @@ def test_plain_pipelines_hold_one_micro_batch_for_each_later_stage() -> None:
     from launcher.estimate.sizes import read_sizes
 
     sizes, _ = read_sizes(job_with(parallel={"pp": 4}))
-    assert [activations(sizes, stage, [chunk]) for stage in range(4)] == [5.0, 4.0, 3.0, 2.0]
+    assert [activations(schedule_of(sizes), stage, [chunk]) for stage in range(4)] == [5.0, 4.0, 3.0, 2.0]

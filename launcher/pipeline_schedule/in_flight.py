@@ -1,0 +1,51 @@
+"""Micro-batches in flight: those of which a stage holds activations, and the memory peak that follows."""
+
+from collections.abc import Sequence
+
+from launcher.pipeline_schedule.long_step import shortened
+from launcher.pipeline_schedule.order import Schedule, Step, order, warm_up
+
+
+def most_in_flight(schedule: Schedule, stage: int) -> int:
+    """Return the maximum of forwards without their backward on a stage: its warm-up and one more (closed form)."""
+    return min(warm_up(schedule, stage) + 1, schedule.micro_batches * schedule.chunks)
+
+
+def peak(
+    schedule: Schedule, stage: int, keeps: Sequence[float], forward: Sequence[float], backward: Sequence[float]
+) -> float:
+    """Return the peak activation bytes of a stage.
+
+    Args:
+        keeps, forward, backward: per chunk, bytes kept for a micro-batch, and peaks of its forward and backward.
+    """
+    if schedule.chunks == 1:
+        return (most_in_flight(schedule, stage) - 1) * keeps[0] + max(forward[0], backward[0])
+    return peak_of(order(shortened(schedule), stage), keeps, forward, backward)
+
+
+def peak_of(
+    steps: Sequence[Step], keeps: Sequence[float], forward: Sequence[float], backward: Sequence[float]
+) -> float:
+    """Return the peak activation bytes over these steps of a stage; arguments as for `peak`."""
+    live = highest = 0.0
+    for is_backward, _, chunk in steps:
+        if is_backward:
+            live -= keeps[chunk]
+            highest = max(highest, live + backward[chunk])
+        else:
+            highest = max(highest, live + forward[chunk])
+            live += keeps[chunk]
+    return highest
+
+
+def maxima(steps: Sequence[Step], chunks: int) -> tuple[tuple[int, ...], ...]:
+    """Return the Pareto-maximal numbers of micro-batches in flight per chunk: one of them is the memory peak."""
+    live, seen = [0] * chunks, set()
+    for is_backward, _, chunk in steps:
+        live[chunk] += -1 if is_backward else 1
+        if not is_backward:
+            seen.add(tuple(live))
+    return tuple(
+        sorted(a for a in seen if not any(b != a and all(x <= y for x, y in zip(a, b, strict=True)) for b in seen))
+    )

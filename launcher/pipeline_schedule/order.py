@@ -1,0 +1,72 @@
+"""The order in which stages run micro-batches: 1F1B, and Megatron-core's interleaved 1F1B with several chunks a stage.
+
+Chunks are numbered in the model's order: chunk `c` of stage `s` is number `c * stages + s`.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+# One step of a stage: backward?, micro-batch, chunk.
+Step = tuple[bool, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What the order of steps depends on.
+
+    Attributes:
+        chunks: model chunks of a stage.
+        group: micro-batches that a chunk runs in a row, at least `stages`; no effect with one chunk a stage.
+        few_in_flight: warm up with one step for each later stage instead of two (always with one chunk a stage).
+    """
+
+    stages: int
+    chunks: int
+    micro_batches: int
+    group: int
+    few_in_flight: bool = False
+
+
+def groups(schedule: Schedule) -> list[range]:
+    """Return the micro-batches that a chunk runs in a row.
+
+    A remainder smaller than the number of stages would stall the pipeline: Megatron-core rejects it (schedules.py),
+    MindSpore runs it with the first group (mindspore/toolkits e8d3573 pp_util.py:193).
+    """
+    count, group = schedule.micro_batches, schedule.group
+    rest = count % group
+    first = min(count, group + rest if rest < schedule.stages else group)
+    starts = range(first, count, group)
+    return [range(first), *(range(start, min(start + group, count)) for start in starts)]
+
+
+def warm_up(schedule: Schedule, stage: int) -> int:
+    """Return how many forward steps a stage runs before its first backward (megatron-core schedules.py)."""
+    later, chunks = schedule.stages - stage - 1, schedule.chunks
+    if chunks == 1:
+        return min(later, schedule.micro_batches)
+    ahead = later if schedule.few_in_flight else 2 * later
+    return min(ahead + (chunks - 1) * len(groups(schedule)[0]), schedule.micro_batches * chunks)
+
+
+@lru_cache(maxsize=512)
+def order(schedule: Schedule, stage: int) -> tuple[Step, ...]:
+    """Return the steps of a stage: warm-up, then forwards and backwards in turn, then the other backwards."""
+    chunks = schedule.chunks
+    table = [(micro_batch, chunk) for members in groups(schedule) for chunk in range(chunks) for micro_batch in members]
+    forward: list[Step] = [(False, micro_batch, chunk) for micro_batch, chunk in table]
+    backward: list[Step] = [(True, micro_batch, chunks - 1 - chunk) for micro_batch, chunk in table]
+    lead = warm_up(schedule, stage)
+    steps = forward[:lead]
+    for index in range(len(table) - lead):
+        steps += (forward[lead + index], backward[index])
+    return tuple(steps + backward[len(table) - lead :])
+
+
+def path(schedule: Schedule) -> list[tuple[bool, int]]:
+    """Return the way of a micro-batch through the pipeline: backward?, number of the chunk.
+
+    Each needs the one before it; between chunks of two stages an activation or gradient is sent.
+    """
+    numbers = range(schedule.stages * schedule.chunks)
+    return [*((False, number) for number in numbers), *((True, number) for number in reversed(numbers))]

@@ -1,0 +1,137 @@
+"""Simulates a pipeline event by event: every step starts when its stage is free and its input has arrived."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from launcher.pipeline_schedule.order import Schedule, Step, order, path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A step of a stage on the time axis (seconds)."""
+
+    stage: int
+    chunk: int
+    micro_batch: int
+    backward: bool
+    start: float
+    end: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """A pipeline to simulate.
+
+    Attributes:
+        forward, backward: seconds of a micro-batch, by number of the chunk.
+        transfer: seconds to pass a tensor to the next stage.
+        blocking: the sender waits for it.
+    """
+
+    schedule: Schedule
+    forward: tuple[float, ...]
+    backward: tuple[float, ...]
+    transfer: float
+    blocking: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Program:
+    """The steps of all stages in a topological order, valid for any durations.
+
+    Attributes:
+        steps: stage and step.
+        moves: per step the stage, the index of its duration, the arrival it waits for, the arrival it produces, and
+            where its result goes (0: another stage, 1: the same stage or none).
+        arrivals: number of arrivals.
+    """
+
+    steps: tuple[tuple[int, Step], ...]
+    moves: tuple[tuple[int, int, int, int, int], ...]
+    arrivals: int
+
+
+def _program(schedule: Schedule) -> _Program:
+    stages, count = schedule.stages, schedule.micro_batches
+    numbers, way = stages * schedule.chunks, path(schedule)
+    orders = [order(schedule, stage) for stage in range(stages)]
+    # The place of a step on its micro-batch's way is also the number of the arrival that it waits for.
+    last = len(way) - 1
+    ends = [int(place == last or way[place + 1][1] % stages == way[place][1] % stages) for place in range(len(way))]
+    reached = [False] * ((last + 2) * count)
+    reached[:count] = [True] * count
+    next_of = [0] * stages
+    steps: list[tuple[int, Step]] = []
+    moves: list[tuple[int, int, int, int, int]] = []
+    moving = True
+    while moving:
+        moving = False
+        for stage, own in enumerate(orders):
+            at = first = next_of[stage]
+            while at < len(own):
+                is_backward, micro_batch, chunk = own[at]
+                number = chunk * stages + stage
+                place = last - number if is_backward else number
+                needs = place * count + micro_batch
+                if not reached[needs]:
+                    break
+                reached[needs + count] = True
+                steps.append((stage, own[at]))
+                moves.append((stage, is_backward * numbers + number, needs, needs + count, ends[place]))
+                at += 1
+            moving = moving or at > first
+            next_of[stage] = at
+    assert all(at == len(own) for at, own in zip(next_of, orders, strict=True)), "the schedule is stuck"
+    return _Program(steps=tuple(steps), moves=tuple(moves), arrivals=len(reached))
+
+
+_cached_program = lru_cache(maxsize=128)(_program)
+_MOST_CACHED = 10_000  # steps
+
+
+def _program_of(schedule: Schedule) -> _Program:
+    count = 2 * schedule.stages * schedule.chunks * schedule.micro_batches
+    return (_cached_program if count <= _MOST_CACHED else _program)(schedule)
+
+
+def simulate(pipeline: Pipeline, starts: list[float] | None = None) -> list[float]:
+    """Return when each stage has finished its last step.
+
+    Args:
+        starts: takes the start of every step, in the order of `_program`.
+    """
+    program = _program_of(pipeline.schedule)
+    durations = pipeline.forward + pipeline.backward
+    passing = (pipeline.transfer, 0.0)
+    waiting = (pipeline.transfer if pipeline.blocking else 0.0, 0.0)
+    free, arrived = [0.0] * pipeline.schedule.stages, [0.0] * program.arrivals
+    for stage, duration, needs, gives, how in program.moves:
+        now, ready = free[stage], arrived[needs]
+        if ready > now:
+            now = ready
+        if starts is not None:
+            starts.append(now)
+        now += durations[duration]
+        arrived[gives] = now + passing[how]
+        free[stage] = now + waiting[how]
+    return free
+
+
+def timeline(pipeline: Pipeline) -> list[Event]:
+    """Return every step of every stage on the time axis."""
+    starts: list[float] = []
+    simulate(pipeline, starts)
+    program, durations = _program_of(pipeline.schedule), pipeline.forward + pipeline.backward
+    return [
+        Event(
+            stage=stage,
+            chunk=chunk,
+            micro_batch=micro_batch,
+            backward=is_backward,
+            start=start,
+            end=start + durations[move[1]],
+        )
+        for (stage, (is_backward, micro_batch, chunk)), move, start in zip(
+            program.steps, program.moves, starts, strict=True
+        )
+    ]
