@@ -150,10 +150,6 @@ class Split:
         """Return layers per chunk."""
         return tuple(sum(column) for column in zip(*(mode for kind in self.counts for mode in kind), strict=True))
 
-    def of_kind(self, kind: int) -> tuple[int, ...]:
-        """Return layers of one kind per chunk."""
-        return tuple(sum(column) for column in zip(*self.counts[kind], strict=True))
-
     def in_mode(self, problem: Problem, name: str) -> tuple[int, ...]:
         """Return layers per chunk in the mode of this name."""
         chosen = [

@@ -68,24 +68,6 @@ class Balanced:
 Watch = Callable[[float, float], None]
 
 
-def balance(
-    problem: Problem, *, seconds: float = 60.0, gap: float = 1e-4, quick: bool = False, watch: Watch | None = None
-) -> Balanced:
-    """Return the split with the least step time within the memory of every stage.
-
-    Args:
-        seconds: time limit; the best split so far is returned with its gap.
-        gap: relative gap to the bound at which to stop.
-        quick: local search only, and the bound of the linear program and of the longest stage.
-        watch: called with the best time and the bound whenever one of them changes.
-
-    Raises:
-        Infeasible: no split fits, or none was found in time.
-        BadProblem: the figures do not describe a pipeline.
-    """
-    return balance_any([problem], seconds=seconds, gap=gap, quick=quick, watch=watch)[1]
-
-
 def balance_any(
     problems: Sequence[Problem],
     *,
@@ -94,14 +76,20 @@ def balance_any(
     quick: bool = False,
     watch: Watch | None = None,
 ) -> tuple[int, Balanced]:
-    """Return the best split of several problems with the same schedule, and the number of its problem.
+    """Return the split with the least step time within the memory of every stage, and the number of its problem.
 
-    Its bound holds for all of them: cuts of the schedule are shared, and problems whose bound is above the best split
-    are not searched further.
+    All problems have the same schedule. The bound holds for all of them: cuts of the schedule are shared, and problems
+    whose bound is above the best split are not searched further.
+
+    Args:
+        seconds: time limit; the best split so far is returned with its gap.
+        gap: relative gap to the bound at which to stop.
+        quick: local search only, and the bound of the linear program and of the longest stage.
+        watch: called with the best time and the bound whenever one of them changes.
 
     Raises:
-        Infeasible: no problem has a split that fits; reports the smallest excess.
-        BadProblem: see `balance`.
+        Infeasible: no problem has a split that fits, or none was found in time; reports the smallest excess.
+        BadProblem: the figures do not describe a pipeline.
     """
     for problem in problems:
         problem.checked()

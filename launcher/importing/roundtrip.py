@@ -1,7 +1,5 @@
 """Compares a job with the arguments it was read from, by effective values after the backend's defaults."""
 
-from collections.abc import Iterable
-
 from launcher.importing.imported import Imported
 from launcher.importing.presets import with_known_model
 from launcher.job import Job, Value
@@ -26,9 +24,3 @@ def differences(imported: Imported) -> list[Difference]:
     after, _ = written(job, imported.backend, imported.version)
     before = {arg.flag: arg.value for arg in imported.native}
     return compare(before, after, catalogue)
-
-
-def canonical_share(imported: Iterable[Imported]) -> tuple[int, int]:
-    """Return the number of argument uses with a canonical field, and the total number."""
-    uses = [each for one in imported for each in one.became]
-    return sum(bool(each.fields) for each in uses), len(uses)

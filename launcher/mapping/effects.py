@@ -51,11 +51,6 @@ class Meaning:
     cannot: Mapping[str, str]
 
 
-def effects(job: Job, backend: Backend, version: str) -> dict[str, Effect]:
-    """Return the value of every canonical field on a backend version; see `meaning`."""
-    return dict(meaning(job, backend, version).fields)
-
-
 def meaning(job: Job, backend: Backend, version: str) -> Meaning:
     """Return the effective values of a job on a backend version.
 

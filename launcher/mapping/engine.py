@@ -194,11 +194,6 @@ def nest(flat: Mapping[str, Value]) -> dict[str, Value]:
     return tree
 
 
-def flatten(job: Job) -> dict[str, Value]:
-    """Return every leaf of the job by dotted path."""
-    return {path: value_at(job, path) for path in fields()}
-
-
 def unmapped_fields(table: Table, version: str) -> list[str]:
     """Return canonical fields that the table does not mention; a complete table has none."""
     known = {path for row in active_rows(table, version) for path in row.fields}
@@ -211,7 +206,6 @@ __all__ = [
     "ReadBack",
     "Translation",
     "as_tree",
-    "flatten",
     "nest",
     "read_argument",
     "read_back",

@@ -230,17 +230,6 @@ def mapped(path: str, flag: str, forward: Callable[[Any], Value], backward: Call
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
 
-def joined(path: str, flag: str, separator: str = ",", item: Callable[[str], Any] = str, **row: Any) -> Row:
-    """Return a row for a list written as one string."""
-    return mapped(
-        path,
-        flag,
-        lambda value: separator.join(str(part) for part in value),
-        lambda text: tuple(item(part) for part in str(text).split(separator)),
-        **row,
-    )
-
-
 def only_with(switch: str, section: str) -> dict[str, str]:
     """Return why the other fields of a section have no effect on a backend that cannot express the switch."""
     paths = (path for path in field_paths() if path.startswith(section) and path != switch)

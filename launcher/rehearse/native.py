@@ -1,8 +1,6 @@
 """Describes how a backend's entry point runs without an accelerator, for planners."""
 
-import json
 import os
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -90,20 +88,6 @@ def installed_version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-def versions_in(python: str) -> Callable[[str], str | None]:
-    """Return a version look-up for another interpreter's environment, queried once; on failure it finds nothing."""
-    ask = (
-        "import json; from importlib.metadata import distributions; "
-        "print(json.dumps({d.metadata['Name'].lower().replace('_', '-'): d.version for d in distributions()}))"
-    )
-    try:
-        answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, timeout=60, check=True)
-        versions: dict[str, str] = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        versions = {}
-    return lambda distribution: versions.get(distribution.lower().replace("_", "-"))
 
 
 def missing(

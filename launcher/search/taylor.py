@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from launcher.balance.profile import fit
 from launcher.job import Job, Value
 
 
@@ -149,28 +148,3 @@ def narrowed(layouts: Iterable[dict[str, Value]], kept: Kept, world: int) -> lis
         if (world // (tp * cp * pp), tp, cp, pp, ep) in known and layout["parallel.etp"] in (None, 1):
             chosen.append(layout)
     return chosen
-
-
-def grey_box(
-    measured: Iterable[tuple[int, int, int, int, float]], *, limit: float, max_ep: int = 64
-) -> list[tuple[int, int, int, int, float]]:
-    """Return the layouts within `limit`, by a fit of measured peaks over ep: dp, tp, pp, ep, peak.
-
-    Args:
-        measured: dp, tp, pp, ep, peak; two sizes of ep for each dp, tp, pp. Any unit.
-        limit: in the same unit.
-        max_ep: largest ep that is tried, powers of two up to it.
-    """
-    peaks: dict[tuple[int, int, int], dict[int, float]] = {}
-    for dp, tp, pp, ep, peak in measured:
-        peaks.setdefault((dp, tp, pp), {})[ep] = peak
-    found = []
-    for (dp, tp, pp), by_ep in peaks.items():
-        if len(by_ep) < 2:
-            continue
-        (ep1, peak1), (ep2, peak2) = sorted(by_ep.items())[:2]
-        curve = fit(ep1, peak1, ep2, peak2)
-        for ep in (2**n for n in range(max_ep.bit_length())):
-            if (dp * tp) % ep == 0 and curve.at(ep) <= limit:
-                found.append((dp, tp, pp, ep, curve.at(ep)))
-    return sorted(found)

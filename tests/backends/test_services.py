@@ -8,7 +8,7 @@ from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
 from launcher.job import value_at
 from launcher.mapping.backend import get_backend
-from launcher.mapping.effects import effects
+from launcher.mapping.effects import meaning
 from launcher.mapping.engine import read_back
 from launcher.mapping.native_only_index import owns_of
 from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
@@ -211,5 +211,5 @@ def test_what_no_training_reads_is_kept_with_a_reason() -> None:
     ("task", "wanted"), [("sft", None), ("grpo", 0.9)], ids=["no answers are drawn", "answers are drawn"]
 )
 def test_a_default_is_told_where_something_reads_it(task: str, wanted: float | None) -> None:
-    told = effects(job_of(task__type=task), get_backend(SWIFT[0]), SWIFT[1])
+    told = meaning(job_of(task__type=task), get_backend(SWIFT[0]), SWIFT[1]).fields
     assert told["generation.temperature"].value == wanted

@@ -2,13 +2,13 @@
 
 from launcher.compose import compose
 from launcher.mapping.backend import get_backend
-from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, effects
+from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, meaning
 from tests.conftest import Launch
 
 
 def test_written_values_and_the_backends_defaults_are_told_apart():
     job = compose(["+recipe=qwen3_moe", "backend=megatron"])
-    found = effects(job, get_backend("megatron"), "4.6.0")
+    found = meaning(job, get_backend("megatron"), "4.6.0").fields
     assert (found["batch.global_batch_size"].value, found["batch.global_batch_size"].how) == (256, WRITTEN)
     assert (found["data.num_workers"].value, found["data.num_workers"].how) == (4, DEFAULT)
     assert found["runtime"].how == NONE

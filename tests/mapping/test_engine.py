@@ -8,7 +8,7 @@ from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Job, Origin, with_values
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, get_backend
 from launcher.mapping.engine import read_back, translate, unmapped_fields
-from launcher.mapping.rows import Gap, Table, choice, computed, fixed, joined, mapped, same, switch, switch_off
+from launcher.mapping.rows import Gap, Table, choice, computed, fixed, mapped, same, switch, switch_off
 from launcher.plan import LaunchPlan
 from tests.conftest import make_job
 
@@ -31,7 +31,7 @@ TABLE = Table(
         switch("parallel.sequence_parallel", "sp"),
         switch_off("kernels.rope_fusion", "no-fusion"),
         choice("precision.dtype", "precision", {"bf16": "bfloat16", "fp16": "half", "fp32": None}),
-        joined("recompute.modules", "modules"),
+        mapped("recompute.modules", "modules", ",".join, lambda text: tuple(text.split(","))),
         mapped("fault_tolerance.timeout_minutes", "timeout-seconds", lambda m: m * 60, lambda s: s // 60),
         same("parallel.pp", "old-name", until="1.9"),
         same("parallel.pp", "new-name", since="2.0"),

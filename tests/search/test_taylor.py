@@ -4,12 +4,14 @@ Figures: mindspore/toolkits e8d3573 autoparallel/symphony, test/units/nd_search_
 config/pretrain_deepseek3_671b.yaml (1,024 ranks, global batch 1,024, 55 GB), which are those of its README's example.
 """
 
+from collections.abc import Iterable
+
 import pytest
 
 from launcher.api import compose
 from launcher.balance.profile import fit
 from launcher.cli import main
-from launcher.search.taylor import Setting, grey_box, prune, setting_of, space
+from launcher.search.taylor import Setting, prune, setting_of, space
 
 EXAMPLE = Setting(world=1024, layers=62, experts=256, global_batch=1024)
 # dp, tp, pp, ep, peak MB: 40 dry runs.
@@ -52,6 +54,31 @@ def test_without_its_quirks_experts_limit_ep_and_every_stage_has_a_chunk() -> No
     sound = Setting(world=16, layers=8, experts=4, global_batch=16, quirks=False)
     assert max(point.ep for point in space(sound)) == 4
     assert min(point.vp for point in space(sound)) == 1
+
+
+def grey_box(
+    measured: Iterable[tuple[int, int, int, int, float]], *, limit: float, max_ep: int = 64
+) -> list[tuple[int, int, int, int, float]]:
+    """Return the layouts within `limit`, by a fit of measured peaks over ep: dp, tp, pp, ep, peak.
+
+    Args:
+        measured: dp, tp, pp, ep, peak; two sizes of ep for each dp, tp, pp. Any unit.
+        limit: in the same unit.
+        max_ep: largest ep that is tried, powers of two up to it.
+    """
+    peaks: dict[tuple[int, int, int], dict[int, float]] = {}
+    for dp, tp, pp, ep, peak in measured:
+        peaks.setdefault((dp, tp, pp), {})[ep] = peak
+    found = []
+    for (dp, tp, pp), by_ep in peaks.items():
+        if len(by_ep) < 2:
+            continue
+        (ep1, peak1), (ep2, peak2) = sorted(by_ep.items())[:2]
+        curve = fit(ep1, peak1, ep2, peak2)
+        for ep in (2**n for n in range(max_ep.bit_length())):
+            if (dp * tp) % ep == 0 and curve.at(ep) <= limit:
+                found.append((dp, tp, pp, ep, curve.at(ep)))
+    return sorted(found)
 
 
 def test_forty_measured_peaks_give_ten_layouts() -> None:

@@ -11,8 +11,8 @@ import argparse
 import time
 
 from launcher.balance.problem import Problem
-from launcher.balance.solve import balance
-from launcher.balance.taylor import Ratios, taylor_problem
+from launcher.balance.solve import balance_any
+from tools.bench.taylor_problem import Ratios, taylor_problem
 
 _KINDS = (
     *("act_mem0", "act_mem", "select_mem0", "select_mem", "re_comp_mem0", "re_comp_mem", "layer_mem012", "layer_mem"),
@@ -70,7 +70,7 @@ def main() -> None:
     for name in options.names or CASES:
         published, original = CASES[name][-2:]
         start = time.process_time()
-        found = balance(problem_of(name), seconds=options.time_limit, gap=1e-5)
+        _, found = balance_any([problem_of(name)], seconds=options.time_limit, gap=1e-5)
         cpu = time.process_time() - start
         print(
             f"{name:4} {found.time:>10.2f} {published:>10.2f} {found.bound:>10.2f} {100 * found.gap:5.2f} %"

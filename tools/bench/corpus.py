@@ -26,7 +26,7 @@ from launcher.importing.notes import ImportRefused
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.read_file import read_file
-from launcher.importing.roundtrip import canonical_share, differences
+from launcher.importing.roundtrip import differences
 from launcher.mapping.equivalence import Difference
 
 # File of the corpus, backend, and what its names of versions are called in the catalogues.
@@ -143,7 +143,8 @@ def summary(results: list[Outcome], seconds: float) -> dict[str, Any]:
     tried = [each for each in results if not each.outside]
     imported = [each for each in tried if each.imported is not None and not each.crashed]
     same = [each for each in imported if not each.differences]
-    mapped, uses = canonical_share(each.imported for each in imported if each.imported)
+    became = [use for each in imported if each.imported for use in each.imported.became]
+    mapped, uses = sum(bool(use.fields) for use in became), len(became)
     return {
         "records": len(results),
         "outside": dict(Counter(each.outside for each in results if each.outside)),

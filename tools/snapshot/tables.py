@@ -8,7 +8,7 @@ from launcher.catalogue.catalogue import Argument
 from launcher.job import Job, fields, value_at
 from launcher.job.derive import with_values
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.engine import Translation, active_rows, flatten, read_back, translate
+from launcher.mapping.engine import Translation, active_rows, read_back, translate
 from launcher.mapping.passthrough import other_values
 from tools.snapshot.cases import Case
 
@@ -95,7 +95,7 @@ def _reads(argument: Argument, backend: str, version: str) -> dict[str, Any]:
             given = {**beside, argument.name: value}
             read = read_back(given, get_backend(backend), version)
             default = _read_without(tuple(beside), backend, version)
-            fields_set = {path: here for path, here in flatten(read.job).items() if here != default[path]}
+            fields_set = {path: here for path, here in _fields_of(read.job).items() if here != default[path]}
             fields_set.pop("backend.args", None)
             rest = [arg.flag for arg in read.unmapped if arg.flag not in beside]
             found[f"{value} {','.join(beside)}"] = [fields_set, rest, read.warnings]
@@ -105,7 +105,11 @@ def _reads(argument: Argument, backend: str, version: str) -> dict[str, Any]:
 @cache
 def _read_without(beside: tuple[str, ...], backend: str, version: str) -> dict[str, Any]:
     given = next(each for each in _BESIDE if tuple(each) == beside)
-    return flatten(read_back(given, get_backend(backend), version).job)
+    return _fields_of(read_back(given, get_backend(backend), version).job)
+
+
+def _fields_of(job: Job) -> dict[str, Any]:
+    return {path: value_at(job, path) for path in fields()}
 
 
 def _values(argument: Argument) -> Iterable[Any]:

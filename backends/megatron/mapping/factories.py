@@ -5,23 +5,13 @@ from typing import Any
 
 from launcher.budgets import json_value
 from launcher.job import Job, Value, field_at, value_at
-from launcher.mapping.rows import NativeView, Row, Unsupported, negated, same
+from launcher.mapping.rows import NativeView, Row, Unsupported
 
 # Last version of the 3.x line; swift renamed 113 options at 4.0.
 THREE = "3.99"
 FOUR = "4.0"
 # Oldest supported version: ms-swift commit 54e9c505, before 3.5.
 SEED = "3.5-dev"
-
-
-def renamed(path: str, old: str, new: str, factory: Callable[..., Row] = same, **row: Any) -> tuple[Row, Row]:
-    """Return two rows for an option that 4.0 renamed."""
-    return factory(path, old, until=THREE, **row), factory(path, new, since=FOUR, **row)
-
-
-def inverted(path: str, old: str, new: str, **row: Any) -> tuple[Row, Row]:
-    """Return two rows for a switch that is negative up to 3.x (`no_x true`) and positive since 4.0."""
-    return negated(path, old, until=THREE, **row), same(path, new, since=FOUR, **row)
 
 
 def above_one(path: str, flag: str, **row: Any) -> Row:

@@ -45,8 +45,3 @@ class Inert:
 def namespace(**values: Any) -> Inert:
     """Describe an argparse.Namespace with these attributes, as Megatron stores its arguments."""
     return Inert(name="argparse.Namespace", state=values)
-
-
-def bytes_io(data: bytes) -> Inert:
-    """Describe an io.BytesIO with this content, as transformer-engine stored extra states."""
-    return Inert(name="_io.BytesIO", state=(data, 0, None))

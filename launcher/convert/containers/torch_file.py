@@ -6,7 +6,7 @@ Source: torch/serialization.py `_save`, `_load`. See `archive` for the zip layou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from launcher.convert.containers.dtypes import SIZES, nbytes
 from launcher.convert.containers.errors import Damaged, Unsupported
 from launcher.convert.containers.files import create_sized, open_to_read, read_exactly
 from launcher.convert.containers.pickling import Pickler
-from launcher.convert.containers.records import Inert, TensorSpec, bytes_io, namespace
+from launcher.convert.containers.records import TensorSpec, namespace
 from launcher.convert.containers.torch_objects import StoredTensor, Walk, load
 from launcher.convert.records import Slot
 
-__all__ = ["bytes_io", "create", "namespace", "read", "read_part", "slots"]
+__all__ = ["create", "namespace", "read", "read_part"]
 
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."  # torch/serialization.py MAGIC_NUMBER, pickled
 _AGAIN = "torch.save(torch.load(FILE, map_location='cpu'), FILE) with torch 1.6 or newer, where you trust FILE"
@@ -77,21 +77,6 @@ def _slot(archive: Archive, name: str, tensor: StoredTensor) -> Slot:
         raise Damaged(archive.path, "its storage has another size", tensor=name, expected=expected, found=entry.size)
     offset = entry.at + tensor.offset * SIZES[tensor.dtype]
     return Slot(name=name, shape=tensor.shape, dtype=tensor.dtype, path=archive.path, offset=offset)
-
-
-def slots(structure: Any) -> Iterator[Slot]:
-    """Yield every slot of a structure that `read` returned, in its order."""
-    if isinstance(structure, Slot):
-        yield structure
-    elif isinstance(structure, dict):
-        for value in structure.values():
-            yield from slots(value)
-    elif isinstance(structure, (list, tuple)):
-        for value in structure:
-            yield from slots(value)
-    elif isinstance(structure, Inert):
-        yield from slots(structure.arguments)
-        yield from slots(structure.state)
 
 
 def lay_out_part(structure: Any, folder: str, *, start: int = 0) -> tuple[Layout, list[tuple[TensorSpec, int]]]:

@@ -3,6 +3,3 @@
 Order in a child process: `torch_cuda.install()`, then `import megatron.core`, then `megatron_core.apply_fixes()` and
 `modules.install()`. Importing this package imports nothing heavy.
 """
-
-TESTED_TORCH = "2.13.0"
-TESTED_MEGATRON_CORE = "0.16.1"

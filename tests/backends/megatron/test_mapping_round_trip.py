@@ -14,8 +14,7 @@ from backends.megatron import BACKEND
 from backends.megatron.launch import argv, command
 from launcher.api import compose
 from launcher.catalogue.versions import in_range
-from launcher.job import Job
-from launcher.mapping.engine import flatten
+from launcher.job import Job, fields, value_at
 from tests.backends.megatron.jobs import (
     CASES,
     NEWEST,
@@ -52,7 +51,7 @@ _FEW = examples(30, suppress_health_check=[HealthCheck.too_slow])
 def mapped(job: Job, *, moe: bool) -> dict[str, Any]:
     """Return what the arguments of a pretrained model carry."""
     skipped = _ELSEWHERE if moe else (*_ELSEWHERE, "moe.")
-    kept = {path: value for path, value in flatten(job).items() if not path.startswith(skipped)}
+    kept = {path: value_at(job, path) for path in fields() if not path.startswith(skipped)}
     changed = {name: getattr(job.model, name) for name in job.model.overridden if "." not in name}
     return kept | changed | {"overridden": set(job.model.overridden), "from": job.model.hub_id or job.model.path}
 
@@ -183,8 +182,8 @@ def trees(draw: st.DrawFn) -> dict[str, Any]:
     model |= {name: draw(SHAPES[name]) for name in changed} | {"overridden": changed}
     tree: dict[str, Any] = {"model": model, "seed": draw(st.sampled_from([42, 1234]))}
     tree["task"] = {"type": draw(st.sampled_from(["pretrain", "sft"]))}
-    for section, fields in SECTIONS.items():
-        tree[section] = {name: draw(values) for name, values in fields.items()}
+    for section, sizes in SECTIONS.items():
+        tree[section] = {name: draw(values) for name, values in sizes.items()}
     if moe:
         tree["moe"] = {name: draw(values) for name, values in MOE.items()}
     return tree

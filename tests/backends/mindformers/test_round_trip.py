@@ -10,8 +10,8 @@ from backends.mindformers import BACKEND
 from backends.mindformers.launch import launch
 from backends.mindformers.mapping.stages import expand_layout
 from backends.mindformers.yaml_file import parse
-from launcher.job import Job, Value
-from launcher.mapping.engine import flatten, read_back, translate
+from launcher.job import Job, Value, fields, value_at
+from launcher.mapping.engine import read_back, translate
 from tests.backends.mindformers.jobs import DEEPSEEK, NEWEST, OLD, QWEN3, QWEN3_MOE, make, refusals, translated, tree
 from tests.sampling import examples
 
@@ -171,7 +171,7 @@ def trees(draw: st.DrawFn, models: tuple[Any, ...] = (QWEN3, QWEN3_MOE, DEEPSEEK
 
 def mapped(job: Job) -> dict[str, Value]:
     """Return what the file carries, in one spelling where several mean the same."""
-    flat = {path: value for path, value in flatten(job).items() if not path.startswith(_ELSEWHERE)}
+    flat = {path: value_at(job, path) for path in fields() if not path.startswith(_ELSEWHERE)}
     flat |= {path: value for path, value in _LEFT_OPEN.items() if flat[path] is None}
     if job.parallel.ep > 1:
         flat["parallel.etp"] = 1
@@ -290,7 +290,8 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_read_as_mindformers_reads_it(name: str) -> None:
     native, expected = FILES[name]
-    flat = flatten(read_back(native, BACKEND, NEWEST).job)
+    back = read_back(native, BACKEND, NEWEST).job
+    flat = {path: value_at(back, path) for path in fields()}
     assert {path: flat[path] for path in expected} == expected
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.errors import ContainerError
+from launcher.convert.containers.records import Inert
 from launcher.convert.containers.transfer import OpenFiles, write
 from launcher.convert.records import Slot
 
@@ -46,3 +47,23 @@ def outcome(read: Callable[[], Any]) -> Any:
         return read()
     except ContainerError as error:
         return error
+
+
+def slots(structure: Any) -> Iterator[Slot]:
+    """Yield every slot of a structure that `read` returned, in its order."""
+    if isinstance(structure, Slot):
+        yield structure
+    elif isinstance(structure, dict):
+        for value in structure.values():
+            yield from slots(value)
+    elif isinstance(structure, (list, tuple)):
+        for value in structure:
+            yield from slots(value)
+    elif isinstance(structure, Inert):
+        yield from slots(structure.arguments)
+        yield from slots(structure.state)
+
+
+def bytes_io(data: bytes) -> Inert:
+    """An io.BytesIO with this content, as transformer-engine stored extra states."""
+    return Inert(name="_io.BytesIO", state=(data, 0, None))

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from launcher.convert.containers import torch_dist
-from launcher.convert.containers.records import Dtype, Inert, TensorSpec, bytes_io, namespace
+from launcher.convert.containers.records import Dtype, Inert, TensorSpec, namespace
 from launcher.convert.containers.torch_objects import load
 from launcher.convert.containers.transfer import OpenFiles, copy
 from tests.conftest import ROOT
-from tests.convert.containers.bytes_of import nbytes
+from tests.convert.containers.bytes_of import bytes_io, nbytes
 
 pytestmark = pytest.mark.slow
 

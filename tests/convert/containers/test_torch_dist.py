@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from launcher.convert.containers import torch_dist, torch_file
 from launcher.convert.containers.dtypes import STORAGES, TORCH_NAMES
 from launcher.convert.containers.errors import ContainerError, Damaged, Unsupported
-from launcher.convert.containers.records import TensorSpec, bytes_io, namespace
+from launcher.convert.containers.records import TensorSpec, namespace
 from launcher.convert.containers.torch_dist import ChunkSpec, ObjectSpec
 from launcher.convert.containers.torch_dist_layout import tiling_problem
 from tests.convert.containers import bytes_of
@@ -110,7 +110,7 @@ def example(place: Path) -> Path:
     directory.mkdir()
     chunks = [*grid("w", (4, 6), (2, 2), "BF16"), *grid("norm", (6,), (1,), "F32")]
     objects = [
-        ObjectSpec(key="w._extra_state/shard_0_2", value=bytes_io(b"abc")),
+        ObjectSpec(key="w._extra_state/shard_0_2", value=bytes_of.bytes_io(b"abc")),
         ObjectSpec(key="w._extra_state/shard_1_2", value=TensorSpec(name="e", shape=(0,), dtype="U8")),
     ]
     slots = torch_dist.create(

@@ -20,7 +20,7 @@ from launcher.convert.containers import torch_file
 from launcher.convert.containers.archive import seal
 from launcher.convert.containers.dtypes import SIZES, TORCH_NAMES, nbytes
 from launcher.convert.containers.errors import ContainerError, Damaged, Unsupported
-from launcher.convert.containers.records import Dtype, Inert, TensorSpec, bytes_io, namespace
+from launcher.convert.containers.records import Dtype, Inert, TensorSpec, namespace
 from tests.conftest import ROOT
 from tests.convert.containers import bytes_of
 from tests.convert.containers.strategies import VALUES, tensors
@@ -82,7 +82,7 @@ def test_torch_loads_what_was_created_and_filled(wanted, load):
             assert (tuple(real.shape), real.dtype) == (slot.shape, getattr(torch, TORCH_NAMES[slot.dtype]))
             assert raw(real) == bytes_of.expected(slot)
             assert slot.offset % 64 == 0
-        again = [(slot.shape, slot.dtype, slot.offset) for slot in torch_file.slots(torch_file.read(path))]
+        again = [(slot.shape, slot.dtype, slot.offset) for slot in bytes_of.slots(torch_file.read(path))]
         assert again == [(slot.shape, slot.dtype, slot.offset) for slot in slots]
 
 
@@ -144,7 +144,9 @@ def test_every_kind_of_object_of_a_megatron_checkpoint_is_read(tmp_path):
 
 
 def test_extra_states_are_written_as_transformer_engine_stores_them(tmp_path):
-    torch_file.create(tmp_path / "x.pt", [bytes_io(b"abc"), TensorSpec(name="e", shape=(0,), dtype="U8"), None])
+    torch_file.create(
+        tmp_path / "x.pt", [bytes_of.bytes_io(b"abc"), TensorSpec(name="e", shape=(0,), dtype="U8"), None]
+    )
     first, second, third = torch.load(tmp_path / "x.pt", weights_only=True)
     assert (first.read(), second.shape, third) == (b"abc", (0,), None)
 
@@ -175,7 +177,7 @@ def test_zip64_is_what_torch_and_zipfile_understand(tmp_path, size):
     assert loaded["big"].shape == (size,)
     assert int(loaded["big"][-1]) == 0
     assert raw(loaded["after"]) == bytes_of.expected(slots[1])
-    assert [slot.offset for slot in torch_file.slots(torch_file.read(path))] == [slot.offset for slot in slots]
+    assert [slot.offset for slot in bytes_of.slots(torch_file.read(path))] == [slot.offset for slot in slots]
     with zipfile.ZipFile(path) as archive:
         assert archive.getinfo("x/data/0").file_size == size
         assert archive.read("x/byteorder") == b"little"
@@ -214,7 +216,7 @@ def test_old_formats_are_refused_with_what_works(tmp_path):
 def test_a_tensor_saved_twice_is_two_slots_of_the_same_bytes(tmp_path):
     shared = torch.arange(4.0)
     torch.save({"a": shared, "b": shared, "c": shared[2:]}, tmp_path / "x.pt")
-    a, b, c = torch_file.slots(torch_file.read(tmp_path / "x.pt"))
+    a, b, c = bytes_of.slots(torch_file.read(tmp_path / "x.pt"))
     assert (a.name, b.name, c.name) == ("a", "b", "c")
     assert (a.offset, c.offset) == (b.offset, a.offset + 8)
 
@@ -259,7 +261,7 @@ def test_flipped_and_missing_bytes_end_in_our_own_error(seed):
         path.write_bytes(data[: chance.choice([len(data), len(data), chance.randrange(len(data))])])
         found = bytes_of.outcome(lambda: torch_file.read(path))
         assert not isinstance(found, ContainerError) or str(path) in str(found)
-        assert all(len(bytes_of.stored(slot)) == nbytes(slot) for slot in torch_file.slots(found))
+        assert all(len(bytes_of.stored(slot)) == nbytes(slot) for slot in bytes_of.slots(found))
 
 
 @given(wanted=tensors())
@@ -273,7 +275,7 @@ def test_sealed_files_have_the_checksums_that_zip_tools_want(wanted):
             seal(path)
             with zipfile.ZipFile(path) as archive:
                 assert archive.testzip() is None
-        again = [(slot.shape, slot.dtype, slot.offset) for slot in torch_file.slots(torch_file.read(path))]
+        again = [(slot.shape, slot.dtype, slot.offset) for slot in bytes_of.slots(torch_file.read(path))]
         assert again == [(slot.shape, slot.dtype, slot.offset) for slot in slots]
         if not slots or not any(nbytes(slot) for slot in slots):
             return

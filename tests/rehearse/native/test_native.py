@@ -17,7 +17,6 @@ from launcher.rehearse.native import (
     environment,
     missing,
     untested,
-    versions_in,
 )
 
 NATIVE = NativeOnCpu(
@@ -79,13 +78,6 @@ def test_another_version_is_reported_and_a_local_build_is_not() -> None:
         "pip 2.0 is not the version the stand-ins were tested with (1.0)"
     ]
     assert untested(NATIVE, version_of=lambda _name: "1.0+cpu") == []
-
-
-def test_another_interpreter_is_asked_for_its_versions() -> None:
-    version_of = versions_in(sys.executable)
-    assert version_of("PyTest") == pytest.__version__
-    assert version_of("no-such-distribution") is None
-    assert versions_in("/no/such/python")("pytest") is None
 
 
 def test_announcement_names_the_version_and_the_stand_ins() -> None:

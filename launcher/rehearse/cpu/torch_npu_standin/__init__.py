@@ -5,8 +5,6 @@ one that has no stand-in raises when it is called.
 Importing this package imports nothing heavy; `install()` does.
 """
 
-TESTED_TORCH = "2.13.0"
-
 _PACKAGES = {
     "torch_npu": "2.7.1.post2",
     "acl": "1.0.0",
