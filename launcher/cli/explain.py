@@ -1,5 +1,6 @@
 """`launch explain`: explains a name from any output, and what it maps to."""
 
+import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ _EXAMPLES = """\
 launch explain parallel.tp
   launch explain --max_epochs
   launch explain MAP-UNSUPPORTED
-  launch explain HCCL_CONNECT_TIMEOUT"""
+  launch explain HCCL_CONNECT_TIMEOUT
+  launch explain --trace parallel.tp=3 +recipe=qwen3_8b backend={cuda}"""
 
 
 def main(words: list[str]) -> int:
@@ -28,6 +30,15 @@ def main(words: list[str]) -> int:
     )
     made.add_argument("name", metavar="NAME")
     made.add_argument("--backend", metavar="B", help="only this backend")
+    made.add_argument(
+        "--trace",
+        action="store_true",
+        help="the way of an override, field, native argument or rule through the program: where the field and the rows "
+        "of the mapping tables are declared, the arguments, the rules that read them; with further overrides also what "
+        "that job writes, and its findings",
+    )
+    made.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="with --trace: the job")
+    made.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="folder with your own recipes")
     words, typed = _without_dashes(words)
     options = parse(made, words)
 
@@ -35,10 +46,13 @@ def main(words: list[str]) -> int:
         raise WrongUse(f"no backend {options.backend!r}", *backend_names())
     backends = [get_backend(name) for name in backend_names() if options.backend in (None, name)]
     load_all(backends)
+    if options.trace:
+        return _traced(typed or options.name, backends, options)
+    if options.overrides:
+        raise WrongUse("a job is read with --trace only", f"launch explain --trace {' '.join(words)}")
     found = list(explained(typed or options.name, backends))
     if not found:
-        near = _near(options.name, backends) or ("launch args BACKEND lists native arguments", "parallel")
-        raise WrongUse(f"nothing is called {options.name!r}", *near)
+        raise _unknown(options.name, backends)
     if options.json:
         print_json({**found[0], **({"also": found[1:]} if len(found) > 1 else {})})
         return 0
@@ -49,9 +63,31 @@ def main(words: list[str]) -> int:
     return 0
 
 
+def _traced(name: str, backends: Sequence[Backend], options: argparse.Namespace) -> int:
+    from launcher.cli.explain_trace import show, trace, word_of
+
+    word = word_of(name, backends)
+    if not word.known:
+        plain = name.partition("=")[0].lstrip("+~-")
+        if next(explained(plain, backends), None) is None:
+            raise _unknown(plain, backends)
+        raise WrongUse(f"{plain} is no field, native argument or rule of a job", f"launch explain {plain}")
+    found = trace(word, backends, options.overrides, options.config_dir)
+    if options.json:
+        print_json({key: value for key, value in found.items() if key != "texts"})
+    else:
+        show(found)
+    return 0
+
+
+def _unknown(name: str, backends: Sequence[Backend]) -> WrongUse:
+    near = _near(name, backends) or ("launch args BACKEND lists native arguments", "parallel")
+    return WrongUse(f"nothing is called {name!r}", *near)
+
+
 def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:
     """Return the arguments without dashes before the name, and the name as typed (`--tensor-model-parallel-size`)."""
-    own = ("--json", "--backend", "--help")
+    own = ("--json", "--backend", "--help", "--trace", "--config-dir")
     typed = next((word for word in words if word.startswith("--") and word.partition("=")[0] not in own), "")
     return [word.lstrip("-") if word == typed else word for word in words], typed
 

@@ -229,7 +229,7 @@ def _no_field(backend: Backend, argument: Argument) -> str:
 def _of_backend(name: str, backend: Backend) -> Iterator[Tree]:
     for version in (*backend.versions, *backend.other_entries):
         catalogue = backend.catalogue(version)
-        for argument in _matching(name, catalogue):
+        for argument in matching(name, catalogue):
             table = backend.table(version) if version in backend.versions else None
             rows = [row for row in active_rows(table, version) if argument.name in row.flags] if table else []
             paths = list(dict.fromkeys(path for row in rows for path in row.fields))
@@ -255,7 +255,7 @@ def _tied(paths: Sequence[str], rows: Sequence[Row]) -> str:
     return "the launcher writes it" if rows else "pass-through: backend.args"
 
 
-def _matching(name: str, catalogue: Catalogue) -> list[Argument]:
+def matching(name: str, catalogue: Catalogue) -> list[Argument]:
     """Return the argument of that name in any spelling; for YAML, keys with that last part."""
     for spelled in (name, name.replace("_", "-"), name.replace("-", "_")):
         argument = catalogue.get(spelled)
@@ -272,7 +272,7 @@ def _matching(name: str, catalogue: Catalogue) -> list[Argument]:
 def _renamed(name: str, backend: Backend) -> Iterator[str]:
     """Yield how an argument that newer versions lack was renamed or removed, and the old names of a newer one."""
     plain = name.replace("-", "_")
-    missing = [version for version in backend.versions if not _matching(name, backend.catalogue(version))]
+    missing = [version for version in backend.versions if not matching(name, backend.catalogue(version))]
     if missing and (len(missing) < len(backend.versions) or plain in renames_of(backend.name)):
         known = find_renamed(name, backend, missing[0])
         works = f" (near: {' · '.join(known.works)})" if known.works else ""
@@ -332,4 +332,4 @@ def _spelled(name: str, catalogue: Catalogue, *, is_variable: bool) -> list[Argu
     if is_variable:
         argument = catalogue.get(name) or catalogue.get(name.upper())
         return [argument] if argument is not None else []
-    return _matching(name, catalogue)
+    return matching(name, catalogue)

@@ -96,14 +96,14 @@ def test_told_findings_say_what_to_do() -> None:
 
 
 def test_every_argument_of_every_version_is_found_under_its_name_and_aliases(backends: list[Backend]) -> None:
-    from launcher.cli.explain_names import _matching
+    from launcher.cli.explain_names import matching
 
     for backend in backends:
         for version in (*backend.versions, *backend.other_entries):
             catalogue = backend.catalogue(version)
             for argument in catalogue.arguments:
                 for name in (argument.name, *argument.aliases):
-                    assert argument in _matching(name, catalogue), (backend.name, version, name)
+                    assert argument in matching(name, catalogue), (backend.name, version, name)
 
 
 def test_every_argument_of_launchers_and_every_variable_is_explained(backends: list[Backend]) -> None:

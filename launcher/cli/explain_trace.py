@@ -1,0 +1,277 @@
+"""`launch explain --trace`: the way of one word through the program: field, rows, arguments, rules, findings."""
+
+import inspect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from textwrap import indent
+from typing import Any, get_type_hints
+
+from launcher.catalogue.catalogue import Argument
+from launcher.catalogue.cli_syntax import default_text, kind
+from launcher.cli.explain_names import Tree, matching
+from launcher.compose import compose
+from launcher.declared import shown
+from launcher.job import Job, field_at
+from launcher.job import fields as job_fields
+from launcher.job.secret import without_secrets
+from launcher.mapping.backend import Backend
+from launcher.mapping.engine import active_rows
+from launcher.mapping.rows import Row
+from launcher.pipeline import Outcome, judge
+from launcher.report.findings import format_finding
+from launcher.rules.registry import RULES, Rule
+from launcher.rules.rule_index import fields_of, flags_of, rules_of
+
+_PASSED = "backend.args."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What a word names.
+
+    Attributes:
+        typed: the word.
+        field: canonical field; "": it is none.
+        argument: native argument in any spelling; "": it is none.
+        rule: id; "": it is none.
+        override: the word as an override; "": it has no value.
+    """
+
+    typed: str
+    field: str = ""
+    argument: str = ""
+    rule: str = ""
+    override: str = ""
+
+    @property
+    def known(self) -> bool:
+        """Whether it names anything."""
+        return bool(self.field or self.argument or self.rule)
+
+
+def word_of(typed: str, backends: Sequence[Backend]) -> Word:
+    """Return what a word names: an override, a field, a rule or a native argument."""
+    name, equals, _ = typed.partition("=")
+    name = name.lstrip("+~")
+    override = typed if equals and not typed.startswith("-") else ""
+    plain = name.lstrip("-")
+    if plain in job_fields() and not name.startswith("-"):
+        return Word(typed=typed, field=plain, override=override)
+    if plain.upper() in RULES:
+        return Word(typed=typed, rule=plain.upper())
+    if not override or plain.startswith(_PASSED):
+        plain = plain.removeprefix(_PASSED)
+        if any(matching(plain, backend.catalogue(version)) for backend in backends for version in backend.versions):
+            return Word(typed=typed, argument=plain, override=override)
+    return Word(typed=typed)
+
+
+def trace(word: Word, backends: Sequence[Backend], overrides: Sequence[str], config_dirs: Sequence[str]) -> Tree:
+    """Return the way of a word; with further overrides also what becomes of it in that job.
+
+    Raises:
+        ComposeError: the overrides do not describe a job.
+        Refused: there is no such backend or version.
+    """
+    outcome = None
+    if overrides:
+        outcome = judge(compose([*overrides, *([word.override] if word.override else [])], config_dirs))
+        backends = sorted(backends, key=lambda backend: backend is not outcome.backend)
+    walks = [_walk(word, backend, outcome if outcome and outcome.backend is backend else None) for backend in backends]
+    walks = [walk for walk in walks if walk]
+    paths = [path for walk in walks for path in walk.pop("fields")]
+    found: Tree = {
+        "word": without_secrets([word.typed])[0],
+        **({"rule": _rule(RULES[word.rule], long=True)} if word.rule else {}),
+        "fields": [_field(path) for path in dict.fromkeys([*([word.field] if word.field else []), *paths])],
+        "backends": walks,
+    }
+    if outcome is not None:
+        concerned = _concerning(word, found, outcome)
+        found["ok"] = outcome.ok
+        found["findings"] = [finding.as_tree() for finding in concerned]
+        found["texts"] = [format_finding(finding, outcome.job) for finding in concerned]
+    return found
+
+
+def _concerning(word: Word, found: Tree, outcome: Outcome) -> list[Any]:
+    flags = {argument["name"] for walk in found["backends"][:1] for argument in walk["arguments"]}
+    paths = {word.field} if word.field else set() if word.rule else {each["field"] for each in found["fields"]}
+    paths |= {f"{_PASSED}{flag}" for flag in flags}
+    return [
+        each
+        for each in outcome.findings
+        if each.rule == word.rule or (not word.rule and (paths & set(each.fields) or flags & set(each.flags)))
+    ]
+
+
+# -- one backend
+
+
+def _walk(word: Word, backend: Backend, outcome: Outcome | None) -> Tree:
+    """Return fields, rows, arguments and rules of a word on one backend; empty: it says nothing to this backend."""
+    version = outcome.version if outcome else _version(word, backend)
+    if not version or (word.rule and not RULES[word.rule].holds_for(backend.name, version)):
+        return {}
+    catalogue, table = backend.catalogue(version), backend.table(version)
+    named = matching(word.argument, catalogue) if word.argument else []
+    paths = [word.field] if word.field else list(fields_of(word.rule)) if word.rule else []
+    flags = {argument.name for argument in named}
+    if word.rule:
+        flags = {flag for flag in flags_of(RULES[word.rule]) if catalogue.get(flag) is not None}
+    rows = [
+        row
+        for row in active_rows(table, version)
+        if flags & set(row.flags) or (not word.argument and set(paths) & set(row.fields[: 1 if word.rule else None]))
+    ]
+    rows.sort(key=lambda row: row.fields[:1] != (word.field,) if word.field else False)
+    paths = list(dict.fromkeys([*paths, *(path for row in rows for path in row.fields[:1])]))
+    written = dict.fromkeys([*sorted(flags), *(flag for row in rows for flag in row.flags)])
+    arguments = [found for flag in written if (found := catalogue.get(flag)) is not None]
+    rules = [RULES[word.rule]] if word.rule else _rules(word, named, backend, version)
+    return {
+        "backend": backend.name,
+        "version": version,
+        "fields": paths if not word.field else [],
+        "rows": [_row(row) for row in rows],
+        "arguments": [_argument(argument, backend) for argument in arguments],
+        "cannot": table.unsupported[word.field].why if word.field in table.unsupported else "",
+        "irrelevant": table.irrelevant.get(word.field, ""),
+        "passed through": sorted(argument.name for argument in named if not rows),
+        "rules": [] if word.rule else [_rule(rule) for rule in rules],
+        **({"written": _written(outcome, set(written))} if outcome else {}),
+    }
+
+
+def _version(word: Word, backend: Backend) -> str:
+    """Return the default version; for an argument or a rule that it lacks, the newest that has it; "": none."""
+    has = [
+        version
+        for version in backend.versions
+        if word.field
+        or (word.rule and RULES[word.rule].holds_for(backend.name, version))
+        or (word.argument and matching(word.argument, backend.catalogue(version)))
+    ]
+    return has[0] if has else ""
+
+
+def _rules(word: Word, named: Sequence[Argument], backend: Backend, version: str) -> list[Rule]:
+    if word.field:
+        found: Iterable[Rule] = rules_of(word.field)
+    else:
+        names = {argument.name for argument in named}
+        found = (RULES[id] for id in sorted(RULES) if names & flags_of(RULES[id]))
+    return [rule for rule in found if rule.holds_for(backend.name, version)]
+
+
+def _row(row: Row) -> Tree:
+    return {"fields": list(row.fields), "arguments": list(row.flags), "declared": row.declared, "note": row.note}
+
+
+def _argument(argument: Argument, backend: Backend) -> Tree:
+    having = [version for version in backend.versions if backend.catalogue(version).get(argument.name) is not None]
+    return {
+        "name": argument.name,
+        "type": kind(argument),
+        "default": default_text(argument),
+        # Newest first: no bound where the oldest or the newest version has it.
+        "since": having[-1] if having[-1] != backend.versions[-1] else None,
+        "until": having[0] if having[0] != backend.versions[0] else None,
+        "source": argument.source,
+    }
+
+
+def _rule(rule: Rule, *, long: bool = False) -> Tree:
+    says = " ".join(rule.doc.split())
+    head = {"rule": rule.id, "phase": rule.phase, "severity": rule.severity, "declared": rule.declared, "says": says}
+    return {**head, "source": rule.source} if long else head
+
+
+def _written(outcome: Outcome, flags: set[str]) -> list[Tree]:
+    return [
+        {"flag": arg.flag, "value": arg.value, "field": arg.field, "origin": arg.origin, "where": arg.where}
+        for arg in outcome.native
+        if arg.flag in flags
+    ]
+
+
+# -- fields
+
+
+def _field(path: str) -> Tree:
+    info = field_at(path)
+    return {
+        "field": path,
+        "type": getattr(info.type, "__name__", str(info.type)),
+        "default": info.default,
+        "declared": declared_field(path),
+        "meaning": info.meta.doc,
+    }
+
+
+def declared_field(path: str) -> str:
+    """Return file and line at which a field of the job is declared."""
+    *sections, name = path.split(".")
+    section: Any = Job
+    for part in sections:
+        section = get_type_hints(section)[part]
+    declaring = next(each for each in section.__mro__ if name in vars(each).get("__annotations__", ()))
+    lines, first = inspect.getsourcelines(declaring)
+    found = next(number for number, line in enumerate(lines) if line.lstrip().startswith(f"{name}:"))
+    return f"{shown(inspect.getfile(declaring))}:{first + found}"
+
+
+# -- text
+
+
+def show(found: Tree) -> None:
+    """Print the way of a word."""
+    if "rule" in found:
+        print("\n".join(_rule_lines(found["rule"], "")))
+    for each in found["fields"]:
+        print(f"field {each['field']}  {each['type']}, default {_plain(each['default'])}  {each['declared']}")
+        print(f"  {each['meaning']}")
+    for number, walk in enumerate(found["backends"]):
+        print(f"\n{walk['backend']} {walk['version']}")
+        for line in _walk_lines(walk):
+            print(f"  {line}")
+        if number == 0 and "findings" in found:
+            print(f"  findings in this job: {len(found['texts']) or 'none'}")
+            print("".join(f"{indent(text, '    ')}\n" for text in found["texts"]), end="")
+
+
+def _walk_lines(walk: Tree) -> Iterable[str]:
+    for row in walk["rows"]:
+        arguments = ", ".join(row["arguments"]) or "no argument"
+        yield f"row {', '.join(row['fields']) or '-'} -> {arguments}  {row['declared']}"
+        if row["note"]:
+            yield f"  {row['note']}"
+    if walk["cannot"]:
+        yield f"cannot: {walk['cannot']}"
+    if walk["irrelevant"]:
+        yield f"does not concern it: {walk['irrelevant']}"
+    for name in walk["passed through"]:
+        yield f"no field: {_PASSED}{name} passes it through"
+    for argument in walk["arguments"]:
+        bounds = [f"{word} {argument[word]}" for word in ("since", "until") if argument[word]]
+        facts = ", ".join([argument["type"], f"default {argument['default']}", *bounds])
+        yield f"argument {argument['name']}  {facts}  [{argument['source']}]"
+    for arg in walk.get("written", ()):
+        origin = f"{arg['origin']} {arg['where']}".strip()
+        yield f"writes {arg['flag']} {_plain(arg['value'])}  ({origin})"
+    for rule in walk["rules"]:
+        yield from _rule_lines(rule, "rule ")
+
+
+def _rule_lines(rule: Tree, head: str) -> Sequence[str]:
+    facts = f"{head}{rule['rule']}  {rule['phase']}, {rule['severity']}  {rule['declared']}"
+    source = f"  [{rule['source']}]" if rule.get("source") else ""
+    return (facts, f"  {rule['says']}{source}")
+
+
+def _plain(value: object) -> str:
+    if value in (None, (), {}):
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
