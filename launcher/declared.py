@@ -35,7 +35,7 @@ def declared_at(lines: Lines, name: str, engine: tuple[str, ...]) -> str:
     files = [(file, line) for file, line in lines if not shown(file).startswith(engine) and Path(file).is_file()]
     # Tables may hold the last part of a path alone.
     for text in (name, *(name.split(".", number)[-1] for number in range(1, name.count(".") + 1))):
-        found = _written(files, text)
+        found = _written(files, text) if text else ""
         if found:
             return found
     top = [(file, line) for file, line in files if _is_near(file, files[0][0]) and not _function(file, line)]

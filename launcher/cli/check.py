@@ -14,6 +14,7 @@ from launcher.cli.refusal import WrongUse
 from launcher.compose import compose
 from launcher.job import Job, Origin
 from launcher.job.finding import Finding
+from launcher.job.migrations import JOB_FILES, versioned
 from launcher.job.secret import without_secrets
 from launcher.outputs.kinds import JOB
 from launcher.pipeline import judge, variants_of
@@ -148,5 +149,5 @@ def _fix(job: Job, options: argparse.Namespace, unsaid: Collection[str]) -> dict
 def _write(path: Path, tree: dict[str, object]) -> None:
     import yaml
 
-    body = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True) if tree else ""
+    body = yaml.safe_dump(versioned(tree, JOB_FILES), sort_keys=False, allow_unicode=True)
     write_file(path, f"# @package _global_\n# What `launch check --fix` changed.\n{body}", JOB)

@@ -1,5 +1,6 @@
 """`launch ps`: lists every run that this user started, and its state."""
 
+import sys
 from typing import Any
 
 from launcher.cli.options import parse, parser, print_json
@@ -16,7 +17,9 @@ def main(words: list[str]) -> int:
     made.add_argument("-a", "--all", action="store_true", help=f"all of them, not only the last {_SHOWN}")
     made.add_argument("--running", action="store_true", help="only runs that have not ended")
     options = parse(made, words)
-    records = all_runs()
+    records, problems = all_runs()
+    for problem in problems:
+        print(f"launch ps: {problem}", file=sys.stderr)
     if not options.all and not options.running:
         records = records[-_SHOWN:]
     rows = [(record, state_of(record, deep=False)) for record in records]

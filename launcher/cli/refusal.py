@@ -300,6 +300,7 @@ _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.convert.errors.WrongWord": _converting(WRONG),
     "launcher.convert.errors.ConvertError": _converting(REFUSED),
     "launcher.observe.find.UnknownRun": _about_run,
+    "launcher.job.migrations.WrongSchema": _about_run,
     "launcher.observe.logs.NoSuchRank": _about_run,
     "launcher.observe.stop.CannotStop": _about_run,
     "launcher.executors.failure.CannotStart": _start,

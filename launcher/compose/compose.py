@@ -15,6 +15,7 @@ from launcher.compose.suggestions import mistakes_of_word, verified
 from launcher.compose.user_files import check_files
 from launcher.compose.yaml_lines import key_lines, shown
 from launcher.job import Job, Origin, Problem, build
+from launcher.job.migrations import JOB_FILES, KEY, current_path
 from launcher.job.secret import without_secrets
 
 # Prefixes of messages in which Hydra's parser names its grammar rules instead of the user's mistake.
@@ -95,9 +96,10 @@ def _origins(files: Sequence[tuple[str, Path]], overrides: list[Override]) -> di
         prefix = f"{group}." if group in SECTION_GROUPS else ""
         file = shown(path)
         for key, line in key_lines(path).items():
-            if group == "job" and f"{key}.".startswith(chosen):
+            if (group == "job" and f"{key}.".startswith(chosen)) or key == KEY:
                 continue
-            origins[f"{prefix}{key}"] = Origin(kind="recipe", where=f"{file}:{line}")
+            name = f"{prefix}{key}" if prefix else current_path(key, JOB_FILES)
+            origins[name] = Origin(kind="recipe", where=f"{file}:{line}")
     for override in overrides:
         if not override.is_group:
             origins[override.key] = Origin(kind="override", where=override.raw)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from launcher.compose.search_path import PLUGIN_GROUPS, is_plugin
 from launcher.compose.user_files import check_file
+from launcher.job.migrations import JOB_FILES, migrated
 
 SCHEME, FOLDER, PLUGINS = "launch", "launchdir", "launchplugin"
 _BACKEND, _OVERRIDE = "backend", "override /backend"
@@ -52,6 +53,7 @@ class MountedSource(ConfigSource):
         header["package"] = header.get("package") or "_global_"
         config = OmegaConf.create(text) if text.strip() else OmegaConf.create({})
         if isinstance(config, DictConfig):
+            config = _migrated(config, str(path))
             for section in self.without:
                 left = config.pop(section, None)
                 if section == _BACKEND and isinstance(left, DictConfig):
@@ -118,6 +120,12 @@ class PluginSource(ConfigSource):
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         return []
+
+
+def _migrated(config: DictConfig, where: str) -> DictConfig:
+    tree = OmegaConf.to_container(config)
+    assert isinstance(tree, dict)
+    return OmegaConf.create(migrated({str(name): value for name, value in tree.items()}, JOB_FILES, where))
 
 
 def _keep(left: DictConfig, config: DictConfig) -> None:

@@ -9,6 +9,7 @@ from launcher.compose.errors import ComposeError, Mistake
 from launcher.compose.overrides import Override, looks_like_file
 from launcher.compose.search_path import SearchPath, shipped
 from launcher.compose.yaml_lines import shown
+from launcher.job.migrations import JOB_FILES, KEY, WrongSchema, check_schema
 
 _MAPPING = ("section: {field: value}",)
 
@@ -77,10 +78,19 @@ def _check_circular(node: Any, where: str, above: set[int], seen: set[int] | Non
 
 
 def _check_keys(root: Any, where: str) -> None:
-    """Reject the section `hydra`: it configures Hydra, not the job."""
-    for key, _ in root.value:
+    """Reject the section `hydra`, which configures Hydra, not the job, and files of a newer version."""
+    import yaml
+
+    for key, value in root.value:
+        place = f"{where}:{key.start_mark.line + 1}"
         if key.value == "hydra":
-            raise _mistake("sets hydra, which is no section of a job", f"{where}:{key.start_mark.line + 1}")
+            raise _mistake("sets hydra, which is no section of a job", place)
+        if key.value == KEY:
+            written = yaml.safe_load(value.value) if isinstance(value, yaml.ScalarNode) else value.tag
+            try:
+                check_schema(written, JOB_FILES, place)
+            except WrongSchema as error:
+                raise ComposeError([Mistake(what=str(error), where=place)]) from None
 
 
 def _is_null(root: Any) -> bool:

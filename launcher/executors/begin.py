@@ -14,6 +14,7 @@ from launcher.executors.forwarded_env import ASSIGNED
 from launcher.executors.local.run import Kept, check_references, run
 from launcher.executors.record import RECORD, RUN, Record, record_of, write_record
 from launcher.executors.register import release, reserve
+from launcher.job.migrations import RUN_RECORDS, versioned
 from launcher.plan import LaunchPlan, NodePlan, PlanFile
 from launcher.plan.executor import Ended, Place, Submitted, get_executor
 
@@ -60,7 +61,7 @@ def begin(plan: LaunchPlan, documents: Mapping[str, object], command: tuple[str,
     record = replace(record, handle=executor.handle(plan))
     texts = {"plan": plan.as_tree(), **documents}
     files = [PlanFile(path=f"{folder}/{RUN}/{RECORD}", content=record.as_json())]
-    files += [_json(f"{folder}/{RUN}/{name}.json", tree) for name, tree in texts.items()]
+    files += [_json(f"{folder}/{RUN}/{name}.json", _versioned(tree)) for name, tree in texts.items()]
     if not executor.here:
         files += executor.render(plan, place)
     return Begun(plan=plan, place=place, record=record, files=tuple(files))
@@ -166,6 +167,11 @@ def _output(words: Sequence[str]) -> str:
         said = " · ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
         raise CannotStart(f"{words[0]} refuses the job: {said or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def _versioned(tree: object) -> object:
+    """Return a document with its version; findings are a list, which has none."""
+    return versioned(tree, RUN_RECORDS) if isinstance(tree, Mapping) else tree
 
 
 def _json(path: str, tree: object) -> PlanFile:

@@ -13,6 +13,7 @@ from typing import Any
 
 from launcher.executors import private
 from launcher.executors.processes import Process, identified
+from launcher.job.migrations import RUN_RECORDS, migrated, versioned
 from launcher.job.secret import without_secrets
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Place
@@ -56,7 +57,7 @@ class Record:
 
     def as_json(self) -> str:
         """Return the text of run.json."""
-        return json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        return json.dumps(versioned(dataclasses.asdict(self), RUN_RECORDS), indent=2) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +100,14 @@ def record_of(plan: LaunchPlan, place: Place, command: tuple[str, ...]) -> Recor
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return the record of a run directory; None if there is none, or it cannot be read."""
+    """Return the record of a run directory; None if there is none, or it cannot be read.
+
+    Raises:
+        WrongSchema: a newer version of this program wrote it.
+    """
     try:
         tree = json.loads((folder / RUN / RECORD).read_text(encoding="utf-8"))
+        tree = migrated(tree, RUN_RECORDS, str(folder / RUN / RECORD))
         names = {field.name for field in dataclasses.fields(Record)}
         tree = {name: value for name, value in tree.items() if name in names}
         return Record(**{**tree, "command": tuple(tree.get("command", ())), "folder": str(folder)})

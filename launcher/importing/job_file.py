@@ -6,6 +6,7 @@ from typing import Any
 from launcher.importing.imported import Imported
 from launcher.importing.presets import preset_of, said_of_model, without_preset
 from launcher.job import Job, Value, fields, value_at
+from launcher.job.migrations import JOB_FILES, versioned
 
 # Computed whenever the job is composed.
 _DERIVED = frozenset({"model.overridden", "parallel.dp", "backend.name"})
@@ -78,7 +79,7 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
     defaults = [{"override /backend": imported.backend}]
     if preset is not None:
         defaults.append({"override /model": preset.name})
-    choice = {"defaults": defaults}
+    choice = versioned({"defaults": defaults}, JOB_FILES)
     body = yaml.safe_dump(choice, sort_keys=False) + yaml.safe_dump(
         tree, sort_keys=False, allow_unicode=True, width=120
     )

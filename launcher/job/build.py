@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from launcher.budgets import FIELDS, BeyondBudget, spend, written_out
+from launcher.job.migrations import JOB_FILES, current_path
 from launcher.job.option import Meta, meta_of
 from launcher.job.schema import Job, Origin, Value
 from launcher.nearest import nearest
@@ -103,7 +104,7 @@ def _section(cls: type, raw: Any, path: str, problems: list[Problem]) -> Any:
 
 def _unknown(path: str, names: list[str], prefix: str) -> Problem:
     last = path[len(prefix) :]
-    near = [prefix + name for name in nearest(last, names)]
+    near = [prefix + name for name in nearest(last, names)] if current_path(path, JOB_FILES) == path else []
     works = tuple(dict.fromkeys([*near, *suggest_field(path)]))[:3]
     return Problem(path=path, kind="unknown", message="is not a field of the job", works=works)
 
@@ -112,6 +113,9 @@ def suggest_field(path: str) -> tuple[str, ...]:
     """Return canonical paths that are similar to `path`, nearest first, at most three."""
     from launcher.job.schema import field_paths
 
+    renamed = current_path(path, JOB_FILES)
+    if renamed != path:
+        return (renamed,)
     whole = nearest(path, field_paths(), cutoff=_SURE)
     by_leaf: dict[str, list[str]] = {}
     for known in field_paths():

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from launcher.executors.record import Record, read_record
 from launcher.executors.register import folder_of, registered
+from launcher.job.migrations import WrongSchema
 from launcher.nearest import nearest
 
 
@@ -16,6 +17,7 @@ def find_run(text: str) -> Record:
 
     Raises:
         UnknownRun: there is no such run.
+        WrongSchema: a newer version of this program started it.
     """
     folder = folder_of(text)
     if folder is not None:
@@ -35,8 +37,18 @@ def find_run(text: str) -> Record:
     raise UnknownRun(f"there is no run {text!r}{hint}")
 
 
-def all_runs() -> list[Record]:
-    """Return the records of all remembered runs, oldest first."""
-    records = (read_record(entry.folder) for entry in registered())
-    known = {entry.id for entry in registered()}
-    return [record for record in records if record is not None and record.id in known]
+def all_runs() -> tuple[list[Record], list[str]]:
+    """Return the records of all remembered runs, oldest first, and why others of them cannot be read."""
+    records: list[Record] = []
+    problems: list[str] = []
+    entries = registered()
+    known = {entry.id for entry in entries}
+    for entry in entries:
+        try:
+            record = read_record(entry.folder)
+        except WrongSchema as error:
+            problems.append(f"run {entry.id}: {error}")
+            continue
+        if record is not None and record.id in known:
+            records.append(record)
+    return records, problems

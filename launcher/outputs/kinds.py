@@ -61,12 +61,13 @@ def _has_job_sections(text: str) -> bool:
     import yaml
 
     from launcher.job import fields
+    from launcher.job.migrations import KEY
 
     try:
         tree = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (yaml.YAMLError, RecursionError, ValueError):
         return False
-    known = {"defaults", *(path.partition(".")[0] for path in fields())}
+    known = {"defaults", KEY, *(path.partition(".")[0] for path in fields())}
     return isinstance(tree, dict) and bool(tree) and all(name in known for name in tree)
 
 

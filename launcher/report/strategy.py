@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from launcher.job import Value
+from launcher.job.migrations import JOB_FILES, versioned
 
 
 def strategy_text(values: Mapping[str, Value], comment: str) -> str:
@@ -18,5 +19,5 @@ def strategy_text(values: Mapping[str, Value], comment: str) -> str:
             assert isinstance(inner, dict)
             node = inner
         node[name] = list(value) if isinstance(value, tuple) else value
-    body = yaml.safe_dump(tree, sort_keys=False, allow_unicode=True) if tree else ""
+    body = yaml.safe_dump(versioned(tree, JOB_FILES), sort_keys=False, allow_unicode=True)
     return f"# @package _global_\n# {comment}\n{body}"
