@@ -121,8 +121,10 @@ class Catalogue:
     """Whether the parser accepts a unique prefix of a name."""
     commands: tuple[str, ...] = ()
     open_sections: tuple[str, ...] = ()
-    ignored_sections: tuple[str, ...] = ()
-    """YAML paths that the backend ignores without an error."""
+    strict_sections: tuple[str, ...] = ()
+    """YAML sections whose unknown keys the backend refuses; those of other sections it ignores, or hands on."""
+    strict_types: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By YAML section, the classes that its `type` can name and that take no other keys than the catalogue's."""
     _index: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
     _by_dest: dict[str, Argument] = field(default_factory=dict, repr=False, compare=False)
 
@@ -183,6 +185,10 @@ class Catalogue:
             parent = parent.rpartition(".")[0]
         return False
 
+    def refuses(self, name: str) -> bool:
+        """Whether the backend refuses an unknown YAML key at this dotted path; another one has no effect."""
+        return "." in name and name.partition(".")[0] in self.strict_sections and not self.is_open(name)
+
     def names(self) -> Iterable[str]:
         """Yield every name a user may type: names and aliases, without the `no_X` forms."""
         for argument in self.arguments:
@@ -190,8 +196,14 @@ class Catalogue:
             yield from argument.aliases
 
     def suggest(self, name: str, limit: int = 3) -> list[str]:
-        """Return the names nearest to a misspelt one, best first; empty when nothing is near."""
-        return suggest(name, self.names(), limit)
+        """Return the names nearest to a misspelt one, best first; empty when nothing is near.
+
+        A key of a YAML section is compared with those of its section, then with those of others.
+        """
+        section, _, leaf = name.rpartition(".")
+        beside = {each.rpartition(".")[2]: each for each in self.names() if section and each.startswith(f"{section}.")}
+        found = [beside[each] for each in suggest(leaf, beside, limit)]
+        return found or suggest(leaf, self.names(), limit)
 
     def check(self, name: str, value: Value, command: str | None = None) -> str | None:
         """Return what is wrong with giving `value` to `name`, or None.
@@ -394,7 +406,8 @@ def from_json(data: Mapping[str, Any]) -> Catalogue:
         abbreviations=data.get("abbreviations", data["style"] == "hf"),
         commands=tuple(data.get("commands", ())),
         open_sections=tuple(data.get("open_sections", ())),
-        ignored_sections=tuple(data.get("ignored_sections", ())),
+        strict_sections=tuple(data.get("strict_sections", ())),
+        strict_types={section: tuple(names) for section, names in data.get("strict_types", {}).items()},
         arguments=tuple(_argument(row, data["style"]) for row in data["arguments"]),
     )
 

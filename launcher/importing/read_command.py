@@ -299,41 +299,40 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         Note(message=f"{option} {text}", where=places.of(option.lstrip("-")), rule="ARG-VALUE")
         for option, text in parsed.lenient
     ]
+    catalogue = backend.catalogue(version)
+    dashes = "" if catalogue.style == "yaml" else "--"
     for option, words in parsed.unknown.items():
         known = find_renamed(option, backend, version)
         where = places.of(option)
         if option in parsed.ambiguous and not known.message:
             problems.append(Note(message=_said(f"--{option}", parsed.ambiguous[option]), where=where))
             continue
-        what = f"--{option} is not an argument of {backend.title} {version}"
+        what = f"{dashes}{option} is not an argument of {backend.title} {version}"
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
         value = by_reference(option, _as_elsewhere(option, values_of_words(words), backend), variables)
         if known.name is not None and known.convert is not None and known.name not in values:
-            argument = backend.catalogue(version).get(known.name)
+            argument = catalogue.get(known.name)
             typed = value if argument is None else _typed(value, argument)
             if typed is not None:
                 values[known.name] = known.convert(typed)
-                # Keys of a configuration file are read by name; no parser rejects the others.
-                rule = "" if backend.catalogue(version).style == "yaml" else "ARG-UNKNOWN"
+                rule = "ARG-UNKNOWN" if _is_refused(option, catalogue) else ""
                 warnings.append(Note(message=message, where=where, rule=rule))
                 continue
         if value in known.implied:
             warnings.append(Note(message=f"{message}: left out", where=where))
             continue
-        catalogue = backend.catalogue(version)
         if any(name.startswith(f"{option}.") for name in catalogue.names()):
             message = f"{option} is a section of {backend.title} {version}, and {shown_value(value)} stands there"
             problems.append(Note(message=message, where=where, works=("leave it out",)))
             continue
-        if catalogue.style == "yaml":
-            # A configuration file may hold keys that nothing reads; the backend accepts it nevertheless.
-            warnings.append(
-                Note(message=f"{option} is read by nothing in {backend.title} {version}: left out", where=where)
-            )
+        if not _is_refused(option, catalogue):
+            message = f"{option} is read by nothing in {backend.title} {version}: left out"
+            warnings.append(Note(message=message, where=where, works=tuple(catalogue.suggest(option, 1))))
             continue
-        problems.append(Note(message=message, where=where, works=known.works))
+        works = known.works if dashes else tuple(catalogue.suggest(option))
+        problems.append(Note(message=message, where=where, works=works))
         values[option] = value
     problems += [_unread_note(typed, places) for typed in dict.fromkeys(parsed.unread)]
     problems += _left_over(parsed.positional, places)
@@ -348,6 +347,11 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if not _inherited(typed):
             warnings.append(_placeholder_note(flag, typed, places))
     return values, problems, warnings
+
+
+def _is_refused(option: str, catalogue: Catalogue) -> bool:
+    """Return whether the backend refuses an unknown option; a configuration file may hold keys that nothing reads."""
+    return catalogue.style != "yaml" or catalogue.refuses(option)
 
 
 def _of_other_commands(values: Mapping[str, Value], command: str, match: Match, places: Places) -> Iterator[Note]:

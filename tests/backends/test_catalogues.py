@@ -33,8 +33,8 @@ COUNTS = {
     "mindspeed/26.1.0": 795,
     "mindspeed/master": 799,
     "mindspeed/master-fsdp2": 154,
-    "mindformers/1.6.0": 731,
-    "mindformers/2.1.0": 800,
+    "mindformers/1.6.0": 714,
+    "mindformers/2.1.0": 783,
     "mindformers/2.1.0-pynative": 122,
 }
 

@@ -45,7 +45,7 @@ YAML = make(
     {"name": "model.rope_scaling", "type": "dict", "nullable": True, "default": None},
     {"name": "model.num_layers", "aliases": ["model.num_hidden_layers"], "dest": "num_layers", "type": "int"},
     open_sections=["context"],
-    ignored_sections=["moe_config"],
+    strict_sections=["parallel_config"],
 )
 
 
@@ -165,3 +165,11 @@ def test_another_entry_point_is_no_version(tmp_path: Path) -> None:
 def test_an_argument_of_another_command_is_told() -> None:
     assert HF.check("lr", 1e-4, command="pt") is None
     assert HF.check("lr", 1e-4, command="export") == "lr is an argument of sft, pt, not of export"
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [("parallel_config.foo", True), ("context.foo", False), ("foo", False), ("foo.bar", False)],
+)
+def test_an_unknown_key_is_refused_in_a_strict_section_only(name: str, refused: bool) -> None:
+    assert YAML.refuses(name) == refused

@@ -46,10 +46,13 @@ def static(root: Path, mindspore: Path | None = None) -> tuple[dict[str, object]
     template = package.module(root / _TEMPLATE)
     rows: dict[str, Row] = {}
     open_sections: list[str] = []
+    strict_sections: list[str] = []
     for section, config in _template_sections(template):
         prefix = "" if section == "general_config" else f"{section}."
         if _is_open(config, template):
             open_sections.append(section)
+        elif prefix:
+            strict_sections.append(section)
         for row in _section_rows(config, template, prefix):
             rows[row["name"]] = row
     found = [*_registered_rows(package), *_dataset_rows(package), *mindformers_model.rows(package)]
@@ -66,10 +69,14 @@ def static(root: Path, mindspore: Path | None = None) -> tuple[dict[str, object]
             rows[name] |= changes
     # `model` takes anything; below model_config the mcore models refuse what they do not know.
     open_sections = ["model.arch" if section == "model" else section for section in open_sections]
+    # Read with `use_legacy: True` only; rules tell the two kinds of file apart.
+    strict_sections.remove("moe_config")
+    open_sections.append("moe_config")
     head: dict[str, object] = {
         "style": "yaml",
         "open_sections": sorted({*open_sections, *(f"callbacks.{name}" for name in _registered(package, "CALLBACK"))}),
-        "ignored_sections": ["moe_config"],
+        "strict_sections": sorted(strict_sections),
+        "strict_types": _strict_types(package),
     }
     return head, list(rows.values())
 
@@ -164,6 +171,24 @@ def _registered(package: Package, kind: str) -> dict[str, ClassSource]:
                     alias = next((word.value for word in mark.keywords if word.arg == "alias"), None)
                     found[evaluate(alias) if alias is not None else source.name] = source
     return dict(sorted(found.items()))
+
+
+def _strict_types(package: Package) -> dict[str, list[str]]:
+    """Return by section the classes that raise TypeError for a key that they do not declare."""
+    sections = {**{kind: _SECTIONS[kind] for kind in ("OPTIMIZER", "LR", "WRAPPER")}, "CALLBACK": "callbacks"}
+    return {
+        section: [name for name, source in _registered(package, kind).items() if _is_strict(source, package)]
+        for kind, section in sections.items()
+    }
+
+
+def _is_strict(source: ClassSource, package: Package) -> bool:
+    for owner in package.mro(source.name, source.module):
+        makers = [node for node in owner.node.body if isinstance(node, ast.FunctionDef)]
+        found = [node for node in makers if node.name in ("__init__", "__new__")]
+        if found:
+            return all(node.args.kwarg is None for node in found)
+    return False
 
 
 def _parameters(source: ClassSource, package: Package) -> Iterator[tuple[ast.arg, ast.expr | None, ClassSource]]:

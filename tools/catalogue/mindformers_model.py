@@ -129,7 +129,9 @@ def _skipped(package: Package) -> dict[str, int]:
         if isinstance(node, ast.Set) and all(isinstance(item, ast.Constant) for item in node.elts):
             found |= {str(item.value): item.lineno for item in node.elts if isinstance(item, ast.Constant)}
     base = package.find("PretrainedConfig")
-    for node in ast.walk(base.node) if base else ():
+    # Its other methods pop arguments of their own, such as from_pretrained's `revision`.
+    makers = [node for node in base.node.body if getattr(node, "name", "") == "__init__"] if base else []
+    for node in (node for maker in makers for node in ast.walk(maker)):
         if (
             isinstance(node, ast.Call)
             and ast.unparse(node.func) == "kwargs.pop"

@@ -122,6 +122,11 @@ GENERAL: Mapping[str, Pair] = {
     ),
 }
 
+KEYS: Mapping[str, Pair] = {
+    "MF-KEY": Pair(keys(optimizer__foo=1), keys(optimizer__amsgrad=True)),
+    "MF-KEY-IGNORED": Pair(model(num_expert_per_tok=8), model(num_experts_per_tok=8)),
+}
+
 LAYERS: Mapping[str, Pair] = {
     "MF-OFFSET-SHAPE": Pair(both(_PP2, {"keys": {_OFFSET: [0]}}), both(_PP2, {"keys": {_OFFSET: [0, 0]}})),
     "MF-OFFSET-SUM": Pair(both(_PP2, {"keys": {_OFFSET: [1, 0]}}), both(_PP2, {"keys": {_OFFSET: [1, -1]}})),

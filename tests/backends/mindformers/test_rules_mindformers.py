@@ -14,7 +14,7 @@ from tests.backends.mindformers import rule_cases
 from tests.backends.mindformers.jobs import DEEPSEEK, QWEN3, make, tree
 
 load(BACKEND.rules)
-TABLES = (rule_cases.GENERAL, rule_cases.LAYERS, rule_cases.MODEL, rule_cases.PYNATIVE)
+TABLES = (rule_cases.GENERAL, rule_cases.KEYS, rule_cases.LAYERS, rule_cases.MODEL, rule_cases.PYNATIVE)
 PAIRS = {id_: pair for table in TABLES for id_, pair in table.items()}
 # Silent behaviours of MindFormers by their number in numbered_rules.txt, the rule that tells them and its severity.
 SILENT = {
