@@ -3,18 +3,21 @@
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from textwrap import indent
 from typing import Any, get_type_hints
 
+import launcher
 from launcher.catalogue.catalogue import Argument
 from launcher.catalogue.cli_syntax import default_text, kind
 from launcher.cli.explain_names import Tree, matching
 from launcher.compose import compose
-from launcher.declared import shown
+from launcher.declared import declared_at, shown
 from launcher.job import Job, field_at
 from launcher.job import fields as job_fields
 from launcher.job.secret import without_secrets
-from launcher.mapping.backend import Backend
+from launcher.mapping.backend import Backend, backend_names, get_backend
 from launcher.mapping.engine import active_rows
 from launcher.mapping.rows import Row
 from launcher.pipeline import Outcome, judge
@@ -133,7 +136,7 @@ def _walk(word: Word, backend: Backend, outcome: Outcome | None) -> Tree:
         "backend": backend.name,
         "version": version,
         "fields": paths if not word.field else [],
-        "rows": [_row(row) for row in rows],
+        "rows": [_row(row, backend) for row in rows],
         "arguments": [_argument(argument, backend) for argument in arguments],
         "cannot": table.unsupported[word.field].why if word.field in table.unsupported else "",
         "irrelevant": table.irrelevant.get(word.field, ""),
@@ -164,8 +167,36 @@ def _rules(word: Word, named: Sequence[Argument], backend: Backend, version: str
     return [rule for rule in found if rule.holds_for(backend.name, version)]
 
 
-def _row(row: Row) -> Tree:
-    return {"fields": list(row.fields), "arguments": list(row.flags), "declared": row.declared, "note": row.note}
+def _row(row: Row, backend: Backend) -> Tree:
+    place = declared_row(row, backend)
+    return {"fields": list(row.fields), "arguments": list(row.flags), "declared": place, "note": row.note}
+
+
+def declared_row(row: Row, backend: Backend) -> str:
+    """Return file and line at which a row is declared: by the backend, or by one whose table it extends."""
+    others = (get_backend(name) for name in backend_names() if name != backend.name)
+    folders = [folder / "mapping" for each in (backend, *others) for folder in _folders(each)]
+    path = next(iter((*row.fields, *row.flags)), "")
+    names = [path, *(path.split(".", number)[-1] for number in range(1, path.count(".") + 1))]
+    return declared_at(names, folders, (*row.flags, *row.fields[1:]))
+
+
+def declared_rule(rule: Rule) -> str:
+    """Return file and line at which a rule is declared; of several that differ in one word, the table that has them."""
+    here = Path(launcher.__file__).parent
+    packages = [folder for name in backend_names() for folder in _folders(get_backend(name))]
+    # Rules on models that a backend cannot build are declared beside its families.
+    folders = [here / "rules", here / "executors", *(folder / "rules" for folder in packages), *packages]
+    parts = rule.id.split("-")
+    starts = ("-".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next(filter(None, (declared_at((start, f"{start}-"), folders) for start in starts)), "")
+
+
+def _folders(backend: Backend) -> list[Path]:
+    """Return the folder of a backend's package, that of its rules' modules without their last two names."""
+    packages = dict.fromkeys(module.rsplit(".", 2)[0] for module in backend.rules if module.count(".") > 1)
+    specs = (find_spec(package) for package in packages)
+    return [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
 
 
 def _argument(argument: Argument, backend: Backend) -> Tree:
@@ -183,7 +214,8 @@ def _argument(argument: Argument, backend: Backend) -> Tree:
 
 def _rule(rule: Rule, *, long: bool = False) -> Tree:
     says = " ".join(rule.doc.split())
-    head = {"rule": rule.id, "phase": rule.phase, "severity": rule.severity, "declared": rule.declared, "says": says}
+    head = {"rule": rule.id, "phase": rule.phase, "severity": rule.severity, "says": says}
+    head["declared"] = declared_rule(rule)
     return {**head, "source": rule.source} if long else head
 
 

@@ -46,8 +46,8 @@ def extend(
             spelled = respell(renamed(row, names) if names.keys() & set(row.flags) else row)
             if spelled is not None and not (spelled.flags and (spelled.fields, spelled.flags) in seen):
                 seen.add((spelled.fields, spelled.flags))
-                changes = (spelled.since, spelled.until) != (None, None) or spelled.lines != row.lines
-                found.append(changed(spelled, since=None, until=None, lines=row.lines) if changes else spelled)
+                bounded = (spelled.since, spelled.until) != (None, None)
+                found.append(changed(spelled, since=None, until=None) if bounded else spelled)
         elif key not in replaced:
             replaced.add(key)
             found += replace[key]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from launcher.declared import Lines, calling_lines, declared_at
 from launcher.job import Job, Value, field_paths, fields, value_at
 
 Emit = Callable[[Job], Iterable[tuple[str, Value]]]
@@ -60,7 +59,6 @@ class Row:
             respell such rows (`launcher.mapping.inherit`).
         derived: the value is computed from several fields (shown as such).
         note: remark for the generated mapping table.
-        lines: where it was made, for `launcher.declared`; a row made from another one keeps that one's.
     """
 
     fields: tuple[str, ...]
@@ -74,18 +72,10 @@ class Row:
     codec: Literal["value", "inverted"] | None = None
     derived: bool = False
     note: str = ""
-    lines: Lines = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.read is not None:
             object.__setattr__(self, "read", _numbers_only(self.read))
-        if not self.lines:
-            object.__setattr__(self, "lines", calling_lines())
-
-    @property
-    def declared(self) -> str:
-        """File and line of its declaration."""
-        return declared_at(self.lines, self.fields[0] if self.fields else "", ("launcher/mapping/",))
 
 
 def _numbers_only(read: Read) -> Read:

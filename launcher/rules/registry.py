@@ -7,7 +7,6 @@ from typing import Any
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.versions import in_range
-from launcher.declared import Lines, calling_lines, declared_at
 from launcher.job import Job, Value
 from launcher.mapping.native import NativeArg, NativeArgs
 
@@ -166,7 +165,6 @@ class Rule:
         enforced_until: last version that enforced it; only later ones are less strict than the rule.
         reason: why a stricter rule is kept.
         mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
-        lines: where it was made, for `launcher.declared`.
     """
 
     id: str
@@ -194,16 +192,6 @@ class Rule:
     enforced_until: str | None = None
     reason: str = ""
     mandatory: bool = False
-    lines: Lines = field(default=(), compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if not self.lines:
-            object.__setattr__(self, "lines", calling_lines())
-
-    @property
-    def declared(self) -> str:
-        """File and line of its declaration."""
-        return declared_at(self.lines, self.id, ("launcher/rules/registry.py", "launcher/rules/table.py"))
 
     def is_stricter(self, version: str | None) -> bool:
         """Return whether this version of the backend accepts what the rule refuses."""

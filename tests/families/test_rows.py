@@ -92,6 +92,7 @@ ELSEWHERE = {
     "backends/mindformers/mapping/legacy.py": "the family that a legacy class was written for",
     "backends/mindformers/mapping/model.py": "what one class does with keys",
     "backends/mindformers/mapping/moe.py": "what one class does with keys",
+    "backends/mindformers/rules/keys.py": "which keys its converters of models take, by the backend's own names",
     "backends/mindspeed/mapping/data.py": "Llama's two templates; names of templates",
     "backends/mindspeed/mapping/model.py": "the family of a layer specification",
 }

@@ -19,7 +19,7 @@ def below_model(names: str) -> str:
 MODEL_ROWS: tuple[NativeOnlyArg, ...] = (
     own(
         below_model(
-            "_* cache_dir commit_message dataset_config force_download is_encoder_decoder "
+            "_* commit_message dataset_config force_download is_encoder_decoder "
             "is_sample_acceleration local_files_only mindformers_version monitor_config name_or_path "
             "pretrained_model_* proxies repo_id resume_download return_extra_loss return_unused_kwargs "
             "revision rl_config save_json subfolder token tokenizer_class trust_remote_code net_name "

@@ -201,7 +201,7 @@ SINGLE: tuple[NativeOnlyArg, ...] = (
         source="mindformers/parallel_core/training_graph/base_models/gpt/gpt_model.py:303 @2.1.0",
     ),
     own(
-        "model.model_config.cache_dir model.model_config.trust_remote_code trust_remote_code",
+        "trust_remote_code",
         no_field="It belongs to finding and reading files of a model, not to the model.",
         source="mindformers/parallel_core/transformer_config_utils.py:187 @2.1.0; "
         "mindformers/trainer/base_trainer.py:1813 @2.1.0",
