@@ -6,12 +6,13 @@ The files are made by `tools/catalogue` from the backend's own parser; this modu
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from launcher.budgets import json_value
+from launcher.catalogue.versions import version_key
 from launcher.nearest import nearest
 
 Value: TypeAlias = Any
@@ -422,24 +423,7 @@ def load(path: str | Path) -> Catalogue:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        known = ", ".join(sorted((found.stem for found in path.parent.glob("*.json")), key=_version_key)) or "none"
+        stems = sorted((found.stem for found in path.parent.glob("*.json")), key=lambda stem: (version_key(stem), stem))
+        known = ", ".join(stems) or "none"
         raise FileNotFoundError(f"no catalogue {path.name} in {path.parent}; there are: {known}") from None
     return from_json(json.loads(text))
-
-
-def versions(folder: str | Path) -> Sequence[str]:
-    """Return the versions that a catalogue folder holds, oldest first (`master` last).
-
-    Another entry point of the same version (`2.1.0-pynative`) is not a separate version.
-    """
-    stems = (path.stem for path in Path(folder).glob("*.json"))
-    return sorted((stem for stem in stems if stem.partition("-")[2] in ("", "dev")), key=_version_key)
-
-
-def _version_key(version: str) -> tuple[Any, ...]:
-    head, _, tail = version.partition("-")
-    parts = head.split(".")
-    if not parts[0].isdigit():
-        return ((1 << 30,), 0, version)
-    # "3.5-dev" comes before 3.5.0; another suffix ("2.1.0-pynative") comes after its version.
-    return (tuple(int(part) for part in parts if part.isdigit()), -1 if tail == "dev" else len(tail), tail)

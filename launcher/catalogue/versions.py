@@ -1,20 +1,33 @@
-"""Order of backend versions, for `since` and `until`."""
+"""Order of versions, for `since` and `until`: that of `packaging`, for names as upstream gives them."""
 
 import re
 from functools import cache
 
+from packaging.version import InvalidVersion, Version
 
-def version_key(version: str) -> tuple[int, ...]:
-    """Return a sortable key: the numbers of the version; `3.5-dev` sorts before `3.5`, `master` after everything."""
-    if not version[:1].isdigit():
-        return (1_000_000,)
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version))
-    # A development version comes before everything of its number: 3.5-dev < 3.5 < 3.5.0.
-    return (*numbers[:-1], numbers[-1] - 1, 1_000_000) if "dev" in version else numbers
+_PREFIX = re.compile(r"(core_)?[rv]?(?=\d)")
+# Branches come after every number: an epoch outranks all versions without one.
+_BRANCH = Version("1!0")
+
+
+@cache
+def version_key(version: str) -> Version:
+    """Return a sortable key.
+
+    `core_v0.12.1`, `v4.6` and `r1.6` count as their number, another entry point (`2.1.0-pynative`) as its version,
+    `3.5-dev` comes before 3.5, a branch (`master`) after everything.
+    """
+    name = _PREFIX.sub("", version, count=1)
+    for text in (name, name.partition("-")[0]):
+        try:
+            return Version(text)
+        except InvalidVersion:
+            continue
+    return _BRANCH
 
 
 @cache
 def in_range(version: str, since: str | None, until: str | None) -> bool:
-    """Return whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0 itself, not 4.0.1."""
+    """Return whether `version` lies between two, both inclusive; `until="4.0"` includes 4.0.0, not 4.0.1."""
     key = version_key(version)
     return (since is None or key >= version_key(since)) and (until is None or key <= version_key(until))

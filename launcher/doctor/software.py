@@ -15,6 +15,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from launcher.catalogue.requirements import Needed
+from launcher.catalogue.versions import version_key
 from launcher.doctor.check import ERROR, OK, SKIPPED, WARNING, Check
 from launcher.mapping.backend import Backend
 from launcher.runtime import missing_requirements, requirements_of
@@ -170,8 +171,8 @@ def fits(here: str, wanted: str) -> bool:
         return False
 
 
-def _minor(text: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", text)[:2])
+def _minor(text: str) -> tuple[int, ...]:
+    return version_key(text).release[:2]
 
 
 def cann(environ: Mapping[str, str]) -> str | None:

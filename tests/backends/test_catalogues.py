@@ -17,6 +17,7 @@ import pytest
 from launcher.catalogue import catalogue
 from launcher.catalogue.catalogue import Catalogue
 from tests.rehearse.native.environments import mindformers_1_6_python, swift_python
+from tools.catalogue.renames import versions
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(ROOT.glob("backends/*/catalogue/*.json"))
@@ -309,7 +310,7 @@ def same_rows(loaded: Catalogue, rows: list[dict[str, Any]]) -> None:
 @pytest.mark.slow
 def test_megatron_lm_is_the_real_parser() -> None:
     path, revisions = checkout("MEGATRON_LM_PATH")
-    files = [load(f"megatron_lm/{version}") for version in catalogue.versions(ROOT / "backends/megatron_lm/catalogue")]
+    files = [load(f"megatron_lm/{version}") for version in versions(ROOT / "backends/megatron_lm/catalogue")]
     loaded = next((item for item in files if item.source["revision"] in revisions), None)
     if loaded is None:
         pytest.skip(f"no catalogue describes Megatron-LM {revisions[0]}")
@@ -321,7 +322,7 @@ def test_megatron_lm_is_the_real_parser() -> None:
 @pytest.mark.slow
 def test_mindspeed_llm_is_the_real_parser() -> None:
     paths = {name: checkout(variable) for variable, name in CHECKOUTS.items()}
-    files = [load(f"mindspeed/{version}") for version in catalogue.versions(ROOT / "backends/mindspeed/catalogue")]
+    files = [load(f"mindspeed/{version}") for version in versions(ROOT / "backends/mindspeed/catalogue")]
 
     def described(text: str) -> bool:
         return all(any(revision in text for revision in revisions) for _, revisions in paths.values())

@@ -8,6 +8,7 @@ import pytest
 
 from launcher.catalogue import catalogue
 from launcher.catalogue.catalogue import Catalogue, from_json
+from tools.catalogue.renames import versions
 
 
 def make(style: str, *rows: dict[str, Any], **head: Any) -> Catalogue:
@@ -159,7 +160,7 @@ def test_a_missing_version_names_those_that_exist(tmp_path: Path) -> None:
 def test_another_entry_point_is_no_version(tmp_path: Path) -> None:
     for stem in ("2.1.0", "2.1.0-pynative", "1.6.0"):
         (tmp_path / f"{stem}.json").write_text("{}")
-    assert catalogue.versions(tmp_path) == ["1.6.0", "2.1.0"]
+    assert versions(tmp_path) == ["1.6.0", "2.1.0"]
 
 
 def test_an_argument_of_another_command_is_told() -> None:

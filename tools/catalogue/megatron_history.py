@@ -18,7 +18,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from packaging.version import Version
+
 from launcher.catalogue.catalogue import Catalogue, load
+from launcher.catalogue.versions import version_key
 
 _FOLDER = Path(__file__).resolve().parents[2] / "backends" / "megatron_lm"
 _RELEASE = re.compile(r"v[12]\.\d+|23\.\d\d|core_v\d+\.\d+\.\d+")
@@ -62,10 +65,9 @@ def releases(repository: Path) -> list[str]:
     return [tag for _, tag in sorted((_order(tag), tag) for tag in tags if _RELEASE.fullmatch(tag))]
 
 
-def _order(tag: str) -> tuple[int, ...]:
+def _order(tag: str) -> tuple[int, Version]:
     """Order v1.0 … v2.6, 23.04, 23.06, core_v0.4 …: the core's numbers started anew."""
-    numbers = tuple(int(part) for part in re.findall(r"\d+", tag))
-    return (2 if tag.startswith("core") else 1 if tag.startswith("23") else 0, *numbers)
+    return 2 if tag.startswith("core") else 1 if tag.startswith("23") else 0, version_key(tag)
 
 
 def options(repository: Path, revision: str) -> set[str]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from launcher.catalogue import catalogue
 from launcher.catalogue.catalogue import Catalogue
+from launcher.catalogue.versions import version_key
 
 _FOLDER = Path(__file__).resolve().parents[2] / "backends" / "megatron"
 _KINDS = {
@@ -107,6 +108,15 @@ def render(content: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
+def versions(folder: Path) -> list[str]:
+    """Return the versions that a catalogue folder holds, oldest first (`master` last).
+
+    Another entry point of the same version (`2.1.0-pynative`) is not a separate version.
+    """
+    stems = (path.stem for path in folder.glob("*.json"))
+    return sorted((stem for stem in stems if stem.partition("-")[2] in ("", "dev")), key=version_key)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Complete the file, or with --check only compare; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tools.catalogue.renames", description=__doc__)
@@ -114,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     path = _FOLDER / "renames.json"
     folder = _FOLDER / "catalogue"
-    catalogues = {version: catalogue.load(folder / f"{version}.json") for version in catalogue.versions(folder)}
+    catalogues = {version: catalogue.load(folder / f"{version}.json") for version in versions(folder)}
     before = path.read_text(encoding="utf-8")
     try:
         after = render(build(json.loads(before)["names"], catalogues))
