@@ -90,6 +90,22 @@ def test_its_end_is_known(run: Run) -> None:
     assert json.loads(done.stdout)["state"] == "done"
 
 
+def test_what_its_run_left_is_cleaned_up(run: Run, tmp_path: Path) -> None:
+    said = run("run", *JOB, "--json", TOY_SECONDS="60", TMPDIR=str(tmp_path))
+    run_id = json.loads(said.stdout)["id"]
+    (mark,) = tmp_path.glob("detached-*")
+    refused = run("clean", run_id, TMPDIR=str(tmp_path))
+    assert (refused.returncode, mark.exists()) == (1, True)
+    assert f"launch stop {run_id}" in refused.stderr
+    assert run("stop", run_id).returncode == 0
+    cleaned = run("clean", run_id, TMPDIR=str(tmp_path))
+    assert (cleaned.returncode, mark.exists()) == (0, False), cleaned.stderr
+    assert f"removed {mark}" in cleaned.stdout
+    again = json.loads(run("clean", run_id, "--json", TMPDIR=str(tmp_path)).stdout)
+    assert (again["ok"], again["removed"]) == (True, [])
+    assert Path(again["folder"], "run", "run.json").is_file()
+
+
 def test_an_executor_that_fails_hides_no_other_run(run: Run, tmp_path: Path) -> None:
     runs = [json.loads(run("run", *JOB, "--json", f"output_dir={name}").stdout)["id"] for name in ("a", "b")]
     record = tmp_path / "a" / "run" / "run.json"

@@ -49,6 +49,7 @@ VERBS = {
     "status": Verb(module="launcher.cli.status", doc="one run: its nodes, how far it came, why it failed"),
     "logs": Verb(module="launcher.cli.logs", doc="what a run or one of its ranks printed (-f: as it grows)"),
     "stop": Verb(module="launcher.cli.stop", doc="end a run cleanly"),
+    "clean": Verb(module="launcher.cli.clean", doc="remove what a run that has ended left outside of its folder"),
 }
 
 

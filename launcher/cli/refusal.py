@@ -303,6 +303,7 @@ _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.job.migrations.WrongSchema": _about_run,
     "launcher.observe.logs.NoSuchRank": _about_run,
     "launcher.observe.stop.CannotStop": _about_run,
+    "launcher.observe.clean.CannotClean": _about_run,
     "launcher.executors.failure.CannotStart": _start,
     "launcher.outputs.files.OutputRefused": _output,
     "launcher.budgets.BeyondBudget": _budget,

@@ -26,9 +26,9 @@ def stop_run(record: Record) -> None:
     state = state_of(record, deep=False)
     if state.ended:
         raise CannotStop(f"run {record.id} is over: {state.state}" + (f" ({state.why})" if state.why else ""))
-    own = _user()
-    if record.user != own:
-        raise CannotStop(f"run {record.id} belongs to {record.user}, and you are {own}: nothing was stopped")
+    problem = own_run(record)
+    if problem:
+        raise CannotStop(f"{problem}: nothing was stopped")
     executor = find_executor(record.executor)
     if executor is None:
         raise CannotStop(f"run {record.id}: its executor {record.executor!r} is not installed here")
@@ -45,6 +45,12 @@ def stop_run(record: Record) -> None:
     if identified(record.pid) != record.process:
         raise CannotStop(f"run {record.id}: process {record.pid} is not the one that started it any more")
     os.kill(record.pid, signal.SIGTERM)
+
+
+def own_run(record: Record) -> str:
+    """Return why a run is not this user's; "" if it is."""
+    own = _user()
+    return "" if record.user == own else f"run {record.id} belongs to {record.user}, and you are {own}"
 
 
 def _user() -> str:

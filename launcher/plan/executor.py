@@ -226,6 +226,19 @@ class Executor:
     def stop(self, handle: Mapping[str, Any]) -> None:
         """Ask the system to end a job."""
 
+    def clean(self, handle: Mapping[str, Any], folder: Path) -> Sequence[str]:
+        """Remove what a run that has ended left outside of its directory, never data of the user.
+
+        By default a run leaves nothing: its processes have ended and its files are in its directory.
+
+        Args:
+            folder: the run's directory, which stays.
+
+        Returns:
+            Names of what was removed; a second call removes nothing.
+        """
+        return ()
+
 
 def launchers() -> dict[str, Executor]:
     """Return the Hydra launchers that submit a sweep, each with the executor whose jobs it submits."""

@@ -100,6 +100,7 @@ ALONE = {
     "run not known": (("status", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to logs": (("logs", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to stop": (("stop", "nosuch"), 1, "there is no run 'nosuch'"),
+    "run not known to clean": (("clean", "nosuch"), 1, "there is no run 'nosuch'"),
     "no id": (("status",), 2, "required: ID"),
     "no regular expression": (("logs", "x", "--grep", "("), 2, "is no regular expression"),
     "nothing is called so": (("explain", "nosuchthing"), 2, "nothing is called 'nosuchthing'"),

@@ -48,6 +48,7 @@ def test_a_failure_is_explained(launch: Launch, words: tuple[str, ...]):
 WRONG = {
     "unknown id": (("status", "nothing-1"), 1, "no run 'nothing-1'"),
     "unknown id to stop": (("stop", "nothing-1"), 1, "no run 'nothing-1'"),
+    "unknown id to clean": (("clean", "nothing-1"), 1, "no run 'nothing-1'"),
     "a folder without run": (("logs", "env"), 1, "no run was started in it"),
     "over": (("stop", "qwen3_8b-1"), 1, "is over: done"),
     "no such rank": (("logs", "qwen3_8b-1", "--rank", "8"), 1, "has ranks 0 to 7, not 8"),
@@ -62,6 +63,35 @@ def test_what_cannot_be_is_said(launch: Launch, words: tuple[str, ...]):
         done = launch(*call)
         assert done.code == code, (name, done)
         assert message in done.err, (name, done)
+
+
+def test_a_run_on_this_machine_leaves_nothing(launch: Launch, words: tuple[str, ...], tmp_path: Path):
+    assert launch("run", *words).code == 0
+    before = sorted(path for path in tmp_path.rglob("*"))
+    for _ in range(2):
+        cleaned = launch("clean", "qwen3_8b-1")
+        assert cleaned.code == 0
+        assert cleaned.out == f"qwen3_8b-1: nothing is left outside of its folder\nits folder stays: {tmp_path}/out\n"
+    tree = launch("clean", "out", "--json").json
+    assert (tree["ok"], tree["removed"], tree["id"], tree["state"]) == (True, [], "qwen3_8b-1", "done")
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_a_run_that_goes_on_or_is_somebody_else_s_is_not_cleaned_up(
+    launch: Launch, words: tuple[str, ...], tmp_path: Path
+):
+    assert launch("run", *words).code == 0
+    path = tmp_path / "out/run/run.json"
+    kept = path.read_text()
+    path.write_text(json.dumps({**json.loads(kept), "user": "somebody"}))
+    assert "belongs to somebody" in launch("clean", "qwen3_8b-1").err
+    (tmp_path / "out/run/status.json").unlink()
+    path.write_text(json.dumps({**json.loads(kept), "pid": os.getpid(), "start": own_start()}))
+    going = launch("clean", "qwen3_8b-1")
+    assert (going.code, "is running; works: launch stop qwen3_8b-1" in going.err) == (1, True)
+    path.write_text(json.dumps({**json.loads(kept), "executor": "nobody-has-it"}))
+    (tmp_path / "out/run/status.json").write_text('{"state": "done", "code": 0}')
+    assert "'nobody-has-it' is not installed here" in launch("clean", "qwen3_8b-1").err
 
 
 def test_a_run_of_somebody_else_is_not_stopped(launch: Launch, words: tuple[str, ...], tmp_path: Path):

@@ -103,6 +103,34 @@ def test_nothing_is_left_when_the_local_side_is_killed(site: Site, victim: str):
         wait_until(lambda: status(site)["state"] == "stopped", 30)
 
 
+def test_processes_that_a_killed_node_left_are_cleaned_up(site: Site):
+    site.program("step 1; sleep 306")
+    process = site.start("run", *site.words("ssh"))
+    wait_until(lambda: "iteration" in site.log(0) and "iteration" in site.log(1))
+    assert site.machines.kill("n2", "run/node.sh")
+    assert site.machines.kill("n2", "sshd")
+    site.machines.call("sshd", "n2")
+    process.wait(timeout=90)
+    assert process.returncode != 0
+    assert site.left(), "nobody ends what the killed script had started"
+    cleaned = site.launch("clean", run_id(site), "--json")
+    assert cleaned.code == 0, cleaned
+    # The machines of the test share their process numbers: whichever is asked first ends them.
+    assert {text.rpartition(" on ")[2] for text in cleaned.json["removed"]} <= {"n1", "n2"}
+    assert cleaned.json["removed"]
+    wait_until(lambda: not site.left(), 20, f"{site.left()}")
+    assert site.launch("clean", run_id(site), "--json").json["removed"] == []
+    with site.machines.holding("n2", "import time; print(1, flush=True); time.sleep(307)"):
+        assert site.launch("clean", run_id(site)).code == 0
+        assert any("sleep(307)" in text for _, text in site.machines.processes("n2")), "others' processes go on"
+    site.machines.kill("n1", "sshd")
+    try:
+        unanswered = site.launch("clean", run_id(site))
+        assert (unanswered.code, "n1: " in unanswered.err) == (1, True)
+    finally:
+        site.machines.call("sshd", "n1")
+
+
 def test_ctrl_c_gives_ranks_time_to_save(site: Site):
     body = "trap 'sleep 1; touch saved.$NODE_RANK; exit 0' TERM; step 1; while :; do sleep 0.2; done"
     site.program(body)

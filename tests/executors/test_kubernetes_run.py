@@ -113,6 +113,29 @@ def test_a_job_is_submitted_waited_for_and_seen(cluster: Cluster, kind: str):
     assert [path.name for path in holding] == ["HF_TOKEN"], "only the cluster's own Secret holds it"
 
 
+@pytest.mark.sample(keep=1)
+@pytest.mark.parametrize("kind", ["job", "jobset", "trainjob", "volcano"])
+def test_what_an_ended_job_left_is_cleaned_up(cluster: Cluster, kind: str):
+    cluster.program("step 1; sleep 4; exit 3")
+    assert cluster.launch("run", *cluster.words(kind)).code == 0
+    left = cluster.left()
+    refused = cluster.launch("clean", "qwen3_8b-1")
+    assert (refused.code, cluster.left()) == (1, left)
+    assert "works: launch stop qwen3_8b-1" in refused.err
+    wait_until(lambda: cluster.status()["state"] == "failed")
+    unanswered = cluster.launch("clean", "qwen3_8b-1", env={"KUBECTL_STUB_SAYS": "Unable to connect to the server"})
+    assert (unanswered.code, cluster.left()) == (1, left)
+    assert "Unable to connect" in unanswered.err
+    cleaned = cluster.launch("clean", "qwen3_8b-1", "--json").json
+    assert (cleaned["ok"], cluster.left()) == (True, [])
+    assert len(cleaned["removed"]) == len(left)
+    again = cluster.launch("clean", "qwen3_8b-1")
+    assert (again.code, "nothing is left" in again.out, str(cluster.folder / "out") in again.out) == (0, True, True)
+    shown = cluster.status()
+    assert (shown["state"], shown["code"], shown["failure"]["code"]) == ("failed", 3, 3)
+    assert "iteration" in cluster.launch("logs", "qwen3_8b-1", "--rank", "8").out
+
+
 def test_the_first_failure_is_the_exit_code(cluster: Cluster):
     cluster.program('[ "$NODE_RANK" = 0 ] || { sleep 1; echo "FileNotFoundError: /data/x.bin"; exit 7; }; sleep 300')
     done = cluster.launch("run", *cluster.words(), "--wait", "--json")

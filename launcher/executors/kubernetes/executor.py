@@ -214,11 +214,28 @@ class Kubernetes(Executor):
             while time.monotonic() < deadline and (pods := pods_seen(handle)):
                 keep_exits(folder, pods)
                 time.sleep(1)
-            selector = f"{RUN_LABEL}={handle['name']}"
-            kubectl(handle, "delete", "service,configmap", "-l", selector, "--wait=false", "--ignore-not-found")
+            self._remove(handle)
         except Refused:
             pass  # the job itself is deleted; the remaining objects use no resources
         write_status(folder, "stopped", _STOPPED)
+
+    def clean(self, handle: Mapping[str, Any], folder: Path) -> Sequence[str]:
+        """Delete the job's objects, whose logs and exit codes are in the run directory since its end was seen.
+
+        Raises:
+            CannotStart: with kubectl's message.
+        """
+        try:
+            return self._remove(handle)
+        except Refused as error:
+            raise CannotStart(f"the objects of job {handle['name']} are not all deleted: {error}") from None
+
+    def _remove(self, handle: Mapping[str, Any]) -> Sequence[str]:
+        """Delete the objects of a run and return their names; volumes and Secrets are the user's."""
+        words = ("--wait=false", "--ignore-not-found", "-o", "name")
+        job = kubectl(handle, "delete", f"{RESOURCES[handle['kind']]}/{handle['name']}", *words)
+        selector = f"{RUN_LABEL}={handle['name']}"
+        return (job + kubectl(handle, "delete", "service,configmap", "-l", selector, *words)).split()
 
 
 def as_yaml(objects: Sequence[Object]) -> str:

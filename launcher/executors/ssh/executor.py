@@ -1,11 +1,14 @@
 """Starts a plan's nodes over ssh: all hosts are checked first, and all nodes end with the program that started them."""
 
 import dataclasses
+import json
 import shutil
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import getcwd
+from pathlib import Path
+from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import carried_names
@@ -81,7 +84,7 @@ class Ssh(Executor):
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return node.sh with its commands, and start.sh, which starts all nodes from here."""
-        head = [array("hosts", _hosts(plan)), array("ssh", _ssh(plan)), array("carry", carried_names(plan))]
+        head = [array("hosts", _hosts(plan)), array("ssh", _ssh(_settings(plan))), array("carry", carried_names(plan))]
         return [*node_files(plan, place), supervisor_file(plan, place, START, "ssh", head=head)]
 
     def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
@@ -90,21 +93,64 @@ class Ssh(Executor):
 
     def hosts(self, plan: LaunchPlan, script: str) -> list[tuple[str, "subprocess.CompletedProcess[str]"]]:
         """Run a bash script on every host of the plan, in parallel; hosts that do not answer have exit code 255."""
-        from concurrent.futures import ThreadPoolExecutor
+        return _answers(_settings(plan), _hosts(plan), script)
 
-        def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
-            words = [*_ssh(plan), "--", host, "exec bash -s"]
-            try:
-                done = subprocess.run(
-                    words, input=script, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                done = subprocess.CompletedProcess(words, 255, "", str(error))
-            return host, done
+    def clean(self, handle: Mapping[str, Any], folder: Path) -> Sequence[str]:
+        """End processes of the run that are left on its hosts, such as those of a node whose script was killed.
 
-        hosts = _hosts(plan)
-        with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
-            return list(pool.map(ask, hosts))
+        Raises:
+            CannotStart: the hosts are not known any more, or some do not answer.
+        """
+        from launcher.executors.record import read_record
+
+        record = read_record(folder)
+        assert record is not None, "a run that is cleaned up has its record"
+        settings = _settings_of(folder)
+        lines = [assignment("id", record.id), assignment("run", folder / "run"), shell_body("clean_node")]
+        removed, problems = [], []
+        for host, done in _answers(settings, _checked(settings, record.nodes), "\n".join(lines)):
+            if done.returncode:
+                said = [line for line in done.stderr.splitlines() if line.strip()]
+                problems.append(f"{host}: {said[-1] if said else f'exit code {done.returncode}'}")
+            removed += [f"{line} on {host}" for line in done.stdout.splitlines() if line.startswith("process ")]
+        if problems:
+            raise CannotStart(
+                "\n  ".join([f"not all hosts answer; removed: {', '.join(removed) or 'nothing'}", *problems])
+            )
+        return removed
+
+
+def _answers(
+    settings: Hosts, hosts: Sequence[str], script: str
+) -> list[tuple[str, "subprocess.CompletedProcess[str]"]]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def ask(host: str) -> tuple[str, "subprocess.CompletedProcess[str]"]:
+        words = [*_ssh(settings), "--", host, "exec bash -s"]
+        try:
+            done = subprocess.run(
+                words, input=script, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            done = subprocess.CompletedProcess(words, 255, "", str(error))
+        return host, done
+
+    with ThreadPoolExecutor(min(_PARALLEL, len(hosts))) as pool:
+        return list(pool.map(ask, hosts))
+
+
+def _settings_of(folder: Path) -> Hosts:
+    """Return the hosts of a run from its plan.
+
+    Raises:
+        CannotStart: the plan cannot be read.
+    """
+    file = folder / "run" / "plan.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))["start"]["settings"]
+        return Hosts(hosts=tuple(map(str, found["hosts"])), options=tuple(map(str, found["options"])))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CannotStart(f"{file} does not name the hosts of the run ({type(error).__name__})") from None
 
 
 def _hosts_count(job: Job) -> bool:
@@ -121,7 +167,16 @@ def _settings(plan: LaunchPlan) -> Hosts:
 
 
 def _hosts(plan: LaunchPlan) -> tuple[str, ...]:
-    hosts, count = _settings(plan).hosts, len(plan.nodes)
+    return _checked(_settings(plan), len(plan.nodes))
+
+
+def _checked(settings: Hosts, count: int) -> tuple[str, ...]:
+    """Return one host for each node; neither they nor the options are read as anything else by ssh.
+
+    Raises:
+        CannotStart: there are too few, or one is no host.
+    """
+    hosts = settings.hosts
     if not hosts:
         raise CannotStart("no hosts are named: add cluster.hosts=[HOST,…] or cluster.host_file=FILE")
     if len(hosts) < count:
@@ -132,13 +187,13 @@ def _hosts(plan: LaunchPlan) -> tuple[str, ...]:
     for host in hosts[:count]:
         if not is_ssh_host(host):
             raise CannotStart(f"{shown(host)} is no [USER@]HOST of ssh: cluster.hosts")
-    problem = ssh_options_problem(_settings(plan).options)
+    problem = ssh_options_problem(settings.options)
     if problem:
         raise CannotStart(f"cluster.ssh_options: {problem}")
     return hosts[:count]
 
 
-def _ssh(plan: LaunchPlan) -> tuple[str, ...]:
+def _ssh(settings: Hosts) -> tuple[str, ...]:
     options = {
         "BatchMode": "yes",
         "ConnectTimeout": _CONNECT_SECONDS,
@@ -146,7 +201,7 @@ def _ssh(plan: LaunchPlan) -> tuple[str, ...]:
         "ServerAliveCountMax": _ALIVE_COUNT,
     }
     words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    return ("ssh", *_settings(plan).options, "-T", *words)
+    return ("ssh", *settings.options, "-T", *words)
 
 
 def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
@@ -154,7 +209,7 @@ def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
     script = "\n".join(_questions(plan, rank))
     try:
         done = subprocess.run(
-            [*_ssh(plan), "--", host, "exec bash -s"],
+            [*_ssh(_settings(plan)), "--", host, "exec bash -s"],
             input=script,
             capture_output=True,
             text=True,

@@ -1,0 +1,29 @@
+"""`launch clean`: removes what one of the user's runs left in a cluster or on other machines; its folder stays."""
+
+from launcher.cli.options import parse, parser, print_json
+from launcher.cli.ps import tree
+from launcher.observe.clean import clean_run
+from launcher.observe.find import find_run
+from launcher.observe.state import state_of
+
+
+def main(words: list[str]) -> int:
+    """Clean up after a run that has ended; exit 1 if it still runs, is unknown, or not all could be removed."""
+    made = parser(
+        "clean",
+        "Remove what a run that has ended left outside of its folder: objects in Kubernetes, processes on ssh hosts. "
+        "Its folder, with logs and checkpoints, stays; a second time there is nothing to remove.",
+        "launch clean qwen3_8b-2",
+        overrides=False,
+    )
+    made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
+    options = parse(made, words)
+    record = find_run(options.id)
+    removed = clean_run(record)
+    if options.json:
+        state = state_of(record, deep=False)
+        print_json({"ok": True, "removed": list(removed), **tree(record, state)})
+        return 0
+    print(f"{record.id}: " + (f"removed {', '.join(removed)}" if removed else "nothing is left outside of its folder"))
+    print(f"its folder stays: {record.folder}")
+    return 0

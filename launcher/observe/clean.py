@@ -1,0 +1,36 @@
+"""Removes what a run that has ended left outside of its folder; the folder itself stays."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from launcher.executors.failure import CannotStart
+from launcher.executors.record import Record
+from launcher.observe.state import state_of
+from launcher.observe.stop import own_run
+from launcher.plan.executor import find_executor
+
+
+class CannotClean(Exception):
+    """The run has not ended, belongs to another user, or its machines do not answer; the message says why."""
+
+
+def clean_run(record: Record) -> Sequence[str]:
+    """Remove what a run left and return its names; none if nothing was left.
+
+    Raises:
+        CannotClean: nothing, or not all, could be removed.
+    """
+    problem = own_run(record)
+    if problem:
+        raise CannotClean(f"{problem}: nothing was removed")
+    state = state_of(record, deep=False)
+    if not state.ended:
+        why = f" ({state.why})" if state.why else ""
+        raise CannotClean(f"run {record.id} is {state.state}{why}; works: launch stop {record.id}")
+    executor = find_executor(record.executor)
+    if executor is None:
+        raise CannotClean(f"run {record.id}: its executor {record.executor!r} is not installed here")
+    try:
+        return executor.clean(record.handle, Path(record.folder))
+    except CannotStart as error:
+        raise CannotClean(str(error)) from None
