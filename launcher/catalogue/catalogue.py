@@ -30,8 +30,9 @@ class Argument:
 
     `name` is what a user types, without leading dashes and in the backend's own spelling:
     `tensor_model_parallel_size`, `tensor-model-parallel-size`, or the dotted path `parallel_config.model_parallel` of
-    a YAML backend. `type` is one of int, float, str, bool, json (JSON text or a mapping), expr (a number or a Python
-    list expression), list, dict, any, or several joined with `|`. `action` is argparse's.
+    a YAML backend. `type` is one of int, float, str, bool, truth (any text, which means true), json (text, JSON or a
+    mapping), json_text (JSON only), expr (a number or a Python list expression), ints (`1,2`), list, dict, any, or
+    several joined with `|`. `action` is argparse's.
     """
 
     name: str
@@ -259,7 +260,9 @@ def check_value(argument: Argument, value: Value, *, name: str = "", negated: bo
     if value is True and argument.optional_value:
         return None
     if not argument.is_list:
-        if isinstance(value, (list, tuple)) and not _takes(argument.type, {"list", "json", "expr", "any"}):
+        if isinstance(value, (list, tuple)) and not _takes(
+            argument.type, {"list", "json", "json_text", "expr", "ints", "any"}
+        ):
             return f"{name} takes one value ({_kind(argument)}), got {len(value)}: {_show(value)}"
         return _check_item(argument, value, name)
     items = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -367,7 +370,10 @@ _CHECKS: dict[str, Callable[[Value], bool]] = {
     "bool": _is_bool,
     "str": _is_str,
     "json": _is_json,
-    "expr": lambda value: not isinstance(value, (dict, bool)),
+    "json_text": lambda value: not isinstance(value, str) or _parses(json_value, value),
+    "expr": lambda value: isinstance(value, (list, tuple)) or "[" in str(value) or _is_int(value),
+    "ints": lambda value: all(map(_is_int, str(value).strip("([])").split(","))),
+    "truth": _is_str,
     "list": lambda value: isinstance(value, (list, tuple)),
     "dict": lambda value: isinstance(value, Mapping),
     "any": lambda value: True,
@@ -378,7 +384,10 @@ _NAMES = {
     "bool": "true or false",
     "str": "text",
     "json": "JSON text",
+    "json_text": "JSON text",
     "expr": "a number or a list expression",
+    "ints": "whole numbers with commas between them",
+    "truth": "any text, which means true, even False",
     "list": "a list",
     "dict": "a mapping",
     "any": "any value",

@@ -1,5 +1,6 @@
 """Parses command-line words into typed native values, as the backend's parser (argparse, HfArgumentParser) does."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -7,6 +8,9 @@ from launcher.budgets import json_value
 from launcher.catalogue.catalogue import FALSE_WORDS, TRUE_WORDS, Argument, Catalogue
 from launcher.importing.shell.placeholders import has_output, is_open, only, shown
 from launcher.job import Value
+
+# What argparse takes for a value and not for an option (ArgumentParser._negative_number_matcher): no -1e-5, no -inf.
+_NEGATIVE = re.compile(r"-\d+|-\d*\.\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,37 +49,32 @@ def parse_argv(argv: Sequence[str], catalogue: Catalogue, command: str | None = 
     while at < len(argv):
         word = argv[at]
         at += 1
-        if not _is_option(word):
+        if not _is_option(word, catalogue):
             if not _drop_open(word, parsed):
                 parsed.positional.append(shown(word))
             continue
         if word == "--":
-            parsed.positional.extend(shown(rest) for rest in argv[at:])
+            parsed.positional.extend(shown(rest) for rest in argv[at - 1 :])
             break
         name, equals, attached = word.partition("=")
-        values, at = ([attached], at) if equals else _following(argv, at)
+        values, at = ([attached], at) if equals else _following(argv, at, catalogue)
         _option(shown(name), values, bool(equals), catalogue, command, parsed)
     return parsed
 
 
-def _is_option(word: str) -> bool:
-    """Return whether argparse treats a word as an option: a leading dash, no space, no negative number."""
-    if len(word) < 2 or not word.startswith("-") or (" " in word and "=" not in word.split(" ")[0]):
+def _is_option(word: str, catalogue: Catalogue) -> bool:
+    """Return whether argparse treats a word as an option (ArgumentParser._parse_optional)."""
+    if len(word) < 2 or not word.startswith("-"):
         return False
-    return not _is_number(word)
+    if " " in word:
+        name, equals, _ = word.partition("=")
+        return bool(equals) and isinstance(resolve(shown(name), catalogue), Argument)
+    return not _NEGATIVE.fullmatch(word)
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def _following(argv: Sequence[str], at: int) -> tuple[list[str], int]:
+def _following(argv: Sequence[str], at: int, catalogue: Catalogue) -> tuple[list[str], int]:
     end = at
-    while end < len(argv) and not _is_option(argv[end]):
+    while end < len(argv) and not _is_option(argv[end], catalogue):
         end += 1
     return list(argv[at:end]), end
 
@@ -93,6 +92,8 @@ def _drop_open(word: str, parsed: Parsed) -> bool:
 
 def resolve(name: str, catalogue: Catalogue) -> Argument | str | None:
     """Return the argument of an option; a message for an ambiguous prefix; None if there is none."""
+    if catalogue.style == "hf" and "-" in name.lstrip("-") and "_" in name:
+        return None  # HfArgumentParser knows a_b_c and a-b-c, not a_b-c
     argument = catalogue.get(name)
     if argument is not None:
         return argument
@@ -119,13 +120,21 @@ def _option(
     if not isinstance(argument, Argument):
         _unknown(name, values, parsed)
         return
-    negated = negated or catalogue.is_negation(name)
+    negated = negated or _is_negation(name, argument, catalogue)
     taken = _arity(argument, values, attached, negated, command)
     values, taken = _one_text(name, argument, values, taken, parsed)
     for word in values[taken:]:
         if not _drop_open(word, parsed):
             parsed.positional.append(shown(word))
     _store(name, argument, values[:taken], negated, command, parsed)
+
+
+def _is_negation(name: str, argument: Argument, catalogue: Catalogue) -> bool:
+    """Return whether a name, or what it abbreviates, is the argument's `no_X` form."""
+    if argument.negation is None:
+        return False
+    start = catalogue.normalise(name)
+    return catalogue.normalise(argument.negation).startswith(start) and not argument.name.startswith(start)
 
 
 def _unknown(name: str, values: list[str], parsed: Parsed) -> None:
@@ -185,6 +194,8 @@ def _value(
         if typed:
             parsed.problems.append((name, f"takes no value, got {typed[0]!r}"))
         return True
+    if (negated or argument.action == "boolean_optional") and typed:
+        parsed.problems.append((name, f"takes no value, got {typed[0]!r}"))
     if negated:
         return False
     if argument.action == "boolean_optional":
@@ -266,6 +277,25 @@ def _as_json(word: str) -> Value:
     return found if isinstance(found, (dict, list)) else word
 
 
+def _as_json_text(word: str) -> Value:
+    """Return what json.loads does not refuse."""
+    try:
+        json_value(word)
+    except ValueError:
+        return None
+    return _as_json(word)
+
+
+def _as_expression(word: str) -> Value:
+    """Return a list expression as it is; another word is a whole number (Megatron-LM's moe_freq_type)."""
+    return word if "[" in word else _as_int(word)
+
+
+def _as_ints(word: str) -> Value:
+    """Return `1,2` and `(1,2)` as they are (Megatron-LM's tuple_type)."""
+    return None if any(_as_int(part) is None for part in word.strip("()").split(",")) else word
+
+
 def _as_text(word: str) -> Value:
     return word
 
@@ -275,7 +305,11 @@ _CONVERT: Mapping[str, Callable[[str], Value]] = {
     "float": _as_float,
     "bool": _as_bool,
     "json": _as_json,
+    "json_text": _as_json_text,
     "dict": _as_json,
+    "expr": _as_expression,
+    "ints": _as_ints,
+    "truth": bool,
 }
 
 

@@ -41,7 +41,7 @@ HF = Catalogue(
 VALUES = {
     "types": (ARGPARSE, "--tp 4 --lr 1e-5 --bf16 --name 12", {"tp": 4, "lr": 1e-5, "bf16": True, "name": "12"}),
     "equals sign": (ARGPARSE, "--tp=4 --name=a=b", {"tp": 4, "name": "a=b"}),
-    "negative number": (ARGPARSE, "--lr -1e-5 --tp -1", {"lr": -1e-5, "tp": -1}),
+    "negative number": (ARGPARSE, "--lr=-1e-5 --tp -1", {"lr": -1e-5, "tp": -1}),
     "switch off": (ARGPARSE, "--no-fusion", {"no-fusion": True}),
     "several values": (ARGPARSE, "--data 0.3 a 0.7 b --tp 1", {"data": ("0.3", "a", "0.7", "b"), "tp": 1}),
     "fixed number of values": (ARGPARSE, "--spec module layer", {"spec": ("module", "layer")}),
@@ -71,6 +71,9 @@ PROBLEMS = {
     "wrong type": (ARGPARSE, ["--tp", "two"], ("--tp", "tp must be a whole number, got 'two'")),
     "wrong choice": (ARGPARSE, ["--kind", "c"], ("--kind", "kind must be one of a, b, got 'c'")),
     "value of a switch": (ARGPARSE, ["--bf16=1"], ("--bf16", "takes no value, got '1'")),
+    "negative number that argparse takes for an option": (ARGPARSE, ["--lr", "-1e-5"], ("--lr", "needs a value")),
+    "value of a boolean pair": (ARGPARSE, ["--new=1"], ("--new", "takes no value, got '1'")),
+    "no expression": (ARGPARSE, ["--freq", "x"], ("--freq", "freq must be a number or a list expression, got 'x'")),
     "too few values": (ARGPARSE, ["--spec", "m"], ("--spec", "takes 2 values, got 1")),
 }
 

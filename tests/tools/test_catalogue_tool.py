@@ -205,7 +205,7 @@ def test_a_live_parser_is_recorded_with_its_places(tmp_path: Path, monkeypatch: 
     )
     assert (layers["source"], layers["owner"], layers["group"]) == ("Demo/declares.py:4", "add", "sizes")
     assert (fusion["action"], fusion["dest"], fusion["default"]) == ("store_false", "fusion", True)
-    assert (mapping["type"], mapping["nargs"], mapping["choices"]) == ("json", "*", [1, 2])
+    assert (mapping["type"], mapping["nargs"], mapping["choices"]) == ("json_text", "*", [1, 2])
     assert (old["deprecated"], old["renamed_to"]) == (True, "num-layers")
     assert "any text" in trap["help"]
 

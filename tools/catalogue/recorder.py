@@ -17,7 +17,7 @@ from typing import Any
 
 from tools.catalogue.writer import Row
 
-_EXPRESSIONS = frozenset({"moe_freq_type", "la_freq_type", "no_rope_freq_type", "tuple_type"})
+_EXPRESSIONS = {"moe_freq_type": "expr", "la_freq_type": "expr", "no_rope_freq_type": "expr", "tuple_type": "ints"}
 _TRUE_FALSE = ["true", "false"]
 _CHOICES_OF = {"parse_enable_thinking": [*_TRUE_FALSE, "none"]}
 _BOOL_TRAP = "argparse type=bool: any text, even False, means true"
@@ -163,11 +163,11 @@ def _value_shape(action: argparse.Action) -> Row:
     if convert in (int, float):
         row["type"] = name
     elif convert is bool:
-        row |= {"type": "bool", "help": _BOOL_TRAP}
+        row |= {"type": "truth", "help": _BOOL_TRAP}
     elif convert is json.loads:
-        row["type"] = "json"
+        row["type"] = "json_text"
     elif name in _EXPRESSIONS:
-        row["type"] = "expr"
+        row["type"] = _EXPRESSIONS[name]
     elif name in _CHOICES_OF:
         row["choices"] = _CHOICES_OF[name]
     if action.choices is not None:

@@ -200,6 +200,17 @@ _EVERY = (
         "Training has one source of data.",
         arguments(870, 1053),
     ),
+    *(
+        says(
+            f"MLM-DATA-ONE-SOURCE-{'MOCK' if one == 'mock-data' else 'SPLIT'}-{split.upper()}",
+            f"{one} & {split}-data-path",
+            "",
+            "Training has one source of data: mock data, one path to be split, or one path per split.",
+            arguments(870, 1053),
+        )
+        for one in ("mock-data", "data-path")
+        for split in ("valid", "test")
+    ),
     says(
         "MLM-DETERMINISTIC-FLASH",
         "deterministic-mode & use-flash-attn",

@@ -1,6 +1,7 @@
 """Constraints between MindSpeed-LLM's features: memory, attention, checkpoints, optimizer, FP8 and others."""
 
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD_ARGUMENTS, SINCE, excludes, says
+from launcher.rules.registry import Rule, RuleContext
 from launcher.rules.table import declare
 
 _MLA = f"{LLM}/transformer/multi_latent_attention/mla_feature.py"
@@ -13,8 +14,30 @@ _MUON = f"{LLM}/optimizer/muon_optimizer_feature.py"
 _LOW = f"{LLM}/low_precision/low_precision_optimizer_feature.py"
 _TE = f"{LLM}/megatron_basic/transformer_engine_basic.py"
 
+
+def _sizes(facts: RuleContext) -> str:
+    wrong = [word for word in facts.items("virtual-optimizer") if word != "all" and not _is_float(word)]
+    return f"--virtual-optimizer {wrong[0]}: all, or GiB as a number" if wrong else ""
+
+
+def _is_float(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
 declare(
     (
+        Rule(
+            id="MS-VIRTUAL-OPTIMIZER",
+            doc="The memory of optimizer states that are swapped out is all, or a number of GiB.",
+            source=f"{FEATURES}/optimizer/virtual_optimizer.py:21",
+            phase="parse",
+            when="virtual-optimizer?",
+            check=_sizes,
+        ),
         says(
             "MS-REUSE-FP32-BF16",
             "reuse-fp32-param",

@@ -177,7 +177,7 @@ def list_holds_every_layer(facts: RuleContext) -> Iterator[Violation]:
 def empty_layers_are_numbers(facts: RuleContext) -> Iterator[Violation]:
     """Empty layers are given by number, without spaces."""
     text = facts.flag(_NOOP)
-    wrong = [part for part in str(text).split(",") if not part.isdigit()] if text else []
+    wrong = [part for part in str(text).split(",") if not part.isdigit()] if text is not None else []
     if wrong:
         yield Violation(message=f"--{_NOOP} {text}: {wrong[0]!r} is not a number", flags=(_NOOP,))
 
