@@ -51,6 +51,7 @@ BACKEND = Backend(
     name="megatron",
     title="Megatron-SWIFT",
     versions=VERSIONS,
+    default_version="4.6.0",
     devices=("cuda", "npu"),
     table=table,
     catalogue=catalogue,

@@ -62,6 +62,7 @@ BACKEND = Backend(
     name="megatron_lm",
     title="Megatron-LM",
     versions=("0.16.1", "0.12.1"),
+    default_version="0.16.1",
     devices=("cuda",),
     table=late("backends.megatron_lm.mapping.table:table"),
     catalogue=_catalogue,

@@ -66,6 +66,7 @@ BACKEND = Backend(
     name="mindformers",
     title="MindFormers",
     versions=("2.1.0", "1.6.0"),
+    default_version="2.1.0",
     devices=("npu",),
     table=table,
     catalogue=_catalogue,

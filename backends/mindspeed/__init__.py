@@ -59,6 +59,7 @@ BACKEND = Backend(
     name="mindspeed",
     title="MindSpeed-LLM",
     versions=tuple(CORE),
+    default_version="26.1.0",
     devices=("npu",),
     table=late("backends.mindspeed.mapping.table:table"),
     catalogue=catalogue,

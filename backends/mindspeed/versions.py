@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from launcher.catalogue.catalogue import Catalogue
 
-# Source: docs/zh/release_notes_llm.md, table 1. The default comes first.
+# Source: docs/zh/release_notes_llm.md, table 1. Those that a script is tried with, in this order.
 CORE = {"26.1.0": "0.12.1", "2.1.0": "0.8.0", "master": "0.12.1"}
 
 

@@ -87,7 +87,7 @@ def _machine(names: Sequence[str], backends: Mapping[str, str], executors: Mappi
         return 0 if able else 1
     for name, checks in found.items():
         backend = get_backend(name)
-        _show(f"{backend.title} {backend.versions[0]} (backend={name})", checks)
+        _show(f"{backend.title} {backend.default_version} (backend={name})", checks)
         print()
     unusable = [check for each in wrong.values() for checks in each.values() for check in checks]
     if unusable:

@@ -23,7 +23,7 @@ def show(jobs: list[Imported], source: str, output: str | None, *, as_json: bool
     paths = paths_of(output, len(jobs))
     for imported, path in zip(jobs, paths, strict=True):
         if path is not None:
-            newest = get_backend(imported.backend).versions[0]
+            newest = get_backend(imported.backend).default_version
             write(path, job_yaml(imported, source, with_version=imported.version != newest))
     if as_json:
         trees = [dict(imported.as_tree()) for imported in jobs]

@@ -58,7 +58,7 @@ def _fields_of(name: str, text: str, backend: "Backend") -> list[str] | None:
 
     from launcher.mapping.engine import read_argument
 
-    version = backend.versions[0]
+    version = backend.default_version
     catalogue = backend.catalogue(version)
     argument = catalogue.get(name) or catalogue.get(name.replace("_", "-")) or catalogue.by_dest(name)
     if argument is None or not text or len(text) > _LONGEST or "&" in text:

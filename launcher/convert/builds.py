@@ -51,7 +51,7 @@ def notes(target: Format, model: Model, stack: bool) -> tuple[str, ...]:
     for backend in map(get_backend, backend_names()):
         if backend.checkpoint_format is None or not backend.checkpoint_format.endswith(f".{target.name}"):
             continue
-        rows = cannot_build(backend, backend.versions[0], model)
+        rows = cannot_build(backend, backend.default_version, model)
         if rows:
             found.append(f"{backend.title} cannot build this model: {rows[0].say(model)}")
         elif backend.stacks_layers is not None and backend.stacks_layers(model) is not stack:
@@ -65,6 +65,8 @@ def _others(model: Model, this: Backend) -> str:
     can = [
         f"--backend {backend.name}"
         for backend in map(get_backend, backend_names())
-        if backend is not this and backend.checkpoint_format and not cannot_build(backend, backend.versions[0], model)
+        if backend is not this
+        and backend.checkpoint_format
+        and not cannot_build(backend, backend.default_version, model)
     ]
     return " · ".join(can) or "another model"

@@ -105,7 +105,7 @@ def folder_beside(model: Model, backend: str) -> str:
 def _command(job: Job, backend: Backend, version: str, folder: str) -> tuple[str, ...]:
     source = job.model.path or "${MODEL_PATH}"
     head = ("launch", "convert", "hf-to-mcore", "--model", source, "--out", folder, "--backend", backend.name)
-    newest = () if version == backend.versions[0] else (f"backend.version={version}",)
+    newest = () if version == backend.default_version else (f"backend.version={version}",)
     return (*head, *newest, *_layout_words(job))
 
 

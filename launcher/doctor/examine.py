@@ -47,6 +47,6 @@ def of_machine(backend: Backend, environ: Mapping[str, str] = os.environ) -> lis
     seen = {kind: devices_seen(kind, environ) for kind in backend.devices}
     here = [kind for kind, count in seen.items() if count]
     found = ", ".join(f"{count} {kind}" for kind, count in seen.items())
-    checks = software(backend, backend.versions[0], device=here[0] if here else None, environ=environ)
+    checks = software(backend, backend.default_version, device=here[0] if here else None, environ=environ)
     works = "" if here else f"a machine with {' or '.join(backend.devices)} devices and their driver"
     return [*checks, Check(what="devices", verdict=OK if here else ERROR, found=found, works=works)]

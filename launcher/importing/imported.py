@@ -46,7 +46,7 @@ class Imported:
         program: the command that was read, program and sub-command, or script.
         where: its place, `file:line`.
         exact: pass-through arguments set beside fields, so that the same backend gets the same arguments again.
-        older_version: reason for assuming another version than the backend's default; empty: default, or requested.
+        other_version: reason for assuming another version than the backend's default; empty: default, or requested.
         devices_said: the input gives the number of devices.
         problems: with `partial`, the reasons for which the import would have been refused.
     """
@@ -61,7 +61,7 @@ class Imported:
     program: str = ""
     where: str = ""
     problems: tuple[Note, ...] = ()
-    older_version: str = ""
+    other_version: str = ""
     devices_said: bool = True
     exact: Mapping[str, Value] = field(default_factory=dict)
 

@@ -30,8 +30,8 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
         if note.rule:
             source = f"parser of {imported.backend} {imported.version}"
             findings.append(Finding(rule=note.rule, severity="error", message=str(note), source=source))
-    if imported.older_version:
-        source, message = f"catalogues of {imported.backend}", imported.older_version
+    if imported.other_version:
+        source, message = f"catalogues of {imported.backend}", imported.other_version
         findings.append(Finding(rule="IMPORT-VERSION", severity="warning", message=message, source=source))
     written = AsWritten(
         native=imported.native,

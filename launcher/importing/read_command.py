@@ -113,13 +113,13 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
 
     cluster = said if said.is_said else fitting(said, on(said.cluster)(kept).job, invocation.where)
     slurm = invocation.slurm.notes(invocation.where)
-    older = _older_version(match, invocation.where)
+    others = _other_version(match, invocation.where)
     imported = dataclasses.replace(exact(on(cluster.cluster), kept), program=redacted(invocation.program))
     return dataclasses.replace(
         imported,
         job=dataclasses.replace(imported.job, imported=source_of(imported)),
         warnings=(
-            *older,
+            *others,
             *warnings,
             *secrets_of(env, places.of_variable),
             *slurm,
@@ -130,20 +130,22 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         where=invocation.where,
         devices_said=said.is_said,
         problems=tuple(problems),
-        older_version=older[0].message if older else "",
+        other_version=others[0].message if others else "",
     )
 
 
-def _older_version(match: Match, where: str) -> tuple[Note, ...]:
+def _other_version(match: Match, where: str) -> tuple[Note, ...]:
     """Return a note if the detected version is not the backend's default."""
-    newest = match.newest
-    if newest is None:
+    default = match.default
+    if default is None:
         return ()
     dashes = "" if match.backend.catalogue(match.version).style == "yaml" else "--"
-    names = [f"{dashes}{name}" for name in newest.refused]
+    names = [f"{dashes}{name}" for name in default.refused]
     shown = ", ".join(names[:_MOST_OPTIONS]) + (", …" if len(names) > _MOST_OPTIONS else "")
-    message = f"read as {match.backend.title} {match.version}, which takes more of it: {newest.version} refuses {shown}"
-    return (Note(message=message, where=where, works=(f"--backend-version {newest.version}",)),)
+    message = (
+        f"read as {match.backend.title} {match.version}, which takes more of it: {default.version} refuses {shown}"
+    )
+    return (Note(message=message, where=where, works=(f"--backend-version {default.version}",)),)
 
 
 def _refuse_namesakes(match: Match, invocation: Invocation, wanted: Wanted) -> None:
@@ -183,7 +185,7 @@ def _chosen(invocation: Invocation, settings: Configuration, wanted: Wanted) -> 
     names = (wanted.backend,) if wanted.backend else invocation.backends
     matches = [_match(get_backend(name), invocation, settings, wanted) for name in names]
     # If one backend extends the other, the one with the smaller parser is the plain one.
-    plain = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.versions[0])))
+    plain = min(matches, key=lambda match: len(match.backend.catalogue(match.backend.default_version)))
     matches = [match for match in matches if match is plain or _speaks(match, plain, invocation, wanted)]
     least = min(match.misfits for match in matches)
     fitting = [match for match in matches if match.misfits == least]

@@ -249,7 +249,7 @@ def _settings(found: Composed, path: Path, wanted: Wanted, *, is_dump: bool = Fa
     names = _likely(tree, path, wanted, is_dump=is_dump)
     backend = get_backend(names[0])
     entry = backend.entry
-    if backend.catalogue(backend.versions[0]).style == "argparse":
+    if backend.catalogue(backend.default_version).style == "argparse":
         words, notes = words_of_stored(tree, backend, str(path), is_dump=is_dump)
         settings = Configuration(argv=words, env=found.env, warnings=notes)
     elif entry.flatten is None:
@@ -312,7 +312,7 @@ def _flag_mapping(
 
 def _takes_several(flag: str, backends: Sequence[str]) -> bool:
     """Return whether an argument takes several words, so that `[2 2]` is a list and not a text."""
-    found = (get_backend(name).catalogue(get_backend(name).versions[0]).get(flag) for name in backends)
+    found = (get_backend(name).catalogue(get_backend(name).default_version).get(flag) for name in backends)
     return any(argument is not None and argument.is_list for argument in found)
 
 
@@ -350,7 +350,7 @@ def _refuse_unread(tree: Mapping[str, Any], name: str, path: Path) -> None:
     backend = get_backend(name)
     if backend.entry.flatten is None:
         return
-    catalogue = backend.catalogue(backend.versions[0])
+    catalogue = backend.catalogue(backend.default_version)
     flat = backend.entry.flatten({key: value for key, value in tree.items() if key not in BASES})
     unread = [key for key in flat if not is_known(key, catalogue)]
     if len(unread) > _MOST_UNREAD * len(flat):

@@ -45,7 +45,7 @@ def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = Fa
     shares: dict[str, float] = {}
     own: dict[str, int] = {}
     for backend in map(get_backend, backend_names()):
-        catalogue = backend.catalogue(backend.versions[0])
+        catalogue = backend.catalogue(backend.default_version)
         if catalogue.style == "argparse":
             known = [_argument(_renamed(name, None, backend)[0], catalogue) for name in names]
             own[backend.name] = _own([argument for argument in known if argument is not None], catalogue)
@@ -55,7 +55,7 @@ def likely_backends(tree: Mapping[str, Any], rival: float, *, is_dump: bool = Fa
         return ()
     # An extension of the plain parser knows more names by chance: only those that it adds itself count for it.
     speaking = {name: share for name, share in shares.items() if own[name] > _CHANCE or len(shares) == 1}
-    plain = min(shares, key=lambda name: len(get_backend(name).catalogue(get_backend(name).versions[0])))
+    plain = min(shares, key=lambda name: len(get_backend(name).catalogue(get_backend(name).default_version)))
     likely = {name: share for name, share in shares.items() if name == plain or name in speaking}
     best = max(likely.values())
     return tuple(name for name, share in likely.items() if share == best)
@@ -75,7 +75,7 @@ def words_of_stored(
     Args:
         is_dump: values are those of a parser; values that no argument accepts were computed.
     """
-    catalogue = backend.catalogue(backend.versions[0])
+    catalogue = backend.catalogue(backend.default_version)
     words: list[str] = []
     unknown: list[tuple[str, str]] = []
     leaves = list(_leaves(tree))

@@ -18,7 +18,7 @@ class Match:
     backend: Backend
     version: str
     parsed: Parsed
-    newest: "Match | None" = None
+    default: "Match | None" = None
     """Match of the backend's default version, if this is another one."""
 
     @property
@@ -35,20 +35,21 @@ class Match:
 
 
 def best(backend: Backend, version: str | None, read: Reader) -> Match:
-    """Return the version of a backend that accepts most of the options; the newest of equals.
+    """Return the version of a backend that accepts most of the options; of equals the default one, then the newest.
 
     Args:
         version: None: every known version is tried.
         read: parses the input against a catalogue.
     """
     matches = []
-    for candidate in (version,) if version is not None else backend.versions:
+    default_first = sorted(backend.versions, key=lambda each: each != backend.default_version)
+    for candidate in (version,) if version is not None else default_first:
         match = Match(backend=backend, version=candidate, parsed=read(backend.catalogue(candidate)))
         matches.append(match)
         if match.misfits == 0:
             break
     found = min(matches, key=lambda match: match.misfits)
-    return found if found is matches[0] else replace(found, newest=matches[0])
+    return found if found is matches[0] else replace(found, default=matches[0])
 
 
 def values_of_words(words: Iterable[str]) -> Value:

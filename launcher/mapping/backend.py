@@ -95,7 +95,9 @@ class Backend:
     Attributes:
         name: value of `backend=`.
         title: display name.
-        versions: versions with a catalogue and a table, newest first; the first one is the default.
+        versions: versions with a catalogue and a table, newest first.
+        default_version: the one of a job that names none; "": the first of `versions`. It is said here, so that a newer
+            version changes nothing for those who do not ask for it.
         devices: device types that it runs on (`cuda`, `npu`).
         table: version to mapping table.
         catalogue: version to catalogue.
@@ -130,6 +132,7 @@ class Backend:
     name: str
     title: str
     versions: tuple[str, ...]
+    default_version: str = ""
     devices: tuple[str, ...]
     table: Callable[[str], Table]
     catalogue: Callable[[str], Catalogue]
@@ -157,14 +160,18 @@ class Backend:
     environment: tuple[Variable, ...] = ()
     support: tuple[Needed, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not self.default_version and self.versions:
+            object.__setattr__(self, "default_version", self.versions[0])
+
     def version(self, wanted: str | None) -> str:
-        """Return the version to translate for; None: the newest.
+        """Return the version to translate for; None: the default one.
 
         Raises:
             UnknownVersion: there is no catalogue for it.
         """
         if wanted is None:
-            return self.versions[0]
+            return self.default_version
         if wanted in self.versions:
             return wanted
         if wanted in self.aliases:
@@ -232,6 +239,8 @@ def _incomplete(backend: Backend) -> str:
 
     if not backend.versions:
         return "has no version: Backend.versions is empty"
+    if backend.default_version not in backend.versions:
+        return f"has no version {backend.default_version}, which Backend.default_version names"
     for version in backend.versions:
         try:
             backend.catalogue(version)

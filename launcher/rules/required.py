@@ -67,7 +67,7 @@ def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
 def _is_of_megatron(name: str) -> bool:
     """Return whether a backend has Megatron-LM's own command line, and so the values that it fills in."""
     backend = get_backend(name)
-    return backend.catalogue(backend.versions[0]).get("ffn-hidden-size") is not None
+    return backend.catalogue(backend.default_version).get("ffn-hidden-size") is not None
 
 
 def _is_read_by_the_backend(facts: RuleContext) -> bool:

@@ -144,7 +144,7 @@ def test_the_word_that_was_meant_comes_first(capsys: pytest.CaptureFixture[str],
 
 def _native(backend: str) -> list[tuple[str, str]]:
     """Return arguments of a backend with values that it takes."""
-    version = get_backend(backend).versions[0]
+    version = get_backend(backend).default_version
     texts: dict[str, Any] = {"int": 2, "float": 0.5, "bool": "true"}
     return [
         (argument.name, str(argument.choices[0] if argument.choices else texts[argument.type]))

@@ -151,7 +151,7 @@ def test_another_version_than_the_default_is_said(tmp_path: Path, launch: Launch
     (note,) = (note for note in read.warnings if "4.6.0 refuses" in note.message)
     assert note.works == ("--backend-version 4.6.0",)
     asked = import_argv(words, backend="megatron", version=read.version)
-    assert not asked.older_version
+    assert not asked.other_version
     script = tmp_path / "train.sh"
     script.write_text(" ".join(words) + "\n")
     assert "IMPORT-VERSION" in launch("check", str(script)).out

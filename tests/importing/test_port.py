@@ -326,7 +326,7 @@ def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) 
     from launcher.importing.assemble import assemble
 
     backend, chance = get_backend(source), random.Random(7)
-    version = backend.versions[0]
+    version = backend.default_version
     arguments = [each for each in backend.catalogue(version).arguments if each.action not in ("help", "version")]
     chance.shuffle(arguments)
     for start in range(0, len(arguments), 100):

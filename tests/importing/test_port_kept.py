@@ -72,7 +72,7 @@ def test_files_are_told_the_same_both_ways(file: str, target: str, tmp_path: Pat
 @pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
 def test_any_arguments_are_told_the_same_both_ways(source: str, target: str, tmp_path: Path) -> None:
     backend, chance = get_backend(source), random.Random(f"{source} {target}")
-    catalogue = backend.catalogue(backend.versions[0])
+    catalogue = backend.catalogue(backend.default_version)
     arguments = [each for each in catalogue.arguments if each.action not in ("help", "version")]
     arguments = [each for each in arguments if not is_secret(each.name)]
     for _ in range(2):
@@ -245,7 +245,7 @@ def assert_works(found: Ported, overrides: str, folder: Path, text: str) -> None
 @pytest.mark.parametrize(("source", "target"), list(permutations(backend_names(), 2)))
 def test_every_substitute_that_is_offered_is_accepted(source: str, target: str, tmp_path: Path) -> None:
     backend, chance = get_backend(source), random.Random(f"{source} to {target}")
-    catalogue = backend.catalogue(backend.versions[0])
+    catalogue = backend.catalogue(backend.default_version)
     arguments = [each for each in catalogue.arguments if each.action not in ("help", "version")]
     tried: set[str] = set()
     for _ in range(8):

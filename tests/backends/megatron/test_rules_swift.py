@@ -74,7 +74,7 @@ SIZES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("args", "said"), SIZES.values(), ids=SIZES)
 def test_a_fault_of_generated_sizes_is_named(args: dict[str, Any], said: str) -> None:
-    job = job_of({"task": rule_cases.GRPO, "args": {"use_vllm": True, **args}}, BACKEND.versions[0])
+    job = job_of({"task": rule_cases.GRPO, "args": {"use_vllm": True, **args}}, BACKEND.default_version)
     findings = judge(job, fixes=False).findings
     assert [finding.message for finding in findings if finding.rule.startswith("SW-GRPO-SIZES")][:1] == [said]
 
