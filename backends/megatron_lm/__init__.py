@@ -48,7 +48,10 @@ ENTRY = Entry(
 
 RULES = tuple(
     f"backends.megatron_lm.rules.{part}"
-    for part in ("arguments", "state", "plain", "config", "config_16", "sizes", "rampup", "defaults")
+    for part in (
+        *("arguments", "state", "plain", "config", "config_16", "sizes", "rampup", "defaults"),
+        *("effective_layout", "effective_model", "effective_training"),
+    )
 )
 
 

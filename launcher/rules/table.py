@@ -115,16 +115,16 @@ def declare(
     until: str | None = None,
     versions: Mapping[str, Range] | None = None,
 ) -> None:
-    """Declare the rules of a table for these backends and versions, all `when` something; a row's own versions win."""
+    """Declare the rules of a table for these backends and versions, all `when` something; a row's own ones win."""
     for row in rows:
         made = replace(
             row,
             when=" & ".join(filter(None, (when, row.when))),
-            backends=backends,
+            backends=row.backends or backends,
             phase=row.phase or phase,
             since=row.since or since,
             until=row.until or until,
-            versions=versions or {},
+            versions=row.versions or versions or {},
         )
         applies = _compiled(made)
         reads = " ".join(dict.fromkeys((*_named(made), *row.reads.split())))

@@ -1,16 +1,11 @@
-"""Defaults that Megatron-LM computes: rules that require these values are lifted, and the defaults are reported."""
+"""Rules that Megatron-LM's own defaults lift, and what it does with expert groups."""
 
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, arguments, config
-from launcher.job.width import megatron_width
-from launcher.rules.registry import RuleContext, Violation, lift, rule
+from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, config
+from launcher.rules.registry import Rule, RuleContext, Violation, lift, rule
+from launcher.rules.table import declare
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
-
-
-def _ffn(facts: RuleContext) -> int:
-    """Return Megatron-LM's default width of the feed-forward network."""
-    return megatron_width(facts.number("hidden-size"), gated=bool(facts.flag("swiglu")))
 
 
 def _has_shape(facts: RuleContext) -> bool:
@@ -23,16 +18,14 @@ def _has_tokenizer(facts: RuleContext) -> bool:
     return bool(facts.flag("tokenizer-type")) or (facts.backend == BACKENDS[0] and facts.existing)
 
 
-def _has_batch(facts: RuleContext) -> bool:
-    return facts.existing and bool(facts.flag("micro-batch-size"))
-
-
 def _visited(facts: RuleContext) -> int:
     return facts.number("moe-router-group-topk")
 
 
 # Megatron-LM checks the arguments for every model: see MLM-EXPERT-BIAS.
 lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.existing)
+# MLM-SET-SP says so of the argument.
+lift("PAR-SP-TP", "megatron_lm", lambda facts: True)
 # A separate encoder uses additional devices: see MLM-ENCODER.
 for _id in ("PAR-WORLD", "PAR-EXPERT-WORLD"):
     lift(_id, "megatron_lm", lambda facts: facts.number("encoder-pipeline-model-parallel-size") > 0)
@@ -45,57 +38,21 @@ for _backend in BACKENDS:
     lift("MOE-TOPK", _backend, lambda facts: facts.number("moe-router-topk") <= facts.number("num-experts"))
 
 
-@rule(
-    "MLM-FFN-DEFAULT",
-    source=arguments(665, 797),
-    reads="tokenizer-type ffn-hidden-size hidden-size swiglu max-position-embeddings num-attention-heads num-layers",
-    severity="change",
-    backends=BACKENDS,
-    versions=EVERY,
-)
-def feed_forward_has_a_width(facts: RuleContext) -> Iterator[Violation]:
-    """Without ffn-hidden-size, the feed-forward width is four times hidden_size (8/3 times with SwiGLU)."""
-    if _has_shape(facts) and not facts.flag("ffn-hidden-size"):
-        yield Violation(
-            message=f"intermediate_size not set → {_ffn(facts)}",
-            fields=("model.intermediate_size",),
-            flags=("ffn-hidden-size",),
-        )
-
-
-@rule(
-    "MLM-TOPK-DEFAULT",
-    source="Megatron-LM arguments.py --moe-router-topk",
-    reads="num-experts moe-router-topk",
-    severity="change",
-    backends=BACKENDS,
-)
-def tokens_visit_two_experts(facts: RuleContext) -> Iterator[Violation]:
-    """Without moe-router-topk, each token is routed to two experts."""
-    if facts.number("num-experts") and not facts.given("moe-router-topk"):
-        yield Violation(
-            message=f"num_experts_per_tok not set → {facts.number('moe-router-topk')}",
-            fields=("model.num_experts_per_tok",),
+declare(
+    (
+        Rule(
+            id="MLM-TOPK-DEFAULT",
+            when="num-experts>0 & !moe-router-topk?",
+            message="num_experts_per_tok not set → {moe-router-topk}",
+            doc="Without moe-router-topk, each token is routed to two experts.",
+            source="Megatron-LM arguments.py --moe-router-topk",
+            severity="change",
             flags=("moe-router-topk",),
-        )
-
-
-@rule(
-    "MLM-GLOBAL-BATCH-DEFAULT",
-    source=arguments(422, 498),
-    reads="job.imported.backend micro-batch-size job.parallel.dp global-batch-size",
-    severity="change",
+            fields=("model.num_experts_per_tok",),
+        ),
+    ),
     backends=BACKENDS,
 )
-def global_batch_is_one_round(facts: RuleContext) -> Iterator[Violation]:
-    """A command line without a global batch size runs one micro-batch on every data-parallel rank."""
-    micro, dp = facts.number("micro-batch-size"), facts.job.parallel.dp
-    if _has_batch(facts) and not facts.flag("global-batch-size") and dp:
-        yield Violation(
-            message=f"global_batch_size not set → {micro * dp} (micro_batch_size {micro} × dp {dp})",
-            fields=("batch.global_batch_size",),
-            flags=("global-batch-size",),
-        )
 
 
 @rule(

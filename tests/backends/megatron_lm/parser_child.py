@@ -11,8 +11,15 @@ import json
 import os
 import sys
 import types
+from pathlib import Path
 from typing import Any
 from unittest import mock
+
+sys.path.insert(0, str(Path(__file__).parent))
+import namespaces
+
+# args_defaults of pretrain_gpt.py:326 @core_v0.12.1, :347 @core_v0.16.1.
+DEFAULTS = {"tokenizer_type": "GPT2BPETokenizer"}
 
 
 def prepare(checkout: str) -> tuple[Any, Any]:
@@ -45,27 +52,36 @@ def verdict(
     arguments: Any, transformer_config: Any, words: list[str], world_size: int, env: dict[str, str] | None = None
 ) -> str:
     """Return what Megatron has against a command line; empty where it accepts it."""
+    return str(values(arguments, transformer_config, words, world_size, env)["said"])
+
+
+def values(
+    arguments: Any, transformer_config: Any, words: list[str], world_size: int, env: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """Return what Megatron has against a command line, and what its validation changes in the namespace."""
     variables = {**(env or {}), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(world_size)}
     with mock.patch.dict(os.environ, variables):
-        return _verdict(arguments, transformer_config, words)
+        return _values(arguments, transformer_config, words)
 
 
-def _verdict(arguments: Any, transformer_config: Any, words: list[str]) -> str:
+def _values(arguments: Any, transformer_config: Any, words: list[str]) -> dict[str, Any]:
     sys.argv = ["pretrain_gpt.py", *words]
     said = io.StringIO()
     stage = "parser"
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             args = arguments.parse_args()
+            namespaces.own_lists(args)
+            parsed = namespaces.snapshot(args)
             stage = "validate_args"
-            arguments.validate_args(args)
+            arguments.validate_args(args, DEFAULTS)
             stage = "TransformerConfig"
             mla = transformer_config.MLATransformerConfig if args.multi_latent_attention else None
-            arguments.core_transformer_config_from_args(args, mla)
+            config = arguments.core_transformer_config_from_args(args, mla)
     except (Exception, SystemExit) as error:
         last = said.getvalue().strip().rpartition("\n")[2] if stage == "parser" else ""
-        return f"{stage}: {type(error).__name__}: {error} {last}"
-    return ""
+        return {"said": f"{stage}: {type(error).__name__}: {error} {last}"}
+    return {"said": "", "changed": namespaces.changed(parsed, args, config)}
 
 
 def main() -> None:

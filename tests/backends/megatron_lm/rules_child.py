@@ -21,7 +21,10 @@ SECONDS = 20
 
 
 def main() -> None:
-    """Answer every line of the input: with one list, or each with a line of its own."""
+    """Answer every line of the input: with one list, or (`each`) each with a line of its own.
+
+    With `values` an answer has what validation changes in the namespace, too.
+    """
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # upstream prints
     each = "each" in sys.argv[1:]
@@ -34,10 +37,11 @@ def main() -> None:
     modules = parser_child.prepare(sys.argv[1])
     _build_the_parser_once(modules[0])
     signal.signal(signal.SIGALRM, _too_long)
-    answers = []
+    answers: list[Any] = []
+    answer = parser_child.values if "values" in sys.argv[1:] else parser_child.verdict
     for line in lines:
         signal.alarm(SECONDS)
-        answers.append(parser_child.verdict(*modules, line["argv"], line["world_size"], line.get("env")))
+        answers.append(answer(*modules, line["argv"], line["world_size"], line.get("env")))
         signal.alarm(0)
         if each:
             print(json.dumps(answers[-1]), file=out, flush=True)

@@ -1,0 +1,248 @@
+"""What validation sets of the layout: parallel sizes, batch, pipeline schedule, recomputation, CUDA graphs."""
+
+from dataclasses import replace
+
+from backends.megatron_lm.rules.effective_tables import BOTH, SIXTEEN, TWELVE, WHERE, data_ranks, sets
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, arguments, config
+from launcher.job import Value
+from launcher.rules.registry import RuleContext
+from launcher.rules.sanity_checks import layout_chunks
+from launcher.rules.table import declare, term
+
+_STAGES, _SPLIT = "pipeline-model-parallel-size", "pipeline-model-parallel-split-rank"
+_ENCODER_STAGES, _ENCODER_RANKS = "encoder-pipeline-model-parallel-size", "encoder-tensor-model-parallel-size"
+_LAYERS_OF_CHUNK, _CHUNKS = "num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"
+_MODULES, _SCOPE, _STREAMS = "recompute-modules", "cuda-graph-scope", "high-priority-stream-groups"
+_ROUTING = ("moe_router", "moe_preprocess")
+
+
+@term(
+    WHERE[0],
+    "chunks",
+    "pipeline-model-parallel-layout",
+    _STAGES,
+    _CHUNKS,
+    _LAYERS_OF_CHUNK,
+    "num-layers",
+    "account-for-embedding-in-pipeline-split",
+    "account-for-loss-in-pipeline-split",
+)
+def chunks(facts: RuleContext) -> int:
+    """Return the chunks of a pipeline stage: virtual_pipeline_model_parallel_size (arguments.py:515-556 @0.16.1)."""
+    stages, layers = facts.number(_STAGES, 1), facts.number("num-layers")
+    layout, per_chunk = facts.flag("pipeline-model-parallel-layout"), facts.number(_LAYERS_OF_CHUNK)
+    if layout is not None:
+        return len(layout_chunks(str(layout))) // max(stages, 1)
+    if per_chunk > 0:
+        ends = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
+        return (layers + sum(bool(facts.flag(end)) for end in ends)) // max(stages, 1) // per_chunk
+    return facts.number(_CHUNKS, 1)
+
+
+def _one_round(facts: RuleContext) -> str:
+    """Return what is told of a global batch size that is not written; empty where it is, or the ranks are unknown."""
+    micro, ranks = facts.number("micro-batch-size"), data_ranks(facts)
+    if not (facts.existing and micro and ranks):
+        return ""
+    return f"global_batch_size not set → {micro * ranks} (micro_batch_size {micro} × dp {ranks})"
+
+
+def _with_experts(facts: RuleContext) -> Value:
+    modules = facts.items(_MODULES)
+    return modules if "moe" in modules else (*modules, "moe")
+
+
+def _with_both_parts(facts: RuleContext) -> Value:
+    scopes = facts.items(_SCOPE)
+    return (*scopes, *(part for part in _ROUTING if part not in scopes))
+
+
+_VALIDATED = (
+    sets(
+        "MLM-SET-ENCODER-TP",
+        f"{_ENCODER_STAGES}>0 & {_ENCODER_RANKS}=0",
+        {_ENCODER_RANKS: "{tensor-model-parallel-size}"},
+        "An encoder with stages of its own has the decoder's tensor-parallel size.",
+        arguments(308),
+        TWELVE,
+    ),
+    sets(
+        "MLM-SET-EXPERT-TP",
+        "!expert-tensor-parallel-size?",
+        {"expert-tensor-parallel-size": "{tensor-model-parallel-size}"},
+        "Experts have the tensor-parallel size of the other layers.",
+        arguments(359, 411),
+    ),
+    sets(
+        "MLM-SET-RECOMPUTE",
+        "recompute-activations",
+        {"recompute-granularity": "selective"},
+        "The older switch stands for selective recomputation.",
+        arguments(380, 431),
+    ),
+    sets(
+        "MLM-SET-GRAPH-LOCAL",
+        "enable-cuda-graph",
+        {"cuda-graph-impl": "local"},
+        "The older switch stands for Megatron-core's own CUDA graphs.",
+        arguments("", 446),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-GRAPH-TE",
+        "external-cuda-graph",
+        {"cuda-graph-impl": "transformer_engine"},
+        "The older switch stands for CUDA graphs of Transformer Engine.",
+        arguments("", 453),
+        SIXTEEN,
+    ),
+    replace(
+        sets(
+            "MLM-GLOBAL-BATCH-DEFAULT",
+            "!global-batch-size?",
+            {"global-batch-size": lambda facts: facts.number("micro-batch-size") * data_ranks(facts)},
+            "A command line without a global batch size runs one micro-batch on every data-parallel rank.",
+            arguments(422, 498),
+            EVERY,
+            f"job.imported.backend job.cluster.* micro-batch-size tensor-model-parallel-size {_STAGES} "
+            f"context-parallel-size {_ENCODER_STAGES} {_ENCODER_RANKS}",
+        ),
+        backends=BACKENDS,
+        check=_one_round,
+        tells_unwritten=True,
+        fields=("batch.global_batch_size",),
+    ),
+    # After the global batch size, whose ranks are counted with the stages as they are written (arguments.py:325).
+    sets(
+        "MLM-SET-SPLIT-RANK",
+        f"{_SPLIT}?",
+        {
+            _ENCODER_STAGES: "{" + _SPLIT + "}",
+            _STAGES: lambda facts: facts.number(_STAGES) - facts.number(_SPLIT),
+        },
+        "The split rank divides the pipeline stages between encoder and decoder.",
+        arguments("347, 348"),
+        TWELVE,
+    ),
+    sets(
+        "MLM-SET-P2P",
+        f"!{_LAYERS_OF_CHUNK}? & !{_CHUNKS}?",
+        {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
+        "Without chunks pipeline communication and weight gathering do not overlap.",
+        arguments("470, 471"),
+        TWELVE,
+    ),
+    sets(
+        "MLM-SET-P2P-16",
+        "@chunks<=1",
+        {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
+        "With one chunk for each stage pipeline communication and weight gathering do not overlap.",
+        arguments("", "585, 586"),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-SHARDING-PARAMS",
+        "data-parallel-sharding-strategy=optim_grads_params",
+        {"overlap-param-gather": True, "overlap-grad-reduce": True},
+        "Sharded weights are gathered, and their gradients reduced, while others are computed.",
+        arguments("496, 497"),
+        TWELVE,
+    ),
+    sets(
+        "MLM-SET-SHARDING-GRADS",
+        "data-parallel-sharding-strategy=optim_grads",
+        {"overlap-grad-reduce": True},
+        "Sharded gradients are reduced while others are computed.",
+        arguments(500),
+        TWELVE,
+    ),
+    sets(
+        "MLM-SET-FSDP2-FP8",
+        "use-torch-fsdp2 & fp8-param-gather",
+        {"fp8-param-gather": False},
+        "PyTorch's FSDP gathers weights in bf16 with Transformer Engine 2.",
+        arguments("", 626),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-FSDP-BUFFER",
+        "fsdp-manual-registration & use-megatron-fsdp & reuse-grad-buf-for-mxfp8-param-ag",
+        {"reuse-grad-buf-for-mxfp8-param-ag": False},
+        "Megatron-FSDP with registered buffers does not reuse them.",
+        arguments("", 698),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-SP",
+        "tensor-model-parallel-size=1 & sequence-parallel",
+        {"sequence-parallel": False},
+        "Sequence parallelism splits over tensor-parallel ranks, and there is one.",
+        arguments(761, 913),
+    ),
+    # On Blackwell devices Megatron-FSDP adds groups, too (arguments.py:958 @core_v0.16.1).
+    sets(
+        "MLM-SET-STREAMS",
+        "use-torch-fsdp2",
+        {_STREAMS: lambda facts: tuple(dict.fromkeys((*facts.items(_STREAMS), "dp_cp")))},
+        "PyTorch's FSDP communicates on a stream of high priority.",
+        arguments("", 960),
+        SIXTEEN,
+        _STREAMS,
+    ),
+    replace(
+        sets(
+            "MLM-SET-GRAPH-RNG",
+            "cuda-graph-impl!=none & !te-rng-tracker",
+            {"te-rng-tracker": True},
+            "CUDA graphs need Transformer Engine's generator of random numbers.",
+            arguments("", 1245),
+            SIXTEEN,
+            "transformer-impl cuda-graph-impl",
+        ),
+        check=lambda facts: "transformer_engine" in (facts["transformer-impl"], facts["cuda-graph-impl"]),
+    ),
+    sets(
+        "MLM-SET-GRAPH-SCOPE",
+        f"{_SCOPE}~full",
+        {_SCOPE: ()},
+        "The whole layer is captured where no part is named.",
+        arguments("", 1260),
+        SIXTEEN,
+    ),
+)
+_CONFIGURED = (
+    sets(
+        "MLM-SET-CHUNK-GROUP",
+        "!microbatch-group-size-per-virtual-pipeline-stage?",
+        {"microbatch-group-size-per-virtual-pipeline-stage": "{" + _STAGES + "}"},
+        "A group of micro-batches that a chunk computes is as large as the pipeline.",
+        "megatron-core 0.12.1 model_parallel_config.py:390; megatron-core 0.16.1 model_parallel_config.py:448",
+    ),
+    sets(
+        "MLM-SET-MODULES",
+        f"!{_MODULES}?",
+        {_MODULES: ("core_attn",)},
+        "Selective recomputation is of core attention.",
+        config(724, 1194),
+    ),
+    sets(
+        "MLM-SET-MOE-RECOMPUTE",
+        "moe-layer-recompute",
+        {"recompute-granularity": "selective", _MODULES: _with_experts},
+        "The older switch stands for selective recomputation of MoE layers.",
+        config("763, 765", "1264, 1266"),
+        BOTH,
+        _MODULES,
+    ),
+    sets(
+        "MLM-SET-GRAPH-ROUTING",
+        f"cuda-graph-impl=local & {_SCOPE}~moe_router|moe_preprocess",
+        {_SCOPE: _with_both_parts},
+        "Megatron-core's own CUDA graphs capture routing and its preparation together.",
+        config("", "1733, 1735"),
+        SIXTEEN,
+        _SCOPE,
+    ),
+)
+declare(_VALIDATED, backends=WHERE)
+declare(_CONFIGURED, backends=WHERE, phase="config")

@@ -1,0 +1,176 @@
+"""What validation sets of the model: sizes, positions, biases, experts."""
+
+from dataclasses import replace
+
+from backends.megatron_lm.rules.effective_tables import BOTH, SIXTEEN, TWELVE, WHERE, sets
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, arguments, config
+from launcher.job import Value
+from launcher.job.width import megatron_width
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import declare
+
+_SIZES = ("num-layers", "hidden-size", "num-attention-heads", "max-position-embeddings")
+_EVERY_FEW = "no-rope-freq"
+
+
+def _width(facts: RuleContext) -> Value:
+    return megatron_width(facts.number("hidden-size"), gated=bool(facts.flag("swiglu")))
+
+
+def _default_width(facts: RuleContext) -> str:
+    """Return what is told of a width that is not written; empty where the model is not described otherwise."""
+    if not all(facts.flag(name) for name in _SIZES):
+        return ""
+    return f"intermediate_size not set → {_width(facts)}"
+
+
+def _places(facts: RuleContext) -> Value:
+    every, layers = facts.number(_EVERY_FEW), facts.number("num-layers")
+    return tuple([0] * (every - 1) + [1]) * (layers // every)
+
+
+# --encoder-num-layers, --encoder-seq-length and --use-rotary-position-embeddings are read under their newer names
+# (mapping/services.py, factories.py), as validate_args copies them (arguments.py:659, :693, :812 @0.12.1).
+_VALIDATED = (
+    sets(
+        "MLM-SET-ENCODER-LAYERS",
+        "num-layers? & !encoder-num-layers?",
+        {"encoder-num-layers": "{num-layers}"},
+        "The number of layers has two names.",
+        arguments(655, 789),
+    ),
+    replace(
+        sets(
+            "MLM-FFN-DEFAULT",
+            "!ffn-hidden-size? & hidden-size?",
+            {"ffn-hidden-size": _width},
+            "Without ffn-hidden-size, the feed-forward width is four times hidden_size (8/3 times with SwiGLU).",
+            arguments(675, 809),
+            EVERY,
+            f"swiglu {' '.join(_SIZES)}",
+        ),
+        backends=BACKENDS,
+        check=_default_width,
+        tells_unwritten=True,
+        fields=("model.intermediate_size",),
+    ),
+    sets(
+        "MLM-SET-HEAD-WIDTH",
+        "!kv-channels? & hidden-size? & num-attention-heads>0",
+        {"kv-channels": lambda facts: facts.number("hidden-size") // facts.number("num-attention-heads")},
+        "Heads share the width of the model.",
+        arguments(681, 815),
+    ),
+    sets(
+        "MLM-SET-ENCODER-LENGTH",
+        "seq-length? & !encoder-seq-length?",
+        {"encoder-seq-length": "{seq-length}"},
+        "The sequence length has two names.",
+        arguments(690, 824),
+    ),
+    sets(
+        "MLM-SET-GELU-FUSION",
+        "disable-bias-linear",
+        {"no-bias-gelu-fusion": True},
+        "There is no bias to fuse with GELU.",
+        arguments(785, 966),
+    ),
+    sets(
+        "MLM-SET-QKV-BIAS",
+        "!disable-bias-linear",
+        {"add-qkv-bias": True},
+        "A bias on all linear layers includes queries, keys and values.",
+        arguments(789, 970),
+    ),
+    sets(
+        "MLM-SET-ROPE-FUSION",
+        "position-embedding-type!=rope",
+        {"no-rope-fusion": True},
+        "Only rotary positions have a fused kernel.",
+        arguments(818, 995),
+    ),
+    sets(
+        "MLM-SET-DENSE",
+        "num-experts? & num-experts=0",
+        {"num-experts": None},
+        "A model with 0 experts is dense.",
+        arguments(838, 1015),
+    ),
+    sets(
+        "MLM-SET-EXPERT-WIDTH",
+        "!moe-ffn-hidden-size? & ffn-hidden-size?",
+        {"moe-ffn-hidden-size": "{ffn-hidden-size}"},
+        "Experts are as wide as dense layers.",
+        arguments(843),
+        TWELVE,
+    ),
+    sets(
+        "MLM-SET-EXPERT-WIDTH-16",
+        "num-experts? & !moe-ffn-hidden-size? & ffn-hidden-size?",
+        {"moe-ffn-hidden-size": "{ffn-hidden-size}"},
+        "Experts are as wide as dense layers.",
+        arguments("", 1017),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-SOFTMAX",
+        "apply-query-key-layer-scaling",
+        {"attention-softmax-in-fp32": True},
+        "Scaling attention scores by the layer needs a softmax in fp32.",
+        arguments(888, 1085),
+    ),
+)
+_CONFIGURED = (
+    sets(
+        "MLM-SET-QUERY-GROUPS",
+        "!group-query-attention & num-attention-heads?",
+        {"num-query-groups": "{num-attention-heads}"},
+        "Without --group-query-attention every head has keys and values of its own.",
+        f"{config(572, 937)}; {arguments(1037, 1351)}",
+    ),
+    sets(
+        "MLM-SET-CAPACITY",
+        "moe-expert-capacity-factor? & moe-expert-capacity-factor<0",
+        {"moe-expert-capacity-factor": None},
+        "A negative factor is none: experts take all their tokens.",
+        config(655, 1107),
+    ),
+    sets(
+        "MLM-SET-ROPE-TYPE",
+        "multi-latent-attention & !rope-type?",
+        {"rope-type": "yarn"},
+        "Multi-latent attention has YaRN positions unless others are named.",
+        config("", 2034),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-EMBEDDING-STD",
+        "!embedding-init-method-std?",
+        {"embedding-init-method-std": "{init-method-std}"},
+        "Embeddings are initialised as the other weights are.",
+        config("", 1564),
+        SIXTEEN,
+    ),
+    sets(
+        "MLM-SET-PADDING",
+        "moe-router-padding-for-fp8",
+        {"moe-router-padding-for-quantization": True},
+        "The older switch stands for padding for all quantized numbers.",
+        config("", 1619),
+        SIXTEEN,
+    ),
+    replace(
+        sets(
+            "MLM-SET-NO-ROPE",
+            f"{_EVERY_FEW}?",
+            {_EVERY_FEW: _places},
+            "A number becomes the pattern of the layers without rotary positions.",
+            config("", 1973),
+            SIXTEEN,
+            f"num-layers {_EVERY_FEW}",
+        ),
+        check=lambda facts: facts.number(_EVERY_FEW) > 0 and facts.number("num-layers") % facts.number(_EVERY_FEW) == 0,
+    ),
+)
+declare(_VALIDATED, backends=WHERE, versions=BOTH)
+declare(_CONFIGURED, backends=WHERE, phase="config")

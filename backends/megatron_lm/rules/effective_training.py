@@ -1,0 +1,134 @@
+"""What validation sets of training: data, precision, optimizer, checkpoints."""
+
+from backends.megatron_lm.rules.effective_tables import SIXTEEN, WHERE, sets
+from backends.megatron_lm.rules.versions import arguments
+from launcher.job import Value
+from launcher.rules.registry import RuleContext
+from launcher.rules.table import declare
+
+_PHASES, _FP32 = "phase-transition-iterations", "accumulate-allreduce-grads-in-fp32"
+_NAN = "no-check-for-nan-in-loss-and-grad"
+
+
+def _in_order(facts: RuleContext) -> Value:
+    text = str(facts[_PHASES])
+    return ",".join(str(step) for step in sorted(int(part) for part in text.split(",") if part.strip().isdigit()))
+
+
+declare(
+    (
+        sets(
+            "MLM-SET-TOKENIZER",
+            "!tokenizer-type?",
+            {"tokenizer-type": "GPT2BPETokenizer"},
+            "The entry point has a tokenizer of its own.",
+            "Megatron-LM core_v0.12.1 pretrain_gpt.py:326; Megatron-LM core_v0.16.1 pretrain_gpt.py:347",
+        ),
+        sets(
+            "MLM-SET-SPLIT",
+            "data-path? & !split?",
+            {"split": "969, 30, 1"},
+            "Data without a split are for training, validation and test.",
+            arguments(402, 472),
+        ),
+        sets(
+            "MLM-SET-PHASES",
+            f"{_PHASES}?",
+            {_PHASES: _in_order},
+            "Phases are in the order of their steps.",
+            arguments("", 489),
+            SIXTEEN,
+            _PHASES,
+        ),
+        sets(
+            "MLM-SET-NAN-CHECK",
+            "fp16 & !loss-scale",
+            {_NAN: True},
+            "A dynamic loss scale expects infinite gradients.",
+            arguments(578, 708),
+        ),
+        sets(
+            "MLM-SET-GRADS-BF16",
+            f"bf16 & grad-reduce-in-bf16 & {_FP32}",
+            {_FP32: False},
+            "Gradients that are reduced in bf16 are not in fp32.",
+            arguments(592, 721),
+        ),
+        sets(
+            "MLM-SET-GRADS-FP32",
+            "bf16 & !grad-reduce-in-bf16 & main-grads-dtype=fp32",
+            {_FP32: True},
+            "Training in bf16 reduces and accumulates gradients in fp32.",
+            arguments(594, 723),
+        ),
+        sets(
+            "MLM-SET-LOADER",
+            "!dataloader-type?",
+            {"dataloader-type": "single"},
+            "Data are read once, in order.",
+            arguments(604, 736),
+        ),
+        sets(
+            "MLM-SET-DECAY-OF-NORMS",
+            "no-weight-decay-cond-type=apply_wd_to_qk_layernorm",
+            {"apply-wd-to-qk-layernorm": True, "no-weight-decay-cond-type": None},
+            "The older argument stands for the switch.",
+            arguments("", "862, 865"),
+            SIXTEEN,
+        ),
+        sets(
+            "MLM-SET-DECAY",
+            "weight-decay-incr-style=constant & !start-weight-decay? & !end-weight-decay?",
+            {"start-weight-decay": "{weight-decay}", "end-weight-decay": "{weight-decay}"},
+            "Constant weight decay starts and ends with the same value.",
+            arguments("720, 721", "870, 871"),
+        ),
+        sets(
+            "MLM-SET-FAKE-GROUPS",
+            "fake-process-group",
+            {_NAN: True, "disable-gloo-process-groups": True},
+            "Process groups without communication have no values to check.",
+            arguments("", "1109, 1112"),
+            SIXTEEN,
+        ),
+        sets(
+            "MLM-SET-ASYNC-SAVE",
+            "async-save & !use-persistent-ckpt-worker & ckpt-format!=torch",
+            {"async-save": False},
+            "Saving in the background needs --use-persistent-ckpt-worker.",
+            arguments("", 1144),
+            SIXTEEN,
+        ),
+        sets(
+            "MLM-SET-UPCYCLING",
+            "moe-use-upcycling",
+            {"no-load-optim": True, "no-load-rng": True},
+            "A dense model's optimizer and random states do not fit an MoE model.",
+            arguments("938, 941", "1166, 1169"),
+        ),
+        sets(
+            "MLM-SET-SKIP-TRAIN",
+            "skip-train",
+            {"no-load-optim": True},
+            "Without training no optimizer state is read.",
+            arguments("", 1174),
+            SIXTEEN,
+        ),
+        sets(
+            "MLM-SET-REPLICATION",
+            "!replication & replication-jump",
+            {"replication-jump": None},
+            "Without --replication the distance of replicas has no effect.",
+            arguments(959, 1207),
+        ),
+        sets(
+            "MLM-SET-TOKENS",
+            "tiktoken-special-tokens & !tokenizer-special-tokens?",
+            {"tokenizer-special-tokens": "{tiktoken-special-tokens}"},
+            "The older argument stands for the special tokens of every tokenizer.",
+            arguments("", 1280),
+            SIXTEEN,
+        ),
+    ),
+    backends=WHERE,
+)

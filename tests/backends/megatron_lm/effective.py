@@ -1,0 +1,101 @@
+"""Command lines drawn to see what Megatron-LM's validation changes in them."""
+
+import random
+from pathlib import Path
+
+from launcher.mapping.backend import get_backend
+from tests.backends.megatron_lm import fuzzed, mutated, rule_cases
+from tests.backends.mutated import Line, changed
+
+# Corners of the records in backends/megatron_lm/rules/effective_*.py that fuzzed.MOVES does not reach.
+MOVES = (
+    "-ffn-hidden-size",
+    "-ffn-hidden-size -swiglu",
+    "-global-batch-size",
+    "-global-batch-size --tensor-model-parallel-size 2 --micro-batch-size 2",
+    "-tokenizer-type",
+    "-num-layers --encoder-num-layers 8",
+    "-seq-length --encoder-seq-length 128",
+    "-disable-bias-linear",
+    "-position-embedding-type",
+    "-position-embedding-type --use-rotary-position-embeddings",
+    "-moe-ffn-hidden-size",
+    "--num-experts 0 -expert-model-parallel-size -moe-grouped-gemm",
+    "--num-experts 0 --encoder-tensor-model-parallel-size 1 -expert-model-parallel-size -moe-grouped-gemm",
+    "-bf16 --fp16 --loss-scale 128",
+    "-bf16 --fp16 --apply-query-key-layer-scaling",
+    "--grad-reduce-in-bf16 --accumulate-allreduce-grads-in-fp32",
+    "--main-grads-dtype bf16 --use-precision-aware-optimizer --use-distributed-optimizer",
+    "-mock-data --data-path d",
+    "-mock-data --data-path d --split 9,1,0",
+    "--replication-jump 4",
+    "--async-save --use-persistent-ckpt-worker",
+    "--async-save --ckpt-format torch",
+    "--skip-train",
+    "--moe-use-upcycling --save x --save-interval 10",
+    "--fake-process-group",
+    "--tiktoken-special-tokens a b",
+    "--tiktoken-special-tokens a b --tokenizer-special-tokens c",
+    "--no-weight-decay-cond-type apply_wd_to_qk_layernorm",
+    "--phase-transition-iterations 200,100",
+    "--phase-transition-iterations 100,200",
+    "--moe-layer-recompute",
+    "--moe-layer-recompute --recompute-modules mlp",
+    "--moe-expert-capacity-factor -1.0",
+    "--num-query-groups 4 --group-query-attention",
+    "--no-rope-freq 4",
+    "--no-rope-freq ([0]*4+[1]*4)",
+    "--embedding-init-method-std 0.1",
+    "--multi-latent-attention --no-rope-fusion",
+    "--multi-latent-attention --rope-type rope --no-rope-fusion",
+    "--moe-router-padding-for-fp8 --fp8-format hybrid",
+    "--data-parallel-sharding-strategy optim_grads_params --use-distributed-optimizer",
+    "--data-parallel-sharding-strategy optim_grads --use-distributed-optimizer",
+    "--pipeline-model-parallel-split-rank 1 --pipeline-model-parallel-size 2",
+    "--encoder-pipeline-model-parallel-size 1 --pipeline-model-parallel-size 1 -global-batch-size",
+    "--pipeline-model-parallel-layout Ett|tt|tt|ttL --pipeline-model-parallel-size 2",
+    "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 1",
+    "--cuda-graph-impl local --cuda-graph-scope full",
+    "--cuda-graph-impl local --cuda-graph-scope moe_router -moe-grouped-gemm -expert-model-parallel-size",
+    "--cuda-graph-impl transformer_engine --cuda-graph-scope attn",
+    "--cuda-graph-impl transformer_engine --te-rng-tracker",
+    "--use-torch-fsdp2 --no-gradient-accumulation-fusion -expert-model-parallel-size",
+    "--use-torch-fsdp2 --no-gradient-accumulation-fusion --fp8-format hybrid --fp8-param-gather "
+    "-expert-model-parallel-size",
+    "--use-megatron-fsdp --ckpt-format fsdp_dtensor --fsdp-manual-registration --use-nccl-ub --fp8-format e4m3 "
+    "--fp8-recipe mxfp8 --fp8-param-gather --reuse-grad-buf-for-mxfp8-param-ag",
+    "--use-megatron-fsdp --ckpt-format fsdp_dtensor",
+    "--weight-decay 0.1",
+    "--weight-decay-incr-style linear --start-weight-decay 0.1 --end-weight-decay 0.2",
+    "--microbatch-group-size-per-virtual-pipeline-stage 4 --pipeline-model-parallel-size 2",
+    "--sequence-parallel --tensor-model-parallel-size 2",
+)
+# FSDP wants more connections than one (arguments.py:519 @core_v0.12.1).
+_FSDP = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
+
+
+def lines(backend: str, version: str, count: int, seed: int, checkout: Path | None = None) -> list[Line]:
+    """Return both bases, every move alone, and `count` arguments alone, mixtures of moves and changed real lines each.
+
+    Args:
+        checkout: of Megatron-LM, for the command lines of its functional tests; None: none are drawn.
+    """
+    draw = random.Random(seed)
+    catalogue = get_backend(backend).catalogue(version)
+    moves = (*MOVES, *fuzzed.MOVES)
+    every = list(fuzzed.lines(catalogue, count, seed, moves))
+    alone, mixtures = every[:-count], every[-count:]
+    corners = [(moe, changes) for moe, changes in alone if changes in moves]
+    single = [case for case in alone if case not in corners]
+    cases = [(False, ""), (True, ""), *corners, *draw.sample(single, min(count, len(single))), *mixtures]
+    found = [made(backend, version, changes, moe=moe) for moe, changes in cases]
+    bases = mutated.bases(checkout) if checkout is not None else []
+    return [*found, *(changed(bases, mutated.DIALECT, count, seed) if bases else ())]
+
+
+def made(backend: str, version: str, changes: str, *, moe: bool) -> Line:
+    """Return a base command line with changes; its name says which."""
+    values = rule_cases.values(get_backend(backend), version, changes, moe=moe)
+    argv = tuple(rule_cases.words(values))
+    env = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if any(word in _FSDP for word in argv) else "1"}
+    return Line(name=f"{'moe' if moe else 'dense'} {changes}", argv=argv, world_size=rule_cases.WORLD, env=env)

@@ -1,0 +1,124 @@
+"""What real validators change in the arguments of drawn command lines, beside what our rules say.
+
+    python -m tools.bench.effective --backend megatron_lm --megatron-lm DIR [--megatron-lm DIR] --count 300 --seed 1
+    python -m tools.bench.effective … --record tests/backends/megatron_lm/effective.json
+
+Counts, for the command lines that the real validator accepts, the destinations that both change to the same value,
+that only it changes (missed), that ours leaves at another value (wrong), and that only our rules change (invented),
+with one command line of each. `--record` writes the smallest command lines that cover every record of the rules, for
+the tests that need no checkout. Exit code 1 where something is missed, wrong or invented.
+"""
+
+import argparse
+import json
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from launcher.rules.effective import setting_rules
+from launcher.rules.registry import RULES
+from tests.backends.effective import KINDS, Changed, Compared, compare
+from tests.backends.megatron_lm import effective as drawn
+from tests.backends.megatron_lm.checkout import version_of
+from tests.backends.megatron_lm.verdicts import validator
+
+_CASES = 30
+
+
+def main() -> int:
+    """Print the figures of each version."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backend", default="megatron_lm", choices=("megatron_lm",))
+    parser.add_argument("--megatron-lm", action="append", default=[], metavar="DIR", help="a checkout; may be repeated")
+    parser.add_argument("--count", type=int, default=300, metavar="N", help="of each kind of command line")
+    parser.add_argument("--seed", type=int, default=0, metavar="N")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="write the cases of the offline tests")
+    options = parser.parse_args()
+    recorded: dict[str, Any] = {}
+    clean = True
+    for checkout in options.megatron_lm:
+        version = version_of(checkout)
+        if version is None:
+            parser.error(f"{checkout} is no checkout of a Megatron-LM that is known here")
+        start = time.perf_counter()
+        lines = drawn.lines("megatron_lm", version, options.count, options.seed, Path(checkout))
+        program = validator("megatron_lm", [checkout, "values"])
+        found = list(compare("megatron_lm", version, lines, program))
+        print(
+            f"\n## Megatron-LM {version}: {len(lines)} command lines, {len(found)} accepted, "
+            f"{time.perf_counter() - start:.0f} s\n"
+        )
+        clean &= report(found, "megatron_lm", version)
+        recorded[version] = cases_of(found)
+    if options.record:
+        options.record.write_text(as_text(recorded), encoding="utf-8")
+    return 0 if clean else 1
+
+
+def report(found: Sequence[Compared], backend: str, version: str) -> bool:
+    """Print the destinations of each class; return whether all changes agree."""
+    changes = [change for one in found for change in one.found]
+    for kind in KINDS:
+        mine = [change for change in changes if change.kind == kind]
+        counted = Counter(change.dest for change in mine)
+        print(f"{kind}: {len(mine)} changes of {len(counted)} destinations")
+        for dest, count in counted.most_common():
+            example = _shortest(change for change in mine if change.dest == dest)
+            told = "" if kind == "same" else f": really {example.real}, ours {example.ours} {' '.join(example.rules)}"
+            print(f"  {dest} ({count}){told}")
+            if kind != "same":
+                print(f"    {example.line.name}: {shlex.join(example.line.argv)} (of {example.line.world_size})")
+    used = {rule for one in found for rule in one.rules}
+    unused = [rule.id for rule in setting_rules(backend, version, len(RULES)) if rule.id not in used]
+    print(f"records that no command line reached: {', '.join(unused) or 'none'}")
+    return all(change.kind == "same" for change in changes)
+
+
+def _shortest(changes: Iterable[Changed]) -> Changed:
+    return min(changes, key=lambda change: len(change.line.argv))
+
+
+def cases_of(found: Sequence[Compared]) -> dict[str, Any]:
+    """Return both bases' changes, and command lines that together reach every record, as differences from them."""
+    named = {one.line.name: one for one in found}
+    bases = {base: dict(named[f"{base} "].real) for base in ("dense", "moe")}
+    cases: list[dict[str, Any]] = []
+    reached = named["dense "].rules | named["moe "].rules
+    for one in sorted(found, key=lambda one: len(one.line.name)):
+        base, _, changes = one.line.name.partition(" ")
+        if base not in bases or not changes or (one.rules <= reached and len(cases) >= _CASES):
+            continue
+        differing = _differing(bases[base], one.real)
+        if one.rules <= reached and not (differing and _is_new(differing, cases)):
+            continue
+        reached |= one.rules
+        cases.append({"base": base, "changes": changes, "changed": differing})
+    return {**bases, "cases": cases}
+
+
+def _differing(base: dict[str, Any], real: Any) -> dict[str, Any]:
+    names = sorted({*base, *real})
+    return {name: real.get(name) for name in names if real.get(name) != base.get(name)}
+
+
+def _is_new(differing: dict[str, Any], cases: list[dict[str, Any]]) -> bool:
+    known = {name for case in cases for name in case["changed"]}
+    return not known.issuperset(differing)
+
+
+def as_text(recorded: dict[str, Any]) -> str:
+    """Return the record as JSON, one case a line."""
+    parts = []
+    for version, found in recorded.items():
+        rows = [f"  {json.dumps(base)}: {json.dumps(found[base])}" for base in ("dense", "moe")]
+        cases = ",\n".join(f"   {json.dumps(case)}" for case in found["cases"])
+        rows.append(f'  "cases": [\n{cases}\n  ]')
+        parts.append(f" {json.dumps(version)}: {{\n" + ",\n".join(rows) + "\n }")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
