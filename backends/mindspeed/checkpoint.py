@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from backends.mindspeed.families import QWEN2_MOE, is_named
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.legacy import Stack, dialect_found, holds_legacy, legacy_format
 from launcher.convert.formats.legacy_read import first_look

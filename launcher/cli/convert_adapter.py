@@ -12,9 +12,10 @@ from pathlib import Path
 
 from launcher.convert.builds import for_backend
 from launcher.convert.casts import dtype_named
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.conversion import Conversion
 from launcher.convert.convert import refuse_overlap
-from launcher.convert.errors import ConvertError, WrongWord
+from launcher.convert.errors import WrongWord
 from launcher.convert.formats.format import Format, Layout
 from launcher.convert.logical import logical_model
 from launcher.convert.lora.formats import adapter_in, adapters_for, backend_of

@@ -31,10 +31,10 @@ def merge_parser() -> argparse.ArgumentParser:
 
 def merge_body(options: argparse.Namespace) -> int:
     """Merge the adapter; refusals are raised as exceptions."""
-    from launcher.convert.containers.staging import check_space, check_target
     from launcher.convert.convert import refuse_overlap
     from launcher.convert.lora.merge import merge, plan_merge
     from launcher.convert.ownership import checkpoint_contents
+    from launcher.convert.staging import check_space, check_target
     from launcher.outputs.protected import located
 
     model, adapter, out = (Path(path).expanduser() for path in (options.model, options.adapter, options.out))

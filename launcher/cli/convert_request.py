@@ -11,8 +11,9 @@ from launcher.cli.convert_adapter import adapter_conversion, adapter_source, che
 from launcher.cli.options import composed_of
 from launcher.convert.builds import for_backend
 from launcher.convert.casts import dtype_named
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.conversion import Conversion
-from launcher.convert.errors import ConvertError, WrongWord
+from launcher.convert.errors import WrongWord
 from launcher.convert.formats import format_in, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, layout_of
 from launcher.convert.model import config_folder, has_config, model_in

@@ -298,7 +298,7 @@ _KINDS: Mapping[str, Callable[[Any, str], Refusal | None]] = {
     "launcher.rehearse.refusal.RehearsalRefused": _judged(REFUSED),
     "launcher.importing.notes.ImportRefused": _importing,
     "launcher.convert.errors.WrongWord": _converting(WRONG),
-    "launcher.convert.errors.ConvertError": _converting(REFUSED),
+    "launcher.convert.containers.errors.ConvertError": _converting(REFUSED),
     "launcher.observe.find.UnknownRun": _about_run,
     "launcher.job.migrations.WrongSchema": _about_run,
     "launcher.observe.logs.NoSuchRank": _about_run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Format, Layout
 from launcher.job.model import Model
 from launcher.mapping.backend import Backend, backend_names, get_backend

@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any, Final
 
 from launcher.convert.containers.dtypes import SIZES
-from launcher.convert.errors import ConvertError, WrongWord
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.errors import WrongWord
 
 FLOATS: Final = ("F32", "BF16", "F16", "F64", "F8_E4M3")
 # Names of number formats in options and config.json.

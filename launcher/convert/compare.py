@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.errors import ConvertError
 from launcher.convert.formats import format_in
 from launcher.convert.formats.format import Layout
 from launcher.convert.fp8 import with_scales

@@ -15,10 +15,10 @@ from launcher.convert.casts import FLOATS
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.archive import seal
 from launcher.convert.containers.dtypes import nbytes
-from launcher.convert.containers.staging import Staging, another_target, check_target
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.conversion import Conversion, Prepared
-from launcher.convert.errors import ConvertError
 from launcher.convert.fingerprint import fingerprint, starting_anew
 from launcher.convert.formats.format import Draft, Target
 from launcher.convert.fp8 import check_source, originals, quantise, stated, to_quantise, with_scales
@@ -30,9 +30,9 @@ from launcher.convert.ownership import REPORT, checkpoint_contents, files_writte
 from launcher.convert.plan import make_plan
 from launcher.convert.progress import Progress
 from launcher.convert.prove import prove
-from launcher.convert.records import Slot
 from launcher.convert.report import Report
 from launcher.convert.scales import other_scheme
+from launcher.convert.staging import Staging, another_target, check_target
 from launcher.convert.verify import only_nan
 from launcher.outputs.protected import located, overlap
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from launcher.convert.containers.staging import check_space, existing_parent
 from launcher.convert.progress import duration, size
+from launcher.convert.staging import check_space, existing_parent
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from launcher import __version__
+from launcher.convert.containers.records import Slot
 from launcher.convert.formats.huggingface import files_along
-from launcher.convert.records import Slot
 
 if TYPE_CHECKING:
     from launcher.convert.conversion import Prepared

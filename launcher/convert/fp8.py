@@ -16,14 +16,14 @@ from typing import Any, Final
 
 from launcher.convert.casts import BLOCK, decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles, write
-from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical
 from launcher.convert.losses import Losses
 from launcher.convert.move import Advance, values
 from launcher.convert.plan import Move
-from launcher.convert.records import Slot
 from launcher.convert.scales import SCALE, unscaled
 from launcher.convert.slices import whole
 from launcher.convert.spans import array, block, forget_slot, within

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.families.registry import weights
 from launcher.families.weights import Dim, HfTensor, Row, Weights, sizes
 from launcher.job.model import Model

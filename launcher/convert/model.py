@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.budgets import BeyondBudget, load_json, read_limited
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import known_formats
 from launcher.job.build import build
 from launcher.job.model import Model

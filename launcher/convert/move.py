@@ -8,8 +8,8 @@ from typing import Any
 
 from launcher.convert.casts import decode, dequantised, encode, word
 from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.transfer import OpenFiles, copy, write
-from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses
 from launcher.convert.plan import Move

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.files import read_exactly
-from launcher.convert.errors import ConvertError
 from launcher.convert.formats import formats_to_read
 from launcher.convert.formats.format import Format
 from launcher.convert.lora.formats import adapter_formats

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.content import Content
 from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Region, common, volume

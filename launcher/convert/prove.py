@@ -10,8 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from launcher.convert.containers.dtypes import nbytes
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.errors import ConvertError
 from launcher.convert.fp8 import differing
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import one_of_each

@@ -1,29 +1,15 @@
-"""Basic records of a conversion: where bytes are stored (`Slot`) and what they hold (`TensorSlice`).
+"""Basic record of a conversion: what stored bytes hold (`TensorSlice`).
 
-Every format describes two things: which tensors it stores at which byte of which file (`Slot`), and which block of
-which logical tensor each block of them holds (`TensorSlice`). Logical tensors are the model's Hugging Face tensors, one
-per expert. A conversion from any format to any other is then the intersection of two lists of slices: bytes are copied,
-nothing is computed, and the reverse conversion is the same intersection with source and target swapped.
+Every format describes two things: which tensors it stores at which byte of which file (`Slot`, in
+`containers.records`), and which block of which logical tensor each block of them holds (`TensorSlice`). Logical tensors
+are the model's Hugging Face tensors, one per expert. A conversion from any format to any other is then the intersection
+of two lists of slices: bytes are copied, nothing is computed, and the reverse conversion is the same intersection with
+source and target swapped.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
-    """One stored tensor, row-major and contiguous.
-
-    `dtype` is safetensors' name (BF16, F32, F8_E4M3 …); `offset` is in bytes from the start of the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    path: Path
-    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.convert.casts import BLOCK
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.errors import ConvertError
 from launcher.convert.layouts.content import Content
-from launcher.convert.records import Slot
 from launcher.convert.spans import array
 
 SCALE: Final = "_scale_inv"

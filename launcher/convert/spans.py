@@ -10,9 +10,10 @@ from typing import Any
 
 from launcher.convert.casts import word
 from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
 from launcher.convert.plan import Move
-from launcher.convert.records import Slot, StridedRange, TensorSlice
+from launcher.convert.records import StridedRange, TensorSlice
 from launcher.convert.slices import cut, narrowed, stored_dim
 
 _AROUND = 1024 * 1024

@@ -14,12 +14,12 @@ from typing import Any
 
 from launcher.convert.casts import decode, not_finite, word
 from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles, allocated, is_hole
 from launcher.convert.layouts.content import Content
 from launcher.convert.losses import Losses, total
 from launcher.convert.move import Advance, in_parallel, values
 from launcher.convert.plan import Move, all_shared
-from launcher.convert.records import Slot
 from launcher.convert.slices import narrowed
 from launcher.convert.spans import array, block, direct, forget, forget_slot, pieces
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from launcher.convert.containers import torch_dist
-from launcher.convert.records import Slot
+from launcher.convert.containers.records import Slot
 from tests.convert.helpers import launch
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.convert.adapters import adapter_arrays, linear_modules, write_adapter
-from tests.convert.containers.test_replacing import ended_at
 from tests.convert.helpers import launch
+from tests.convert.test_replacing import ended_at
 from tests.convert.tiny import tiny_llama
 
 Say = pytest.CaptureFixture[str]

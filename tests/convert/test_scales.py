@@ -111,11 +111,11 @@ def test_scales_of_another_scheme_are_refused(
 def test_any_scales_that_are_missing_are_noticed(
     family: str, data: st.DataObject, model: Zoo, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from launcher.convert.errors import ConvertError
+    from launcher.convert.containers.errors import ConvertError
+    from launcher.convert.containers.records import Slot
     from launcher.convert.layouts.huggingface import huggingface_read
     from launcher.convert.logical import logical_model
     from launcher.convert.model import model_in
-    from launcher.convert.records import Slot
 
     arrays = quantised_arrays(model(family))
     scales = sorted(name for name in arrays if name.endswith(SCALE))

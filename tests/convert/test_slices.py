@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content
 from launcher.convert.plan import Plan, all_shared, make_plan
-from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.records import TensorSlice
 from launcher.convert.slices import Split, cut, moved, rows, shard, stacked, whole
 from launcher.convert.spans import block, chunks, pieces, span, within
 

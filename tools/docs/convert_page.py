@@ -14,7 +14,7 @@ from backends import BUILT_IN
 from backends.mindformers.checkpoint.classes import VERSIONS, loaders
 from launcher.compose import compose
 from launcher.compose.search_path import shipped
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats import MODULES, format_named, format_of_backend
 from launcher.convert.formats.format import Format, Layout, Target
 from launcher.convert.logical import logical_model

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from backends.mindformers.checkpoint.options import is_old, truth
 from backends.mindformers.families import older, trainable
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical
 

@@ -22,12 +22,11 @@ from backends.mindformers.checkpoint.ranks import rank_chunks
 from backends.mindformers.checkpoint.tensors import OPTIONS, Parameter, arrangement_of, parameters
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
-from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.logical import Logical
-from launcher.convert.records import Slot
 
 # Folder of the checkpoint for config.json and the tokenizer, which suffices to convert back to Hugging Face.
 CONFIG: Final = "huggingface"

@@ -13,8 +13,8 @@ from backends.mindformers.checkpoint.metadata import FILE, Part, parts_of
 from backends.mindformers.checkpoint.rank_folders import ARGUMENT, rank_folders, read_ranks
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError, Damaged
+from launcher.convert.containers.records import Slot
 from launcher.convert.formats.format import Layout
-from launcher.convert.records import Slot
 
 TRACKER: Final = "latest_checkpointed_iteration.txt"
 MAP: Final = "param_name_map.json"

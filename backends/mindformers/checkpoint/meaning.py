@@ -13,11 +13,11 @@ from backends.mindformers.checkpoint.found import Found, Held
 from backends.mindformers.checkpoint.older import EMBEDDING, HEAD, older_found, older_parameters
 from backends.mindformers.checkpoint.rank_folders import seen
 from backends.mindformers.checkpoint.tensors import NEW, OLD, Arrangement, Parameter, arrangement_of, parameters
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.logical import Logical, without_mtp
-from launcher.convert.records import Slot
 
 _EMBEDDING: Final = "embedding.word_embeddings.weight"
 _CONCATENATED: Final = ".self_attention.linear_kvb.weight"

@@ -13,7 +13,7 @@ from typing import Final
 
 from backends.mindformers.checkpoint.options import truth
 from backends.mindformers.checkpoint.tensors import Parameter, interleaved
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.core import CoreTensor, core_tensors
 from launcher.convert.logical import Logical

@@ -15,11 +15,10 @@ from backends.mindformers.checkpoint.ranks import stages_of
 from backends.mindformers.checkpoint.strategy import Cut, Strategy, read_strategy, strategy_bytes
 from backends.mindformers.checkpoint.tensors import Parameter
 from launcher.convert.containers import safetensors
-from launcher.convert.containers.errors import Damaged
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError, Damaged
+from launcher.convert.containers.records import Slot
 from launcher.convert.formats.format import Layout
 from launcher.convert.logical import Logical
-from launcher.convert.records import Slot
 
 # Folders that training writes below its output folder (trainer/utils.py, utils/load_checkpoint_utils.py @1.6.0).
 CHECKPOINT: Final = "checkpoint"

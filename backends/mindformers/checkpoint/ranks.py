@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from backends.mindformers.checkpoint.chunks import Chunk, part
 from backends.mindformers.checkpoint.tensors import Parameter
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.logical import Logical

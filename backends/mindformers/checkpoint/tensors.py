@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from backends.mindformers.checkpoint.options import is_old, truth
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout
 from launcher.convert.layouts.core import CoreTensor, core_tensors
 from launcher.convert.logical import Logical

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from launcher.convert.errors import ConvertError
-
 _LONGEST = 200
+_SHOWN = 20
+
+
+class ConvertError(Exception):
+    """A conversion that cannot be done or verified; `problems` holds one message for the user each."""
+
+    def __init__(self, problems: Sequence[str] | str) -> None:
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
+        shown = list(self.problems[:_SHOWN])
+        if len(self.problems) > _SHOWN:
+            shown.append(f"… and {len(self.problems) - _SHOWN} more")
+        super().__init__("\n".join(shown))
 
 
 def shown(value: object) -> str:

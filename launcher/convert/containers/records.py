@@ -1,10 +1,25 @@
-"""Container records besides slots: tensor specifications, and unpickled Python objects that are not instantiated."""
+"""Records of containers: tensors stored or to be stored, and unpickled Python objects that are not instantiated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """One stored tensor, row-major and contiguous.
+
+    `dtype` is safetensors' name (BF16, F32, F8_E4M3 …); `offset` is in bytes from the start of the file.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    path: Path
+    offset: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from typing import Any
 from launcher.convert.containers.dtypes import SIZES, nbytes
 from launcher.convert.containers.errors import Damaged, Unsupported
 from launcher.convert.containers.files import create_sized, open_to_read, read_exactly
-from launcher.convert.containers.records import TensorSpec
-from launcher.convert.records import Slot
+from launcher.convert.containers.records import Slot, TensorSpec
 
 INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # safetensors/src/tensor.rs MAX_HEADER_SIZE

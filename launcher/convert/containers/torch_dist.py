@@ -17,7 +17,7 @@ from launcher.convert.containers import torch_file
 from launcher.convert.containers.dtypes import TORCH_DTYPES
 from launcher.convert.containers.errors import Damaged, Unsupported, shown
 from launcher.convert.containers.files import create_sized, open_to_read, read_exactly
-from launcher.convert.containers.records import Inert
+from launcher.convert.containers.records import Inert, Slot
 from launcher.convert.containers.torch_dist_layout import (
     METADATA,
     STORAGE_INFO,
@@ -28,7 +28,6 @@ from launcher.convert.containers.torch_dist_layout import (
     tiling_problem,
 )
 from launcher.convert.containers.torch_objects import load
-from launcher.convert.records import Slot
 
 __all__ = [
     "Checkpoint",

@@ -18,8 +18,7 @@ from launcher.convert.containers.archive import ALIGNMENT
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.files import create_sized
 from launcher.convert.containers.pickling import Pickler
-from launcher.convert.containers.records import Dtype, Inert, TensorSpec
-from launcher.convert.records import Slot
+from launcher.convert.containers.records import Dtype, Inert, Slot, TensorSpec
 
 CONFIG = {
     "sharded_backend": "torch_dist",

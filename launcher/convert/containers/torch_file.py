@@ -15,9 +15,8 @@ from launcher.convert.containers.dtypes import SIZES, nbytes
 from launcher.convert.containers.errors import Damaged, Unsupported
 from launcher.convert.containers.files import create_sized, open_to_read, read_exactly
 from launcher.convert.containers.pickling import Pickler
-from launcher.convert.containers.records import TensorSpec, namespace
+from launcher.convert.containers.records import Slot, TensorSpec, namespace
 from launcher.convert.containers.torch_objects import StoredTensor, Walk, load
-from launcher.convert.records import Slot
 
 __all__ = ["create", "namespace", "read", "read_part"]
 

@@ -6,7 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-from launcher.convert.errors import ConvertError, WrongWord
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.errors import WrongWord
 from launcher.convert.formats.format import Format
 
 # Name to the module that defines its FORMAT.

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.layouts.core import Naming, padded_vocabulary
 from launcher.convert.logical import Logical
-from launcher.convert.records import Slot
 from launcher.job import Job
 
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize, nbytes
-from launcher.convert.containers.records import TensorSpec
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.formats.format import Draft, Format, Layout, Target
 from launcher.convert.fp8 import quantisation
 from launcher.convert.layouts.content import Stored, Wanted
 from launcher.convert.layouts.huggingface import huggingface_read, huggingface_wanted
 from launcher.convert.logical import Logical
-from launcher.convert.records import Slot
 from launcher.convert.scales import SCALE, scale_shape
 
 _SHARD = 5 * 10**9

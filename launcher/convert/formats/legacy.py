@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.convert.containers import torch_dist, torch_file
-from launcher.convert.containers.records import TensorSpec, namespace
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot, TensorSpec, namespace
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
@@ -30,7 +30,6 @@ from launcher.convert.layouts.legacy import Dialect, Grid, RankTensor, legacy_te
 from launcher.convert.layouts.stages import Stages, place_layers
 from launcher.convert.layouts.torch_dist import has_state
 from launcher.convert.logical import Logical, without_mtp
-from launcher.convert.records import Slot
 from launcher.job.model import Model
 
 # Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.

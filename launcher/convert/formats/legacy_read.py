@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from launcher.convert.containers import torch_file
-from launcher.convert.containers.errors import Damaged
-from launcher.convert.containers.records import Inert
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError, Damaged
+from launcher.convert.containers.records import Inert, Slot
 from launcher.convert.layouts.stages import Chunk, Stages, chunk_order
-from launcher.convert.records import Slot
 
 FILE = "model_optim_rng.pt"
 TRACKER = "latest_checkpointed_iteration.txt"

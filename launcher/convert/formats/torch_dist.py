@@ -8,7 +8,7 @@ from typing import Any
 
 from launcher.convert.containers import torch_dist
 from launcher.convert.containers.dtypes import itemsize
-from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target, below, vocabulary_of
 from launcher.convert.formats.huggingface import CONFIGURATION, copy_along
@@ -23,7 +23,6 @@ from launcher.convert.layouts.torch_dist import (
     torch_dist_read,
 )
 from launcher.convert.logical import Logical
-from launcher.convert.records import Slot
 
 TRACKER = "latest_checkpointed_iteration.txt"
 # Folder of the checkpoint with config.json and the tokenizer, so that the reverse conversion needs nothing else.

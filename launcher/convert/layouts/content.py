@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.containers.records import Slot
+from launcher.convert.records import TensorSlice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

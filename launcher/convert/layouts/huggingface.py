@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored, Wanted
 from launcher.convert.logical import Logical, layer_prefix, without_mtp
-from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.records import TensorSlice
 from launcher.convert.scales import SCALE, unscaled, wrong_scale
 from launcher.convert.slices import rows, stacked, whole
 from launcher.families.weights import Spelling

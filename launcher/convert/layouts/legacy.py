@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.layouts.stages import Chunk
 from launcher.convert.logical import Logical

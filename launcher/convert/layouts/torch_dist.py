@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.content import Content, Stored
 from launcher.convert.layouts.core import CoreTensor, Naming, Respell, as_it_is, core_tensors
 from launcher.convert.logical import Logical, without_mtp
-from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.records import TensorSlice
 from launcher.convert.slices import cut, stacked
 
 # Modules not implemented by Transformer Engine: they have no extra state.

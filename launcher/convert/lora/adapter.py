@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from launcher.convert.casts import FLOATS
 from launcher.convert.containers import safetensors
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot
 from launcher.convert.layouts.huggingface import huggingface_read
 from launcher.convert.logical import Logical, logical_model
 from launcher.convert.lora.fused import fused_boxes
 from launcher.convert.lora.held import Held, held_whole
 from launcher.convert.model import model_in
-from launcher.convert.records import Slot
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"

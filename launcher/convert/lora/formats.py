@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Format
 from launcher.convert.lora.logical import Shared
 from launcher.convert.lora.peft import FORMAT as PEFT

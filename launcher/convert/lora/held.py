@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from launcher.convert.containers.records import Slot
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.records import TensorSlice
 from launcher.convert.slices import whole
 from launcher.convert.spans import array, block
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
 from launcher.convert.formats.legacy import HOLDS, Stack, grid_found, legacy_draft, matched
 from launcher.convert.formats.legacy_read import (

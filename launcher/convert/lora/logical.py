@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.logical import Copy, Instance, Logical, without_mtp
 from launcher.families.weights import Kind, Row, hf
 

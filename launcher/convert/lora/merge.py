@@ -17,11 +17,10 @@ from typing import Any, Final
 from launcher.convert.casts import cast, decode, not_finite, word
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize, nbytes
-from launcher.convert.containers.records import TensorSpec
-from launcher.convert.containers.staging import Staging
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.containers.transfer import OpenFiles, copy, write
 from launcher.convert.convert import refuse_overlap, why_kept
-from launcher.convert.errors import ConvertError
 from launcher.convert.fingerprint import merge_fingerprint, starting_anew
 from launcher.convert.formats.huggingface import copy_along, files_along
 from launcher.convert.layouts.content import Content
@@ -31,10 +30,10 @@ from launcher.convert.losses import Losses, Values, overflows
 from launcher.convert.move import in_parallel
 from launcher.convert.ownership import REPORT, checkpoint_contents, files_written
 from launcher.convert.progress import Progress, duration, size
-from launcher.convert.records import Slot
 from launcher.convert.scales import unscaled
 from launcher.convert.slices import whole
 from launcher.convert.spans import span
+from launcher.convert.staging import Staging
 
 # Elements of a block: 4 M, i.e. 16 MB of float32 for each of weight and product, on each thread.
 _BLOCK: Final = 1 << 22

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from launcher.convert.containers import safetensors
-from launcher.convert.containers.records import TensorSpec
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.errors import ConvertError
 from launcher.convert.formats.format import Draft, Format, Layout, Target
 from launcher.convert.formats.huggingface import CONFIGURATION
 from launcher.convert.layouts.content import Content, Stored, Wanted
@@ -23,7 +23,7 @@ from launcher.convert.lora.adapter import CONFIG, WEIGHTS, pattern_value, read_c
 from launcher.convert.lora.fused import fused_boxes, fused_modules
 from launcher.convert.lora.held import Held, factor_words
 from launcher.convert.lora.logical import A, AdapterLogical, B, Shared, adaptable, adapter_logical, base_of
-from launcher.convert.records import Slot, TensorSlice
+from launcher.convert.records import TensorSlice
 from launcher.convert.slices import whole
 
 _PREFIX: Final = "base_model.model."

@@ -21,9 +21,9 @@ from typing import Any, Final
 from launcher.convert.casts import decode, encode, word
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.dtypes import itemsize
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.containers.records import TensorSpec
 from launcher.convert.containers.transfer import OpenFiles
-from launcher.convert.errors import ConvertError
 from launcher.convert.logical import Logical
 from launcher.convert.lora.adapter import CONFIG, WEIGHTS
 from launcher.convert.lora.held import factor_words

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
 from launcher.convert.formats.format import Layout, Target
 from launcher.convert.formats.huggingface import copy_along
 from launcher.convert.logical import Logical

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from launcher.convert.containers import torch_dist
 from launcher.convert.containers.dtypes import itemsize
-from launcher.convert.containers.records import Inert, TensorSpec
-from launcher.convert.errors import ConvertError
+from launcher.convert.containers.errors import ConvertError
+from launcher.convert.containers.records import Inert, Slot, TensorSpec
 from launcher.convert.formats.arguments import megatron_arguments
 from launcher.convert.formats.format import Draft, Format, Layout, Target
 from launcher.convert.formats.torch_dist import HOLDS
@@ -39,7 +39,6 @@ from launcher.convert.lora.stack import (
     keep_for_the_way_back,
     told_alpha,
 )
-from launcher.convert.records import Slot
 from launcher.convert.slices import Split, moved, shard
 
 _ITERATION: Final = 1

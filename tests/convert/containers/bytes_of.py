@@ -9,9 +9,8 @@ from typing import Any
 
 from launcher.convert.containers.dtypes import nbytes
 from launcher.convert.containers.errors import ContainerError
-from launcher.convert.containers.records import Inert
+from launcher.convert.containers.records import Inert, Slot
 from launcher.convert.containers.transfer import OpenFiles, write
-from launcher.convert.records import Slot
 
 
 def content(name: str, count: int) -> bytes:

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import ContainerError
-from launcher.convert.containers.records import TensorSpec
-from launcher.convert.containers.staging import Staging
+from launcher.convert.containers.records import Slot, TensorSpec
 from launcher.convert.containers.transfer import OpenFiles, write
-from launcher.convert.records import Slot
+from launcher.convert.staging import Staging
 from launcher.outputs.contents import Contents, Known, contents_of
 from tests.convert.containers.bytes_of import expected
 

@@ -155,7 +155,8 @@ def test_reading_needs_no_torch(tmp_path):
     torch_file.create(tmp_path / "x.pt", {"a": TensorSpec(name="a", shape=(2,), dtype="F32")})
     code = f"""
 import sys; from pathlib import Path
-from launcher.convert.containers import torch_file, torch_dist, safetensors, staging, transfer
+from launcher.convert import staging
+from launcher.convert.containers import torch_file, torch_dist, safetensors, transfer
 torch_file.read(Path({str(tmp_path / "x.pt")!r}))
 print([name for name in ("torch", "numpy", "safetensors") if name in sys.modules])
 """

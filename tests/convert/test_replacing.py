@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.containers.staging import Staging
+from launcher.convert.staging import Staging
 from launcher.outputs.contents import Contents, Known, contents_of
 
 # Audit events of everything that changes a folder (docs.python.org/3/library/audit_events.html).

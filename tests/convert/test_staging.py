@@ -14,7 +14,7 @@ import pytest
 
 from launcher.convert.containers import safetensors
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.containers.staging import Staging
+from launcher.convert.staging import Staging
 from tests.conftest import ROOT
 from tests.convert.containers import bytes_of
 from tests.convert.containers.converting import TENSORS

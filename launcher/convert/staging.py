@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.containers.journal import Aside, Journal
+from launcher.convert.journal import Aside, Journal
 from launcher.outputs.contents import Contents, Judge, first_entries, remove
 from launcher.outputs.free import free_path
 from launcher.outputs.protected import located, reason_against
