@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from backends.megatron.effective import computed, effective
+from backends.megatron.effective import effective
 from backends.megatron.environment import ENVIRONMENT
 from backends.megatron.launch import argv, command, launch
 from backends.megatron.mapping.merge import prepare
@@ -42,7 +42,6 @@ ENTRY = Entry(
     environment_cluster=True,
     own=late("backends.megatron.native_only.table:rows"),
     effective=effective,
-    computed=computed,
     signs=("SWIFT_", "MODELSCOPE_", "MEGATRON_LM_PATH"),
     renames=RENAMES,
 )
@@ -67,7 +66,8 @@ BACKEND = Backend(
     command=command,
     prepare=prepare,
     rules=tuple(
-        f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
+        f"backends.megatron.rules.{name}"
+        for name in ("arguments", "core_config", "rlhf", "validate_args", "changes", "effective")
     ),
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from launcher.catalogue.versions import in_range
-
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 _UNREAD = ("load_safetensors", "use_flash_attn", "distributed_backend")
 
@@ -31,15 +29,3 @@ def effective(values: Mapping[str, Any]) -> dict[str, Any]:
         causal = values.get("task_type") in (None, "causal_lm")
         found["calculate_per_token_loss"] = causal and values.get("rlhf_type") is None
     return found
-
-
-def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str, Any]:
-    """Return defaults that depend on other arguments: the learning rate, by tuner type.
-
-    Source: swift/megatron/argument/megatron_args.py:615 @3.12.6, arguments/megatron_args.py:570 @4.0.0; before 3.7,
-    the parser's default is 1e-5 for every tuner type.
-    """
-    if values.get("lr") is not None or not in_range(version, "3.7", None):
-        return {}
-    trained = values.get("tuner_type", values.get("train_type", "full"))
-    return {"lr": 1e-5 if trained == "full" else 1e-4}

@@ -38,7 +38,6 @@ ENTRY = Entry(
     kin={"--patch-tokenizer-type": "Pai-Megatron-Patch"},
     own=late("backends.megatron_lm.native_only.table:rows"),
     effective=late("backends.megatron_lm.effective:effective"),
-    computed=late("backends.megatron_lm.effective:computed"),
     arguments_section=("MODEL_ARGS", "ENV_VARS"),
     stored_config="yaml-cfg",
     stored=_STORED,

@@ -1,6 +1,5 @@
 """Resolves aliases, defaults and ignored arguments of Megatron-LM, to compare command lines."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,19 +86,6 @@ def _recompute_experts(found: dict[str, Any]) -> None:
     del found["moe-layer-recompute"]
     found["recompute-granularity"] = "selective"
     found["recompute-modules"] = modules if "moe" in modules else [*modules, "moe"]
-
-
-def computed(values: Mapping[str, Any], version: str, devices: int) -> dict[str, Any]:
-    """Return the default global batch size: one micro-batch on every data-parallel rank.
-
-    Source: arguments.py:422 @core_v0.12.1, :498 @core_v0.16.1.
-    """
-    micro, given = values.get("micro-batch-size"), ("global-batch-size", "rampup-batch-size")
-    sizes = [values.get(f"{name}-parallel-size", 1) for name in ("tensor-model", "pipeline-model", "context")]
-    if not isinstance(micro, int) or any(values.get(name) is not None for name in given):
-        return {}
-    ranks = math.prod(sizes)
-    return {given[0]: micro * (devices // ranks)} if ranks > 0 and devices % ranks == 0 else {}
 
 
 def chunks_of(values: Mapping[str, Any]) -> int | None:

@@ -24,7 +24,6 @@ ENTRY = Entry(
         "convert_ckpt_v2.py": "it converts checkpoints (launch convert)",
     },
     effective=late("backends.mindspeed.effective:effective"),
-    computed=late("backends.megatron_lm.effective:computed"),
     renames=_HERE.parent / "megatron_lm" / "renames.json",
     own=late("backends.mindspeed.native_only.table:rows"),
     signs=(

@@ -6,7 +6,7 @@ from launcher.cli.diff_columns import sides, sorted_words
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.refusal import WrongUse
 from launcher.importing.side_by_side import Row, Side, is_empty, side_by_side, text
-from launcher.mapping.effects import DEFAULT, WRITTEN
+from launcher.rules.effects import DEFAULT, WRITTEN
 
 _EXAMPLES = """\
 launch diff old.sh new.sh

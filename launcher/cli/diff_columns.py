@@ -19,9 +19,9 @@ from launcher.importing.read_file import is_job_file, read_file
 from launcher.importing.side_by_side import Side
 from launcher.job import Job, derive
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
-from launcher.mapping.effects import meaning
 from launcher.pipeline import chosen_backend, with_local_model
 from launcher.port.port import port_job, sent
+from launcher.rules.effects import meaning
 
 _WHOLE = re.compile(r"\+?(?:job|recipe)=(?P<name>.+)")
 Target = tuple[Backend, str]

@@ -6,7 +6,9 @@ from launcher.job import Job, Value
 from launcher.job.finding import Finding
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import translate
-from launcher.mapping.equivalence import Difference, compare
+from launcher.mapping.equivalence import Difference
+from launcher.rules import effective
+from launcher.rules.native import effective_of
 
 
 def written(job: Job, backend: str, version: str) -> tuple[dict[str, Value], tuple[Finding, ...]]:
@@ -18,9 +20,10 @@ def written(job: Job, backend: str, version: str) -> tuple[dict[str, Value], tup
 
 def differences(imported: Imported) -> list[Difference]:
     """Return the arguments whose effective value changes by import and translation."""
-    backend = get_backend(imported.backend)
-    catalogue = backend.catalogue(imported.version)
+    backend, version = get_backend(imported.backend), imported.version
     job, _ = with_known_model(imported)
-    after, _ = written(job, imported.backend, imported.version)
-    before = {arg.flag: arg.value for arg in imported.native}
-    return compare(before, after, catalogue)
+    prepared = backend.prepare(job, version)
+    after = translate(prepared, backend, version).native
+    return effective.differences(
+        *(effective_of(prepared, backend, version, native, as_written=True) for native in (imported.native, after))
+    )

@@ -7,13 +7,13 @@ from itertools import combinations
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Value, field_at, field_paths, value_at
-from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
 from launcher.mapping.engine import fields_of_flags
-from launcher.mapping.equivalence import canonical, default_of, effective
+from launcher.mapping.equivalence import canonical, default_of, normal_form
 from launcher.mapping.ignored_fields import OF_FILES
 from launcher.mapping.native_only import MODEL, TRAINING, NativeOnlyArg
 from launcher.mapping.native_only_index import owns_of
 from launcher.pipeline import MODEL_PATH
+from launcher.rules.effects import DEFAULT, NONE, WRITTEN, Effect, Meaning
 
 CANNOT, NO_ARGUMENT, NOT_SET = "cannot be expressed", "no such argument", "not set"
 # Model path that the environment sets when the job starts.
@@ -49,15 +49,15 @@ class Side:
     @cached_property
     def stored(self) -> Mapping[str, Value]:
         """The written arguments by their destination."""
-        return effective(self.meaning.written, self.catalogue)
+        return normal_form(self.meaning.effective.written, self.catalogue)
 
     def native(self, dest: str) -> Value:
-        """Return the effective value in the parser."""
-        return self.stored.get(dest, self._filled_in.get(dest, default_of(dest, self.catalogue)))
+        """Return the value that validation leaves."""
+        return self._effective.get(dest, default_of(dest, self.catalogue))
 
     @cached_property
-    def _filled_in(self) -> Mapping[str, Value]:
-        return {_dest(flag, self.catalogue): value for flag, value in self.meaning.filled_in.items()}
+    def _effective(self) -> Mapping[str, Value]:
+        return normal_form(self.meaning.effective.values, self.catalogue)
 
     def dests_of(self, path: str) -> set[str]:
         """Return the destinations of the arguments of a canonical field."""

@@ -59,11 +59,8 @@ class Entry:
         signs: prefixes of variable names and paths that occur only where this backend runs.
         own: its arguments without a field: what each does, why it has none, and the nearest substitutes elsewhere.
         renames: file that lists arguments renamed or removed between versions.
-        effective: arguments (by name) to what the backend makes of them: deprecated spellings under their new name,
-            ignored ones removed, values that it computes filled in. Two command lines that agree after this, and after
-            the catalogue's defaults, train identically.
-        computed: arguments (by name), version and number of devices to the values that the backend computes for
-            absent ones and that are not defaults of the parser.
+        effective: arguments (by name), after validation, in their normal form: spellings under one name, without
+            what is never read. Two command lines that agree in it, and after the catalogue's defaults, train alike.
     """
 
     programs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -85,7 +82,6 @@ class Entry:
     own: Callable[[], tuple[NativeOnlyArg, ...]] = tuple
     renames: Path | None = None
     effective: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
-    computed: Callable[[Mapping[str, Any], str, int], Mapping[str, Any]] = lambda values, version, devices: {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Whether two sets of native arguments are equivalent after the backend's own defaults."""
+"""The stored value of native arguments, their normal form, and when two values are equal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,26 +11,14 @@ from launcher.mapping.backend import get_backend
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """An argument whose effect differs between two sets; None: not written, no default."""
+    """An argument whose value differs between two sets; None: not written, no default."""
 
     flag: str
     before: Value
     after: Value
 
 
-def compare(before: Mapping[str, Value], after: Mapping[str, Value], catalogue: Catalogue) -> list[Difference]:
-    """Return the arguments whose effect differs between two sets."""
-    first, second = effective(before, catalogue), effective(after, catalogue)
-    found = []
-    for key in dict.fromkeys([*first, *second]):
-        default = default_of(key, catalogue)
-        left, right = first.get(key, default), second.get(key, default)
-        if canonical(left) != canonical(right):
-            found.append(Difference(flag=key, before=left, after=right))
-    return found
-
-
-def effective(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
+def normal_form(values: Mapping[str, Value], catalogue: Catalogue) -> dict[str, Value]:
     """Return the stored value of each argument by its destination (`dest`), after the backend's normal form."""
     return stored(get_backend(catalogue.backend).entry.effective(values), catalogue)
 

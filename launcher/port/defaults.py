@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from launcher.job import Job, Value, fields, value_at, with_values
 from launcher.job.finding import Finding
-from launcher.mapping.effects import absent_value, filled_in
 from launcher.mapping.engine import active_rows, translate, write_row
 from launcher.mapping.ignored_fields import idle
 from launcher.mapping.rows import NativeView, Row
 from launcher.port.dropped import PortRoute, text_of
+from launcher.rules.effects import absent_value, fields_set
+from launcher.rules.native import effective_of
 
 CARRIED = "PORT-DEFAULT"
 # Fields that every backend needs and for which not every backend has a default.
@@ -42,7 +43,10 @@ def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
     prepared = way.source.prepare(bare, way.own_version)
     native = translate(prepared, way.source, way.own_version).native
     written = {arg.flag: arg.value for arg in native}
-    _, computed = filled_in(written, way.source, way.own_version, prepared.cluster.world_size)
+    effective = effective_of(prepared, way.source, way.own_version, native)
+    computed = {
+        path: value for path, value in fields_set(effective, way.source, way.own_version).items() if value is not None
+    }
     rows = _rows_by_field(way.source.table(way.own_version).rows)
     found: dict[str, Value] = {}
     for path in open_paths:

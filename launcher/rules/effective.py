@@ -6,7 +6,7 @@ from functools import cache
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.job import Value
-from launcher.mapping.equivalence import canonical, default_of, stored
+from launcher.mapping.equivalence import Difference, canonical, default_of, normal_form, stored
 from launcher.rules.registry import PHASES, RULES, Rule, RuleContext
 from launcher.rules.table import OF_ANOTHER_TYPE, getter, message_of, shown_name
 
@@ -37,11 +37,13 @@ class EffectiveValues:
 
     Attributes:
         catalogue: the arguments of the backend version; their defaults stand where nothing is written or set.
-        values: arguments that are written or set, by name.
+        written: arguments that are written, by name.
+        values: arguments that are written or set.
         changes: what validation set, in its order.
     """
 
     catalogue: Catalogue | None
+    written: Mapping[str, Value]
     values: Mapping[str, Value]
     changes: tuple[Change, ...]
 
@@ -51,6 +53,21 @@ class EffectiveValues:
             return dict(self.values)
         found = {argument.dest: default_of(argument.dest, self.catalogue) for argument in self.catalogue.arguments}
         return found | stored(self.values, self.catalogue)
+
+
+def differences(before: EffectiveValues, after: EffectiveValues) -> list[Difference]:
+    """Return the arguments, written in either, whose value differs after validation."""
+    assert before.catalogue is not None
+    catalogue = before.catalogue
+    left, right = (normal_form(each.values, catalogue) for each in (before, after))
+    written = [normal_form(each.written, catalogue) for each in (before, after)]
+    found = []
+    for key in dict.fromkeys(key for each in written for key in each):
+        default = default_of(key, catalogue)
+        values = left.get(key, default), right.get(key, default)
+        if canonical(values[0]) != canonical(values[1]):
+            found.append(Difference(flag=key, before=values[0], after=values[1]))
+    return found
 
 
 def effective_values(facts: RuleContext) -> EffectiveValues:
@@ -66,7 +83,7 @@ def effective_values(facts: RuleContext) -> EffectiveValues:
         new = list(_changes(rule, applies, facts, current)) if applies else []
         changes.extend(new)
         values.update({change.flag: change.after for change in new})
-    return EffectiveValues(catalogue=facts.catalogue, values=values, changes=tuple(changes))
+    return EffectiveValues(catalogue=facts.catalogue, written=facts.values, values=values, changes=tuple(changes))
 
 
 def _changes(rule: Rule, applies: bool | str, facts: RuleContext, current: RuleContext) -> Iterator[Change]:

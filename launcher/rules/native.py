@@ -11,6 +11,8 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.engine import active_rows, fields_by_flag
 from launcher.mapping.native import NativeArg, NativeArgs
 from launcher.mapping.rows import NativeView, Row
+from launcher.rules.effective import EffectiveValues, effective_values
+from launcher.rules.engine import load
 from launcher.rules.registry import RuleContext
 
 
@@ -64,6 +66,33 @@ def facts_of(job: Job, backend: Backend, version: str, native: NativeArgs, *, as
     )
 
 
+def effective_of(
+    job: Job, backend: Backend, version: str, native: NativeArgs, *, as_written: bool = False
+) -> EffectiveValues:
+    """Return what validation leaves of arguments, without the other facts that rules need.
+
+    Args:
+        job: of which the arguments are.
+        as_written: the arguments are an existing command line.
+    """
+    load(backend.rules)
+    catalogue = backend.catalogue(version)
+    view = NativeView({arg.flag: arg.value for arg in _parsed(native, catalogue, as_written=as_written)})
+    for row in _renaming(backend.name, version):
+        _read(row, view)
+    facts = RuleContext(
+        job=job,
+        backend=backend.name,
+        version=version,
+        native=native,
+        values=view.values,
+        catalogue=catalogue,
+        command=backend.command(job),
+        as_written=as_written,
+    )
+    return effective_values(facts)
+
+
 def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> Iterator[NativeArg]:
     """Yield arguments with pass-through values as a command-line parser stores them, without those it cannot parse.
 
@@ -75,8 +104,11 @@ def _parsed(native: NativeArgs, catalogue: Catalogue, *, as_written: bool) -> It
         typed = argument is not None and catalogue.style != "yaml" and (as_written or arg.origin == "pass-through")
         if argument is None or not typed:
             yield arg
-        elif not check_value(replace(argument, choices=None), arg.value, negated=catalogue.is_negation(arg.flag)):
-            yield replace(arg, value=as_parsed(argument, arg.value))
+            continue
+        any_choice = argument if argument.choices is None else replace(argument, choices=None)
+        if not check_value(any_choice, arg.value, negated=catalogue.is_negation(arg.flag)):
+            parsed = as_parsed(argument, arg.value)
+            yield arg if parsed is arg.value else replace(arg, value=parsed)
 
 
 def _read(row: Row, view: NativeView) -> Mapping[str, Value]:

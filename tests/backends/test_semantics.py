@@ -11,9 +11,9 @@ from launcher.families.layer_pattern import expand
 from launcher.job import Job, Value, field_at, field_paths
 from launcher.job.build import build
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.effects import absent_value
 from launcher.mapping.engine import active_rows, read_back, translate
 from launcher.mapping.rows import NativeView
+from launcher.rules.effects import absent_value
 
 CASES = [(name, version) for name in backend_names() for version in get_backend(name).versions]
 IDS = ["-".join(case) for case in CASES]

@@ -8,9 +8,9 @@ from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
 from launcher.job import value_at
 from launcher.mapping.backend import get_backend
-from launcher.mapping.effects import meaning
 from launcher.mapping.engine import read_back
 from launcher.mapping.native_only_index import owns_of
+from launcher.rules.effects import meaning
 from tests.backends.small_jobs import LM, LM_12, MF, MF_OLD, MS, MS_OLD, SWIFT, SWIFT_3, SWIFT_36, job_of, written
 
 Where = tuple[str, str]

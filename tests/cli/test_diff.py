@@ -2,7 +2,7 @@
 
 from launcher.compose import compose
 from launcher.mapping.backend import get_backend
-from launcher.mapping.effects import DEFAULT, NONE, WRITTEN, meaning
+from launcher.rules.effects import DEFAULT, NONE, WRITTEN, meaning
 from tests.conftest import Launch
 
 

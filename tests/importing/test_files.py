@@ -12,9 +12,8 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.port import ported
 from launcher.importing.roundtrip import differences
 from launcher.job import value_at
-from launcher.mapping.backend import get_backend
-from launcher.mapping.equivalence import compare
 from launcher.pipeline import judge
+from tests.effective import differing
 
 DATA = Path(__file__).parent / "data"
 
@@ -100,7 +99,7 @@ def test_the_job_file_composes_and_says_the_same(name: str, tmp_path: Path) -> N
     assert (outcome.backend.name, outcome.version) == (imported.backend, imported.version)
     before = {arg.flag: arg.value for arg in imported.native}
     after = {arg.flag: arg.value for arg in outcome.native}
-    assert compare(before, after, get_backend(imported.backend).catalogue(imported.version)) == []
+    assert differing(outcome.job, imported.backend, imported.version, before, after) == []
 
 
 def test_every_argument_is_accounted_for() -> None:

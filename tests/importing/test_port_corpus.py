@@ -14,9 +14,9 @@ from launcher.importing.read_argv import read_argv
 from launcher.job import Job, Origin, Value, value_at, with_values
 from launcher.mapping.backend import get_backend
 from launcher.mapping.engine import Translation, translate
-from launcher.mapping.equivalence import compare
 from launcher.pipeline import judge
 from launcher.rules.engine import load
+from tests.effective import differing
 from tools.bench.corpus import CORPORA, outcomes
 
 FACTS = Path(os.environ.get("LAUNCH_FACTS", Path(__file__).resolve().parents[3] / "shared" / "facts"))
@@ -82,14 +82,14 @@ def test_an_override_of_an_imported_job_counts(backend: str, tmp_path: Path) -> 
     bad = []
     for path, imported in imports(backend):
         job = composed(imported, tmp_path)
-        before, catalogue = translated(job, imported), get_backend(backend).catalogue(imported.version)
+        before = translated(job, imported)
         for field, value in OVERRIDES.items():
             changed = with_values(job, {field: value}, Origin(kind="override", where=field))
             after = translated(changed, imported)
             if any(each.rule == "ARG-CONTRADICTION" for each in after.findings):
                 bad.append(f"{path}: {field} contradicts")
             same = value_at(job, field) == value or (field == "batch.seq_length" and path.endswith(_NO_LENGTH))
-            if same or compare(arguments(before), arguments(after), catalogue):
+            if same or differing(job, imported.backend, imported.version, arguments(before), arguments(after)):
                 continue
             if not any(field in each.fields for each in judge(changed, fixes=False).findings):
                 bad.append(f"{path}: {field} changes nothing, and nothing is told")

@@ -14,8 +14,8 @@ from launcher.importing.imported import Imported
 from launcher.importing.roundtrip import written
 from launcher.job import Job, value_at
 from launcher.mapping.backend import backend_names, get_backend
-from launcher.mapping.equivalence import compare
 from tests.conftest import make_job
+from tests.effective import differing
 from tests.sampling import examples
 
 _FEW = examples(25, suppress_health_check=[HealthCheck.too_slow])
@@ -88,7 +88,7 @@ def test_arguments_read_and_written_are_the_same(
     job = make_job(dict(tree), moe=moe, backend=backend)
     args, imported = read_again(job, backend, version)
     again, _ = written(imported.job, backend, version)
-    assert compare(args, again, get_backend(backend).catalogue(version)) == []
+    assert differing(imported.job, backend, version, args, again) == []
 
 
 SAME = (

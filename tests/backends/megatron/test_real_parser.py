@@ -15,7 +15,7 @@ from launcher.families.config_json import config_from_model
 from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.backend import get_backend
-from launcher.mapping.effects import absent_value
+from launcher.rules.effects import absent_value
 from tests.backends.megatron.jobs import (
     JOBS,
     NEWER_JOBS,

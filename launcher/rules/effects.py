@@ -8,8 +8,10 @@ from launcher.job import Job, Value, field_paths, value_at
 from launcher.mapping.backend import Backend
 from launcher.mapping.engine import active_rows, read_back, translate
 from launcher.mapping.rows import NativeView, Row
+from launcher.rules.effective import EffectiveValues
+from launcher.rules.native import effective_of
 
-WRITTEN, DEFAULT, NONE = "written", "the backend's default", "not expressed"
+WRITTEN, DEFAULT, SET, NONE = "written", "the backend's default", "set by its validation", "not expressed"
 # Set by the launcher; most backends have no argument for them.
 _OF_LAUNCH = ("parallel.dp", "cluster.nodes", "cluster.devices_per_node")
 # Prefixes of fields that only some jobs read; for other jobs a backend's default is irrelevant.
@@ -37,8 +39,7 @@ class Meaning:
     Attributes:
         job: as the backend's conventions prepare it.
         fields: every canonical field's effect.
-        written: its native arguments, by name.
-        filled_in: absent arguments to which the backend gives a value beyond its parser's defaults, by name.
+        effective: its native arguments as they are written, and what validation leaves of them.
         cannot: set fields that the backend cannot express, with the reason.
     """
 
@@ -46,36 +47,31 @@ class Meaning:
     backend: Backend
     version: str
     fields: Mapping[str, Effect]
-    written: Mapping[str, Value]
-    filled_in: Mapping[str, Value]
+    effective: EffectiveValues
     cannot: Mapping[str, str]
 
 
 def meaning(job: Job, backend: Backend, version: str) -> Meaning:
     """Return the effective values of a job on a backend version.
 
-    A value is read back from the written arguments; where none is written, it is the value that the backend fills in,
-    or the default of the parser if a single argument expresses the field. Fields that the backend does not take have
-    no value.
+    A value is read back from what the backend's validation leaves of the arguments; where none of them is written or
+    set, it is the default of the parser if a single argument expresses the field. Fields that the backend does not
+    take have no value.
     """
     prepared = backend.prepare(job, version)
     translation = translate(prepared, backend, version)
     written = {arg.flag: arg.value for arg in translation.native}
     meant = read_back(written, backend, version).job
+    effective = effective_of(prepared, backend, version, translation.native)
     rows_by_field: dict[str, list[Row]] = {}
     for row in active_rows(backend.table(version), version):
         for path in dict.fromkeys(row.fields):
             rows_by_field.setdefault(path, []).append(row)
     catalogue = backend.catalogue(version)
-    given, filled = filled_in(written, backend, version, prepared.cluster.world_size)
     found = {
         path: _effect(path, prepared, meant, rows_by_field.get(path, []), written, catalogue) for path in field_paths()
     }
-    found |= {
-        path: Effect(value=value, how=DEFAULT)
-        for path, value in filled.items()
-        if found[path].how == DEFAULT and found[path].value is None
-    }
+    found |= _after_validation(found, effective, backend, version)
     for path in _OF_LAUNCH:
         found[path] = Effect(value=value_at(prepared, path), how=WRITTEN)
     refused = {
@@ -89,28 +85,30 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
         backend=backend,
         version=version,
         fields=found,
-        written=written,
-        filled_in=given,
+        effective=effective,
         cannot=refused,
     )
 
 
-def filled_in(
-    written: Mapping[str, Value], backend: Backend, version: str, devices: int
-) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
-    """Return the values of absent arguments that the parser's defaults do not cover: by argument, and by field.
+def _after_validation(
+    found: Mapping[str, Effect], effective: EffectiveValues, backend: Backend, version: str
+) -> dict[str, Effect]:
+    """Return the fields whose value validation sets."""
+    return {
+        path: Effect(value=value, how=SET if found[path].how == WRITTEN else DEFAULT)
+        for path, value in fields_set(effective, backend, version).items()
+        if value != found[path].value and (value is not None or found[path].how == WRITTEN)
+    }
 
-    Args:
-        written: the arguments that are given, by name.
-        devices: processes of the job.
-    """
-    given = backend.entry.computed(written, version, devices)
-    if not given:
-        return {}, {}
-    job = read_back({**written, **given}, backend, version).job
-    rows = (row for row in active_rows(backend.table(version), version) if not given.keys().isdisjoint(row.flags))
-    values = {path: value_at(job, path) for row in rows for path in row.fields}
-    return given, {path: value for path, value in values.items() if value is not None}
+
+def fields_set(effective: EffectiveValues, backend: Backend, version: str) -> dict[str, Value]:
+    """Return the fields of the arguments that validation sets, with the value that it leaves."""
+    flags = {change.flag for change in effective.changes}
+    if not flags:
+        return {}
+    job = read_back(effective.values, backend, version).job
+    rows = (row for row in active_rows(backend.table(version), version) if not flags.isdisjoint(row.flags))
+    return {path: value_at(job, path) for row in rows for path in row.fields}
 
 
 def _effect(
