@@ -55,7 +55,7 @@ RULES = tuple(
 
 
 def _converted_folder(job: Job, version: str) -> str | None:
-    from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
+    from backends.megatron_lm.mapping.checkpoint import starts_from_weights
 
     return "" if starts_from_weights(job) else None
 

@@ -3,14 +3,10 @@
 from collections.abc import Mapping
 
 from launcher.job import field_paths
-from launcher.mapping.rows import Gap
+from launcher.mapping.rows import Gap, warning
 
 _NO_GRAPH = "PyTorch runs operators as they come: there is no graph to compile"
 _NO_TEXT = "training generates no text"
-
-
-def _unaffected(why: str, *neutral: object, works: tuple[str, ...] = ()) -> Gap:
-    return Gap(why=why, neutral=neutral, severity="warning", works=works)
 
 
 def _evaluated(why: str, *works: str) -> Gap:
@@ -18,23 +14,23 @@ def _evaluated(why: str, *works: str) -> Gap:
 
 
 GAPS: Mapping[str, Gap] = {
-    "batch.interleave": _unaffected("micro-batches follow one another", 1),
-    "overlap.sequence_parts": _unaffected("a sequence is computed as a whole", 1),
-    "parallel.schedule": _unaffected(
+    "batch.interleave": warning("micro-batches follow one another", 1),
+    "overlap.sequence_parts": warning("a sequence is computed as a whole", 1),
+    "parallel.schedule": warning(
         "its schedule is 1f1b, interleaved where parallel.vpp says so", "1f1b", works=("parallel.schedule=1f1b",)
     ),
-    "parallel.split_vocabulary": _unaffected("the embedding is split over tp", True),
+    "parallel.split_vocabulary": warning("the embedding is split over tp", True),
     "precision.loss_scale_factor": Gap(why="its dynamic loss scale doubles", neutral=(2,)),
-    "parallel.optimizer_shard_size": _unaffected("the optimizer is sharded over all data-parallel ranks"),
-    "recompute.optimizer_communication": _unaffected("gathered weights are kept", False),
+    "parallel.optimizer_shard_size": warning("the optimizer is sharded over all data-parallel ranks"),
+    "recompute.optimizer_communication": warning("gathered weights are kept", False),
     "data.repeat": Gap(why="say it with schedule.epochs or schedule.train_iters", neutral=(1,)),
     "data.drop_last": Gap(why="every step has the full batch", neutral=(True,), works=("data.drop_last=true",)),
-    "data.columns": _unaffected("the data set has the columns that its model takes"),
-    "data.max_documents": _unaffected("sequences hold any number of documents"),
-    "logging.loss": _unaffected("the loss is always logged", True),
-    "checkpoint.prefix": _unaffected("checkpoints are named by their step"),
-    "checkpoint.merge_shards": _unaffected("each rank writes its own part", False),
-    "checkpoint.remove_redundancy": _unaffected("every weight is written once", True),
+    "data.columns": warning("the data set has the columns that its model takes"),
+    "data.max_documents": warning("sequences hold any number of documents"),
+    "logging.loss": warning("the loss is always logged", True),
+    "checkpoint.prefix": warning("checkpoints are named by their step"),
+    "checkpoint.merge_shards": warning("each rank writes its own part", False),
+    "checkpoint.remove_redundancy": warning("every weight is written once", True),
     "data.ignore_token_id": Gap(why="labels that the loss leaves out are -100", neutral=(-100,)),
     "schedule.layerwise": Gap(why="all layers share one learning rate", neutral=(False,)),
     "schedule.scale_by_batch": Gap(why="optimizer.lr is taken as it stands", neutral=(False,)),
@@ -43,7 +39,7 @@ GAPS: Mapping[str, Gap] = {
     "evaluation.shuffle": _evaluated("samples of the evaluation come as its data set orders them"),
     "evaluation.drop_last": _evaluated("every step of the evaluation has the full batch", "evaluation.drop_last=true"),
     "evaluation.columns": _evaluated("evaluation reads the columns that training reads"),
-    "checkpoint.remote": _unaffected("outputs stay where they are written"),
+    "checkpoint.remote": warning("outputs stay where they are written"),
 }
 
 _THEIRS = {

@@ -49,7 +49,7 @@ RULES = (
 
 def _converted_folder(job: Job, version: str) -> str | None:
     """Hugging Face weights are converted at start since 26.1.0; 2.1.0 has no such switch."""
-    from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
+    from backends.megatron_lm.mapping.checkpoint import starts_from_weights
 
     return "" if version == "2.1.0" and starts_from_weights(job) else None
 

@@ -124,6 +124,11 @@ class Gap:
     matters: Callable[[Job], bool] | None = None
 
 
+def warning(why: str, *neutral: Value, works: tuple[str, ...] = ()) -> Gap:
+    """Return the gap of a field without which training is the same."""
+    return Gap(why=why, neutral=neutral, works=works, severity="warning")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """The whole mapping of one backend version: rows, fields it cannot express, fields that do not concern it."""

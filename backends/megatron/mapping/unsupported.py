@@ -7,10 +7,12 @@ from backends.megatron.mapping import attention_variants
 from backends.megatron.mapping.factories import FOUR
 from backends.megatron.mapping.model import BRIDGED
 from backends.megatron_lm import static_graph
-from backends.megatron_lm.mapping.services import GAPS, NO_CLIPPING, OTHER_BACKENDS_ONLY
+from backends.megatron_lm.mapping import kernels
+from backends.megatron_lm.mapping.optimizer import NO_QK_CLIPPING
+from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths
-from launcher.mapping.rows import Gap, only_with
+from launcher.mapping.rows import Gap, only_with, warning
 
 _ASCEND = "a feature of MindSpeed-LLM and MindFormers"
 _BY_CONFIG = "the model's config.json and mcore-bridge decide"
@@ -31,12 +33,8 @@ def _gap(why: str, *neutral: Value, works: tuple[str, ...] = (), matters: Callab
     return Gap(why=why, neutral=neutral, works=works, matters=matters)
 
 
-def _warning(why: str, *neutral: Value, works: tuple[str, ...] = ()) -> Gap:
-    return Gap(why=why, neutral=neutral, works=works, severity="warning")
-
-
 def _later(version: str, *neutral: Value) -> Gap:
-    return _warning(f"it came with {version}; training is unaffected", *neutral, works=_NEWEST)
+    return warning(f"it came with {version}; training is unaffected", *neutral, works=_NEWEST)
 
 
 def _each(section: str, names: str, gap: Gap) -> dict[str, Gap]:
@@ -73,73 +71,73 @@ _PARALLEL = {
     "parallel.cp_mask_type": _gap("attention is always causal", "causal"),
     "parallel.noop_layers": _gap(_ASCEND),
     **_each("parallel", "tp_2d_x tp_2d_y", _gap(_ASCEND, 1)),
-    "parallel.optimizer_instances": _warning(_UNAFFECTED, 1),
-    "parallel.dp_outermost": _warning(_UNAFFECTED, False),
-    "parallel.gloo": _warning(_UNAFFECTED, True),
+    "parallel.optimizer_instances": warning(_UNAFFECTED, 1),
+    "parallel.dp_outermost": warning(_UNAFFECTED, False),
+    "parallel.gloo": warning(_UNAFFECTED, True),
     **_each(
         "parallel.communication",
         "pipeline_backend nccl_config ring_exchange_p2p",
-        _warning(_UNAFFECTED, "nccl", False),
+        warning(_UNAFFECTED, "nccl", False),
     ),
     "parallel.fsdp.implementation": _gap("FSDP came with 4.6", works=_NEWEST),
     "parallel.fsdp.strict_load": _later("4.6", True),
     **_each(
         "parallel.fsdp",
         "communication_unit_size keep_fp8_transpose_cache init_model_with_meta_device",
-        _warning(_UNAFFECTED, False),
+        warning(_UNAFFECTED, False),
     ),
 }
 _MEMORY_GAPS = {
-    "recompute.activation": _warning(_MEMORY, False),
-    "recompute.activation_num_layers": _warning(_MEMORY, 0),
-    "recompute.norm": _warning(_MEMORY, False, works=("recompute.modules=[layernorm]",)),
-    "recompute.norm_num_layers": _warning(_MEMORY, 0),
-    "recompute.per_pp_rank": _warning("num_layers counts per chunk", False),
+    "recompute.activation": warning(_MEMORY, False),
+    "recompute.activation_num_layers": warning(_MEMORY, 0),
+    "recompute.norm": warning(_MEMORY, False, works=("recompute.modules=[layernorm]",)),
+    "recompute.norm_num_layers": warning(_MEMORY, 0),
+    "recompute.per_pp_rank": warning("num_layers counts per chunk", False),
     "recompute.layers_per_chunk": _gap("num_layers holds for all chunks", works=("recompute.num_layers=…",)),
     "recompute.selective_layers_per_chunk": _gap(
         "selective recompute holds for all layers or none", works=("recompute.selective_layers_per_chunk=[]",)
     ),
-    **_each("recompute", "in_bubble in_advance", _warning(_SPEED, False)),
-    "recompute.communication": _warning(_SPEED, True),
-    "recompute.distribute_saved_activations": _warning(_MEMORY, False),
-    "offload.attention": _warning(_MEMORY, False),
-    "offload.modules": _warning(_MEMORY),
-    "offload.optimizer_times": _warning(_SPEED),
-    "offload.activation_layers": _warning(_MEMORY, 0),
-    **_each("offload", "torch_optimizer overlap_cpu_optimizer_d2h_h2d", _warning(_UNAFFECTED, False)),
-    **_each("offload", "pin_cpu_grads pin_cpu_params", _warning(_UNAFFECTED, True)),
+    **_each("recompute", "in_bubble in_advance", warning(_SPEED, False)),
+    "recompute.communication": warning(_SPEED, True),
+    "recompute.distribute_saved_activations": warning(_MEMORY, False),
+    "offload.attention": warning(_MEMORY, False),
+    "offload.modules": warning(_MEMORY),
+    "offload.optimizer_times": warning(_SPEED),
+    "offload.activation_layers": warning(_MEMORY, 0),
+    **_each("offload", "torch_optimizer overlap_cpu_optimizer_d2h_h2d", warning(_UNAFFECTED, False)),
+    **_each("offload", "pin_cpu_grads pin_cpu_params", warning(_UNAFFECTED, True)),
 }
 _MOE = {
-    **_each("moe", "dispatch_overlap batch_overlap router_fusion", _warning(_SPEED, False)),
+    **_each("moe", "dispatch_overlap batch_overlap router_fusion", warning(_SPEED, False)),
     "moe.tp_extend_ep": _gap(_ASCEND, False, works=("parallel.etp=1",)),
     "moe.bias_update_rate": _gap(_NOT_HERE, 0.001),
     "moe.input_jitter_eps": _gap(_NOT_HERE, 0.0),
     "moe.force_load_balancing": _gap("the router decides", False),
 }
 _SPEED_GAPS = {
-    "kernels.rmsnorm_fusion": _warning("Transformer Engine's RMSNorm is always fused", True),
+    "kernels.rmsnorm_fusion": warning("Transformer Engine's RMSNorm is always fused", True),
     "kernels.deterministic": _gap("removed at 4.0", False),
-    "kernels.persist_layer_norm": _warning(_UNAFFECTED, True),
-    "kernels.empty_cache_level": _warning(_UNAFFECTED, 0),
-    "kernels.te_rng_tracker": _warning("it came with 4.0", False),
-    "kernels.cuda_graph.impl": _warning(_UNAFFECTED, "none"),
-    "kernels.clone_scatter_output_in_embedding": _warning(_UNAFFECTED, True),
-    "overlap.param_gather_with_optimizer_step": _warning("it came with 4.0", False),
+    "kernels.persist_layer_norm": warning(_UNAFFECTED, True),
+    "kernels.empty_cache_level": warning(_UNAFFECTED, 0),
+    "kernels.te_rng_tracker": warning("it came with 4.0", False),
+    "kernels.cuda_graph.impl": warning(_UNAFFECTED, "none"),
+    "kernels.clone_scatter_output_in_embedding": warning(_UNAFFECTED, True),
+    "overlap.param_gather_with_optimizer_step": warning("it came with 4.0", False),
     **_each(
         "overlap",
         "grad_bucket_size grad_buckets average_in_collective embedding_wgrad embedding_wgrad_limit p2p_warmup_flush",
-        _warning(_UNAFFECTED, False, 0),
+        warning(_UNAFFECTED, False, 0),
     ),
-    **_each("overlap", "gradient_reduce_div_fusion tp_allreduce", _warning(_UNAFFECTED, True)),
+    **_each("overlap", "gradient_reduce_div_fusion tp_allreduce", warning(_UNAFFECTED, True)),
     **_each("overlap", "align_grad_reduce align_param_gather", _later("4.0", True)),
-    "overlap.pad_buckets": _warning(_UNAFFECTED, False),
+    "overlap.pad_buckets": warning(_UNAFFECTED, False),
     **_each(
         "overlap.tp",
         "overlap_ag overlap_rs split_ag split_rs bulk_dgrad bulk_wgrad",
-        _warning("overlap.tp_comm is all or nothing", True),
+        warning("overlap.tp_comm is all or nothing", True),
     ),
-    "overlap.tp.overlap_rs_dgrad": _warning("overlap.tp_comm is all or nothing", False),
-    **_each("overlap.tp", "config bootstrap_backend", _warning("overlap.tp_comm is all or nothing")),
+    "overlap.tp.overlap_rs_dgrad": warning("overlap.tp_comm is all or nothing", False),
+    **_each("overlap.tp", "config bootstrap_backend", warning("overlap.tp_comm is all or nothing")),
 }
 _TRAINING = {
     "batch.rampup_batch_size": _gap("the global batch is constant", works=("batch.rampup_batch_size=[]",)),
@@ -172,43 +170,43 @@ _TRAINING = {
         _gap("4.x has no option for it", matters=_scales),
     ),
     "precision.loss_scale": _gap("4.x scales dynamically only", matters=_scales),
-    "precision.min_loss_scale": _warning(_NONE, 1.0),
-    "precision.loss_scale_hysteresis": _warning(_NONE, 2),
+    "precision.min_loss_scale": warning(_NONE, 1.0),
+    "precision.loss_scale_hysteresis": warning(_NONE, 2),
 }
 _DATA = {
     "data.seed": _gap("this version orders samples by the job's seed"),
-    "data.cache_path": _warning("caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE"),
+    "data.cache_path": warning("caches go where MODELSCOPE_CACHE says: set backend.env.MODELSCOPE_CACHE"),
     "data.eod_mask_loss": _gap("the loss covers the end of every sample", False),
-    "data.test_paths": _warning("no test follows training"),
+    "data.test_paths": warning("no test follows training"),
     "data.paths_file": _gap("data sets are named on the command line", works=("data.paths=[…]",)),
     "data.order": _gap("data.shuffle says it since 4.0", works=("data.shuffle=true",)),
-    "data.mmap": _warning(_OF_MEGATRON, True),
-    "data.index_threads": _warning(_OF_MEGATRON, 1),
+    "data.mmap": warning(_OF_MEGATRON, True),
+    "data.index_threads": warning(_OF_MEGATRON, 1),
     "data.object_storage_cache": _gap(_OF_MEGATRON),
     "data.enable_thinking": _gap("chats of this version are written with thinking", True),
     "data.sharding": _gap("this version always draws from a rank's own share", True, works=("data.sharding=true",)),
     "tokenizer.type": _gap(_TOKENS, "HuggingFaceTokenizer"),
-    "tokenizer.trust_remote_code": _warning("swift always trusts it", True),
+    "tokenizer.trust_remote_code": warning("swift always trusts it", True),
     "tokenizer.extra_ids": _gap(_TOKENS, 0),
     **_each("tokenizer", "tiktoken_pattern tiktoken_special_tokens tiktoken_num_special_tokens", _gap(_TOKENS)),
     **_each("tokenizer", "vocab_file merge_file", _gap(_TOKENIZER)),
 }
 _CHECKPOINT = {
     "checkpoint.save_safetensors": _gap("convert with `swift export` in this version", False),
-    "checkpoint.save_total_limit": _warning("this version keeps all checkpoints"),
+    "checkpoint.save_total_limit": warning("this version keeps all checkpoints"),
     "checkpoint.optimizer_fully_reshardable": _gap(_NOT_HERE, False),
-    "checkpoint.strictness": _warning("it loads what it can and tells the rest"),
+    "checkpoint.strictness": warning("it loads what it can and tells the rest"),
     "checkpoint.load_step": _gap("it loads the latest checkpoint of the folder"),
     "checkpoint.fallback": _gap("weights come from the model or from checkpoint.load"),
     "checkpoint.load_arguments": _gap("sizes come from the model's config.json", False),
     "checkpoint.load_schedule": _gap("the schedule is the job's", False),
-    "checkpoint.detect_format": _warning("the format is known", True),
-    "checkpoint.parallel_save": _warning("ranks always share the writing", True),
-    **_each("checkpoint", "parallel_load constant_structure", _warning(_UNAFFECTED, False)),
+    "checkpoint.detect_format": warning("the format is known", True),
+    "checkpoint.parallel_save": warning("ranks always share the writing", True),
+    **_each("checkpoint", "parallel_load constant_structure", warning(_UNAFFECTED, False)),
     "checkpoint.persistent_worker": _later("3.12", False),
-    "checkpoint.save_pre_mcore_014": _warning("this version's Megatron-core is older", True, False),
+    "checkpoint.save_pre_mcore_014": warning("this version's Megatron-core is older", True, False),
     "checkpoint.optimizer_reshardable_mem_efficient": _later("4.0", False),
-    "checkpoint.non_persistent.type": _warning(
+    "checkpoint.non_persistent.type": warning(
         "all checkpoints are of one kind", works=("checkpoint.save_interval=100",)
     ),
     **_each(
@@ -219,32 +217,32 @@ _CHECKPOINT = {
             works=("checkpoint.convert.format=null",),
         ),
     ),
-    "checkpoint.convert.update_legacy_optimizer": _warning("it reads the present layout", False),
-    "checkpoint.load_parallel_arguments": _warning("the layout is the job's", False),
+    "checkpoint.convert.update_legacy_optimizer": warning("it reads the present layout", False),
+    "checkpoint.load_parallel_arguments": warning("the layout is the job's", False),
     "checkpoint.load_tokenizer": _gap("the tokenizer is the model's or tokenizer.path's", False),
 }
 _LOGGING = {
-    "logging.throughput": _warning("4.x has no option for it; training is unaffected", False),
-    **_each("logging", "params_norm timers memory perplexity", _warning(_NO_LOG, False)),
-    "logging.zero_gradients": _warning(_NONE, False),
-    "logging.timer_level": _warning(_NONE, 0),
-    **_each("logging", "tensorboard_interval wandb_dir level", _warning(_UNAFFECTED, 1)),
-    **_each("logging", "progress world_size", _warning(_UNAFFECTED, False)),
-    **_each("logging", "loss_scale experts_by_layer timer_ranks", _warning(_UNAFFECTED)),
-    "profiler.enabled": _warning("it starts no profiler; training is unaffected"),
-    "profiler.memory_history": _warning("it records no allocations", False),
-    "fault_tolerance.check_for_nan": _warning(_NONE, True),
+    "logging.throughput": warning("4.x has no option for it; training is unaffected", False),
+    **_each("logging", "params_norm timers memory perplexity", warning(_NO_LOG, False)),
+    "logging.zero_gradients": warning(_NONE, False),
+    "logging.timer_level": warning(_NONE, 0),
+    **_each("logging", "tensorboard_interval wandb_dir level", warning(_UNAFFECTED, 1)),
+    **_each("logging", "progress world_size", warning(_UNAFFECTED, False)),
+    **_each("logging", "loss_scale experts_by_layer timer_ranks", warning(_UNAFFECTED)),
+    "profiler.enabled": warning("it starts no profiler; training is unaffected"),
+    "profiler.memory_history": warning("it records no allocations", False),
+    "fault_tolerance.check_for_nan": warning(_NONE, True),
     **_each(
         "fault_tolerance",
         "check_for_spiky_loss check_for_large_grads rerun weight_hash_interval exit_on_signal",
-        _warning(_UNAFFECTED, False, "disabled"),
+        warning(_UNAFFECTED, False, "disabled"),
     ),
 }
 _TOPICS = (
     static_graph.GAPS,
-    OTHER_BACKENDS_ONLY,
-    NO_CLIPPING,
-    {"kernels.sparse_mode": GAPS["kernels.sparse_mode"]},
+    WITHOUT_MEGATRON_LOOP,
+    NO_QK_CLIPPING,
+    {"kernels.sparse_mode": kernels.UNSUPPORTED["kernels.sparse_mode"]},
     _TASK,
     _MODEL,
     _PARALLEL,
@@ -262,7 +260,7 @@ _RETAIN = "checkpoint.save_retain_interval"
 def unsupported(version: str, mapped: Collection[str]) -> dict[str, Gap]:
     """Return the fields that this version does not support: those of the reasons here that no row maps."""
     newer = in_range(version, FOUR, None)
-    limit = _warning("4.x keeps the newest checkpoints", works=("checkpoint.save_total_limit=2",))
+    limit = warning("4.x keeps the newest checkpoints", works=("checkpoint.save_total_limit=2",))
     found = dict(chain.from_iterable(topic.items() for topic in _TOPICS))
     found |= {**attention_variants.gaps(version), _RETAIN: limit if newer else _later("3.12")}
     return {path: gap for path, gap in found.items() if path not in mapped}

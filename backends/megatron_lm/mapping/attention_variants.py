@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import listed, when_given
+from backends.megatron_lm.mapping.factories import came_with, listed, when_given
 from launcher.job import Job, Value, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, LINEAR_HEADS
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
 
 VARIANT, INTERVAL = "model.experimental_attention_variant", "model.full_attention_interval"
 _NEW = "0.16"
@@ -147,82 +147,7 @@ def counted(path: str, flag: str, **row: Any) -> Row:
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
 
-def layers() -> tuple[Row, ...]:
-    """Return the rows of gated activations, heterogeneous layers and weight initialization."""
-    shapes, method = "heterogeneous-layers-config", "init-method-xavier-uniform"
-    return (
-        when_given("model.swiglu_limit", "activation-func-clamp-value", since=_NEW),
-        when_given("model.glu_linear_offset", "glu-linear-offset", since=_NEW),
-        when_given("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
-        when_given("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
-        switch("model.use_legacy_models", "use-legacy-models"),
-        switch("model.init_method_xavier_uniform", method),
-        switch_off("model.perform_initialization", "no-initialization"),
-    )
-
-
-def experts() -> tuple[Row, ...]:
-    """Return the rows of expert computation and upcycling."""
-    return (
-        switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since=_NEW),
-        switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
-        switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12"),
-    )
-
-
-def precision() -> tuple[Row, ...]:
-    """Return the rows of FP4 and of reduced-precision bf16 matmuls."""
-    return (
-        when_given("precision.fp4_format", "fp4-format", since=_NEW),
-        when_given("precision.fp4_recipe", "fp4-recipe", since=_NEW),
-        switch("precision.fp4_param_gather", "fp4-param-gather", since=_NEW),
-        switch(
-            "precision.disable_bf16_reduced_precision_matmul", "disable-bf16-reduced-precision-matmul", since="0.12"
-        ),
-    )
-
-
-def kernels() -> tuple[Row, ...]:
-    """Return the row of the RNG tracker for inference."""
-    return (switch("kernels.inference_rng_tracker", "inference-rng-tracker", since="0.12"),)
-
-
-def recompute_experts() -> Row:
-    """Return the row that reads the older flag for recomputing experts (transformer_config.py:1255 @0.16.1)."""
-    flag, modules, depth = "moe-layer-recompute", "recompute-modules", "recompute-granularity"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.peek(flag) or view.peek(depth, "selective") != "selective":  # Megatron rejects it with full
-            return {}
-        view.take(flag)
-        given = view.peek(modules, ("core_attn",))
-        parts = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        view.values |= {depth: "selective", modules: (*parts, *(() if "moe" in parts else ("moe",)))}
-        return {}
-
-    note = "Read only: `--moe-layer-recompute` is a module of selective recomputation."
-    return computed(("recompute.modules",), (flag,), lambda job: (), read, note=note, since="0.12")
-
-
 _V4 = "compressed attention and hyper-connections came after core 0.16"
-
-
-def gaps(version_is_new: bool) -> dict[str, Gap]:
-    """Return the unsupported fields: those of DeepSeek-V4, and before 0.16 those of Qwen3-Next and GPT-OSS."""
-    found = {
-        **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
-        "model.index_topk_freq": Gap(why="every layer has its own indexer", neutral=(1,)),
-        "model.indexer_types": Gap(why="every layer has its own indexer"),
-        "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
-        "kernels.use_fused_mhc": Gap(why="it has no hyper-connections", neutral=(False,), severity="warning"),
-        "optimizer.muon_coefficient_type": Gap(why="its coefficients are quintic", neutral=("quintic",)),
-        "optimizer.muon_scalar_optimizer": Gap(why="the other weights are trained by Adam", neutral=("adam",)),
-    }
-    if version_is_new:
-        return found
-    works = ("backend.version=0.16.1",)
-    later = {path: Gap(why="it came with core 0.16", neutral=neutral, works=works) for path, neutral in _LATER.items()}
-    return found | later
 
 
 def _shares_indexers(job: Job) -> bool:
@@ -241,21 +166,21 @@ OF_V4 = (
     "hc_eps",
     "num_hash_layers",
 )
-_LATER: Mapping[str, tuple[Value, ...]] = {
-    VARIANT: (),
-    INTERVAL: (1,),
-    **{f"model.{name}": () for name in (*LINEAR_HEADS, *INDEXER)},
-    "model.attention_output_gate": (False,),
-    "model.dsa_indexer_use_sparse_loss": (False,),
-    "model.softmax_type": ("vanilla",),
-    "model.window_attn_skip_freq": (),
-    "model.no_rope_freq": (),
-    "model.qk_l2_norm": (False,),
-    "model.swiglu_limit": (),
-    "model.glu_linear_offset": (0.0,),
-    "model.mamba_num_heads": (),
-    "moe.apply_probs_on_input": (False,),
-    "precision.fp4_format": (),
-    "precision.fp4_recipe": (),
-    "precision.fp4_param_gather": (False,),
+
+UNSUPPORTED: Mapping[str, Gap] = {
+    **{f"model.{name}": Gap(why=_V4, neutral=(False, 0)) for name in OF_V4},
+    "model.index_topk_freq": Gap(why="every layer has its own indexer", neutral=(1,)),
+    "model.indexer_types": Gap(why="every layer has its own indexer"),
+    "model.index_skip_topk_offset": Gap(why="every layer has its own indexer", matters=_shares_indexers),
+}
+BEFORE_0_16: Mapping[str, Gap] = {
+    VARIANT: came_with("0.16"),
+    INTERVAL: came_with("0.16", 1),
+    **{f"model.{name}": came_with("0.16") for name in (*LINEAR_HEADS, *INDEXER)},
+    "model.attention_output_gate": came_with("0.16", False),
+    "model.dsa_indexer_use_sparse_loss": came_with("0.16", False),
+    "model.softmax_type": came_with("0.16", "vanilla"),
+    "model.window_attn_skip_freq": came_with("0.16"),
+    "model.no_rope_freq": came_with("0.16"),
+    "model.qk_l2_norm": came_with("0.16", False),
 }

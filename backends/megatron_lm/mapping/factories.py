@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from launcher.job import Job, Value, field_at, value_at
-from launcher.mapping.rows import NativeView, Row, Unsupported
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported
 
 
 def valued(path: str, flag: str, default: Value, *, quiet: bool = False, **row: Any) -> Row:
@@ -138,12 +138,12 @@ def refused(path: str, why: str, works: tuple[str, ...] = (), neutral: tuple[Val
     return Row(fields=(path,), flags=(), emit=emit, **row)
 
 
-def reworded(aliases: Mapping[str, str], says_nothing: Mapping[str, Value], note: str = "") -> Row:
+def reworded(aliases: Mapping[str, str], without_effect: Mapping[str, Value], note: str = "") -> Row:
     """Return a read-only row that renames old arguments and drops arguments without effect.
 
     Args:
         aliases: old name to the name that the other rows read; a new name that is present takes precedence.
-        says_nothing: argument to the value with which it has no effect.
+        without_effect: argument to the value with which it has no effect.
         note: why they have no effect.
     """
 
@@ -152,23 +152,12 @@ def reworded(aliases: Mapping[str, str], says_nothing: Mapping[str, Value], note
             if view.has(old):
                 value = view.take(old)
                 view.values.setdefault(new, value)
-        for flag, value in says_nothing.items():
+        for flag, value in without_effect.items():
             if view.has(flag) and view.peek(flag) == value:
                 view.take(flag)
         return {}
 
     return Row(fields=(), flags=(), emit=lambda job: (), read=read, note=note)
-
-
-def rotary_flag() -> Row:
-    """Return the row that reads the old switch for rotary positions as the position-embedding type that it sets."""
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.take("use-rotary-position-embeddings", False):
-            view.values["position-embedding-type"] = "rope"
-        return {}
-
-    return Row(fields=(), flags=(), emit=lambda job: (), read=read)
 
 
 def single(value: Value) -> Value:
@@ -179,3 +168,18 @@ def single(value: Value) -> Value:
 def many(value: Value) -> tuple[Value, ...]:
     """Return a list or a single value as a tuple."""
     return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+NEWEST = ("backend.version=0.16.1",)
+ONLY_MEGATRON_LOOP = "a service of Megatron-LM's own loop; training is unaffected"
+ONLY_NVIDIA_CLUSTERS = "a service of NVIDIA's clusters; training is unaffected"
+
+
+def came_with(core: str, *neutral: Value, severity: str = "error") -> Gap:
+    """Return the gap of a field that Megatron-core has since a version."""
+    return Gap(why=f"it came with core {core}", neutral=neutral, severity=severity, works=NEWEST)
+
+
+def came_with_0_9(*neutral: Value, severity: str = "error") -> Gap:
+    """Return the gap of a field that Megatron-core 0.8, which dialects extend, lacks."""
+    return Gap(why="it came with Megatron core 0.9 or later", neutral=neutral, severity=severity)

@@ -3,16 +3,9 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.details import activation
-from backends.megatron_lm.mapping.factories import flag_on, flag_unless, refused, valued, when_given
-from launcher.job import Job, Value, field_paths
-from launcher.mapping.rows import NativeView, Read, Row, Unsupported, computed
-
-# Constants of RotaryEmbedding._apply_scaling, which no argument sets.
-# Source: megatron/core/models/common/embeddings/rotary_pos_embedding.py:94-98 @core_v0.16.1
-_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
-# Fields of MLATransformerConfig without an argument. Source: transformer_config.py:2046 @core_v0.16.1
-_YARN = {"beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096}
+from backends.megatron_lm.mapping.factories import came_with, flag_on, flag_unless, refused, valued, when_given
+from launcher.job import Job, Value
+from launcher.mapping.rows import Gap, NativeView, Read, Row, Unsupported, computed, switch, switch_off
 
 
 def is_mla(job: Job) -> bool:
@@ -20,9 +13,20 @@ def is_mla(job: Job) -> bool:
     return job.model.is_mla
 
 
-def has_rope(job: Job) -> bool:
-    """Return whether the job's model has rotary position embeddings."""
-    return job.model.position_embedding == "rope"
+def encoder_sizes() -> Row:
+    """Return the row that reads sizes of an encoder without a decoder as those of the language model.
+
+    Source: megatron/training/arguments.py:787-793, :822-827 @core_v0.16.1.
+    """
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        for old, new in (("encoder-num-layers", "num-layers"), ("encoder-seq-length", "seq-length")):
+            if view.has(old) and new not in view.values:
+                view.values[new] = view.take(old)
+        return {}
+
+    note = "--encoder-num-layers and --encoder-seq-length set what --num-layers and --seq-length do."
+    return Row(fields=(), flags=(), emit=lambda job: (), read=read, note=note)
 
 
 def sizes() -> tuple[Row, ...]:
@@ -159,134 +163,54 @@ def _read_window(view: NativeView) -> Mapping[str, Value]:
     return {"model.sliding_window": int(found.group(1)) + 1}
 
 
-def positions() -> tuple[Row, ...]:
-    """Return the rows of position embeddings, with Llama 3, linear and YaRN scaling."""
-    return (
-        valued("model.position_embedding", "position-embedding-type", "learned_absolute"),
-        computed(
-            ("model.rope_theta",),
-            ("rotary-base",),
-            _write_theta,
-            lambda view: {"model.rope_theta": view.take("rotary-base", 10000)},
-            when=has_rope,
-        ),
-        valued("model.partial_rotary_factor", "rotary-percent", 1.0, quiet=True, when=has_rope),
-        *rope_scaling(),
-    )
+def activation() -> tuple[Row, Row]:
+    """Return the rows of the activation function: GELU by default."""
+    flags = {"silu": "swiglu", "relu2": "squared-relu"}
+    return _activation({**flags, "quick_geglu": "quick-geglu"}, since="0.16"), _activation(flags, until="0.15.9")
 
 
-def _write_theta(job: Job) -> Iterable[tuple[str, Value]]:
-    theta = job.model.rope_theta
-    if theta != int(theta):
-        raise Unsupported(
-            "model.rope_theta", "--rotary-base takes whole numbers", (f"model.rope_theta={round(theta)}",)
-        )
-    yield "rotary-base", int(theta)
-
-
-def rope_scaling() -> tuple[Row, ...]:
-    """Return the rows of RoPE scaling."""
-    fields = tuple(path for path in field_paths() if path.startswith("model.rope_scaling."))
-    flags = ("use-rope-scaling", "rope-scaling-factor", "rotary-seq-len-interpolation-factor", "rotary-scaling-factor")
-    return (
-        computed(
-            ("model.rope_scaling.type", "model.kv_lora_rank"),
-            ("rope-type",),
-            _write_rope_type,
-            _read_rope_type,
-            when=lambda job: has_rope(job) and job.model.is_mla,
-            since="0.13",
-            note="MLATransformerConfig.rope_type is yarn unless said otherwise.",
-        ),
-        computed(fields, (*flags, "mscale", "mscale-all-dim"), _write_scaling, _read_scaling, when=has_rope),
-        refused_mscale(),
-    )
-
-
-def _write_rope_type(job: Job) -> Iterable[tuple[str, Value]]:
-    yield "rope-type", "yarn" if job.model.rope_scaling.type == "yarn" else "rope"
-
-
-def _read_rope_type(view: NativeView) -> Mapping[str, Value]:
-    if not view.peek("multi-latent-attention"):
-        return {}
-    if view.take("rope-type", "yarn") == "yarn" and view.peek("rotary-scaling-factor", 1.0) != 1.0:
-        return {"model.rope_scaling.type": "yarn"}
-    return {}
-
-
-def _write_scaling(job: Job) -> Iterable[tuple[str, Value]]:
-    scaling = job.model.rope_scaling
-    if scaling.type is None:
-        return
-    if scaling.type == "llama3":
-        _only_fixed(job, _LLAMA3, "Llama 3 scaling")
-        yield "use-rope-scaling", True
-        yield "rope-scaling-factor", 8.0 if scaling.factor is None else scaling.factor
-    elif scaling.type == "linear" and not job.model.is_mla and scaling.factor is not None:
-        if scaling.factor != int(scaling.factor):
-            raise Unsupported("model.rope_scaling.factor", "linear scaling takes whole numbers")
-        yield "rotary-seq-len-interpolation-factor", int(scaling.factor)
-    elif scaling.type == "yarn" and job.model.is_mla:
-        _only_fixed(job, _YARN, "YaRN")
-        yield "rotary-scaling-factor", 1.0 if scaling.factor is None else scaling.factor
-        # Absent keys mean 1 and 0: transformers modeling_rope_utils._compute_yarn_parameters, DeepseekV3Attention.
-        yield "mscale", 1.0 if scaling.mscale is None else scaling.mscale
-        yield "mscale-all-dim", 0.0 if scaling.mscale_all_dim is None else scaling.mscale_all_dim
-    else:
-        raise Unsupported(
-            "model.rope_scaling.type",
-            f"{scaling.type} scaling of {'MLA' if job.model.is_mla else 'ordinary attention'} has no argument",
-            ("model.rope_scaling.type=null",),
-        )
-
-
-def _only_fixed(job: Job, constants: Mapping[str, float], name: str) -> None:
-    for key, value in constants.items():
-        wanted = getattr(job.model.rope_scaling, key)
-        if wanted is not None and wanted != value:
-            path = f"model.rope_scaling.{key}"
-            raise Unsupported(
-                path, f"{name} is built with {value:g}, which no argument changes", (f"{path}={value:g}",)
-            )
-
-
-def _read_scaling(view: NativeView) -> Mapping[str, Value]:
-    prefix = "model.rope_scaling."
-    if view.take("use-rope-scaling", False):
-        return {prefix + "type": "llama3", prefix + "factor": view.take("rope-scaling-factor", 8.0)}
-    if view.has("rotary-seq-len-interpolation-factor"):
-        factor = view.take("rotary-seq-len-interpolation-factor")
-        return {prefix + "type": "linear", prefix + "factor": factor}
-    if view.peek("multi-latent-attention") and view.peek("rotary-scaling-factor", 1.0) != 1.0:
-        return {
-            prefix + "type": "yarn",
-            prefix + "factor": view.take("rotary-scaling-factor"),
-            prefix + "mscale": view.take("mscale", 1.0),
-            prefix + "mscale_all_dim": view.take("mscale-all-dim", 0.0),
-        }
-    return {}
-
-
-def refused_mscale() -> Row:
-    """Return the row that rejects mscale_all_dim unequal to mscale before 0.13, which reads mscale instead."""
+def _activation(flags: Mapping[str, str], since: str | None = None, until: str | None = None) -> Row:
+    path = "model.hidden_act"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        scaling = job.model.rope_scaling
-        if scaling.type == "yarn" and (scaling.mscale or 1.0) != (scaling.mscale_all_dim or 0.0):
-            raise Unsupported(
-                "model.rope_scaling.mscale_all_dim",
-                "the softmax scale is computed from mscale in this version, so both must be equal",
-            )
-        return ()
+        wanted = job.model.hidden_act
+        if wanted == "gelu":
+            return
+        if wanted not in flags:
+            why = "Megatron has SwiGLU and GELU; of ReLU only its square"
+            raise Unsupported(path, why, tuple(f"{path}={name}" for name in ("silu", "gelu", "relu2")))
+        yield flags[wanted], True
 
-    return Row(
-        fields=("model.rope_scaling.mscale_all_dim",),
-        flags=(),
-        emit=emit,
-        until="0.12.9",
-        when=is_mla,
-        note="megatron/core/transformer/multi_latent_attention.py:83 @core_v0.12.1; mscale_all_dim since 0.13.",
+    def read(view: NativeView) -> Mapping[str, Value]:
+        for name, flag in flags.items():
+            if view.take(flag, False):
+                return {path: name}
+        return {path: "gelu"}
+
+    return Row(fields=(path,), flags=tuple(flags.values()), emit=emit, read=read, since=since, until=until)
+
+
+def norms_and_initialization() -> tuple[Row, ...]:
+    """Return the rows of zero-centered norms, residual connections and where weights are initialized."""
+    return (
+        switch("model.norm_zero_centered", "apply-layernorm-1p"),
+        switch("model.post_norm_residual", "apply-residual-connection-post-layernorm"),
+        switch("model.cpu_initialization", "use-cpu-initialization"),
+        switch("model.init_per_replica", "data-parallel-random-init"),
+    )
+
+
+def layer_variants() -> tuple[Row, ...]:
+    """Return the rows of gated activations, heterogeneous layers and weight initialization."""
+    shapes, method = "heterogeneous-layers-config", "init-method-xavier-uniform"
+    return (
+        when_given("model.swiglu_limit", "activation-func-clamp-value", since="0.16"),
+        when_given("model.glu_linear_offset", "glu-linear-offset", since="0.16"),
+        when_given("model.heterogeneous_layers_config_path", f"{shapes}-path", since="0.12"),
+        when_given("model.heterogeneous_layers_config_encoded_json", f"{shapes}-encoded-json", since="0.12"),
+        switch("model.use_legacy_models", "use-legacy-models"),
+        switch("model.init_method_xavier_uniform", method),
+        switch_off("model.perform_initialization", "no-initialization"),
     )
 
 
@@ -350,3 +274,9 @@ def multi_token_prediction() -> tuple[Row, ...]:
 
 def _predicts(job: Job) -> bool:
     return job.model.num_nextn_predict_layers > 0
+
+
+BEFORE_0_16: Mapping[str, Gap] = {
+    "model.swiglu_limit": came_with("0.16"),
+    "model.glu_linear_offset": came_with("0.16", 0.0),
+}

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from backends.megatron_lm.families import ALL_DENSE
-from backends.megatron_lm.mapping.factories import refused, single, when_given
+from backends.megatron_lm.mapping.factories import came_with, refused, single, when_given
 from launcher.families.layer_pattern import describe, expand, pattern
 from launcher.job import Job, Value, value_at
-from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, warning
 
 BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "sinkhorn", "none")
 
@@ -214,7 +214,7 @@ def balance() -> tuple[Row, ...]:
 
 
 def dispatch() -> tuple[Row, ...]:
-    """Return the rows of dispatch and expert kernels."""
+    """Return the rows of dispatch, expert kernels and upcycling."""
     return (
         _moe_choice(
             "moe.token_dispatcher_type",
@@ -245,7 +245,15 @@ def dispatch() -> tuple[Row, ...]:
             since="0.16",
             note="--moe-enable-deepep is deprecated in 0.16 (TransformerConfig.__post_init__).",
         ),
+        switch("moe.apply_probs_on_input", "moe-apply-probs-on-input", since="0.16"),
+        switch("moe.use_upcycling", "moe-use-upcycling", since="0.12"),
+        switch("moe.use_legacy_grouped_gemm", "moe-use-legacy-grouped-gemm", since="0.12"),
     )
+
+
+def forced_balance() -> Row:
+    """Return the row of routing that is balanced by force, for measurements."""
+    return switch("moe.force_load_balancing", "moe-router-force-load-balancing", since="0.16")
 
 
 def _write_deepep(job: Job) -> Iterable[tuple[str, Value]]:
@@ -292,3 +300,21 @@ def _moe_choice(
     return Row(
         fields=(path,), flags=(flag,), emit=emit, read=read, when=is_moe, since=since, until=until, codec="value"
     )
+
+
+UNSUPPORTED: Mapping[str, Gap] = {
+    "moe.dispatch_overlap": warning(
+        "only shared experts hide the dispatch", False, works=("moe.shared_expert_overlap=true",)
+    ),
+    "moe.tp_extend_ep": warning(
+        "say it with parallel.etp=1 and a larger parallel.ep", False, works=("parallel.etp=1",)
+    ),
+}
+BEFORE_0_16: Mapping[str, Gap] = {
+    "moe.force_load_balancing": came_with("0.16", False),
+    "moe.apply_probs_on_input": came_with("0.16", False),
+}
+BEFORE_0_13: Mapping[str, Gap] = {
+    "moe.batch_overlap": came_with("0.13", False, severity="warning"),
+    "moe.router_fusion": came_with("0.13", False, severity="warning"),
+}

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from backends.megatron_lm.mapping.factories import many, when_given
+from backends.megatron_lm.mapping.factories import came_with, many, when_given
 from launcher.job import Job, Value, value_at
 from launcher.job.model import MAMBA
-from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
 
 SPEC = ("megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec")
 # Arguments of MambaMixer that no option sets. Source: megatron/core/ssm/mamba_mixer.py:149-164 @core_v0.16.1
@@ -87,3 +87,6 @@ def _constant(name: str) -> Row:
         return ()
 
     return Row(fields=(path,), flags=(), emit=emit, when=is_mamba)
+
+
+BEFORE_0_16: Mapping[str, Gap] = {"model.mamba_num_heads": came_with("0.16")}

@@ -1,54 +1,31 @@
-"""Rows for task, batch, schedule, optimizer, precision and seed."""
+"""Rows for batch, schedule, training loop and seed."""
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import chosen, flag_on, valued, when_given
+from backends.megatron_lm.mapping.factories import (
+    ONLY_MEGATRON_LOOP,
+    came_with_0_9,
+    chosen,
+    listed,
+    many,
+    valued,
+    when_given,
+)
 from launcher.job import Job, Value
-from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off, warning
 
-
-def task() -> tuple[Row, ...]:
-    """Return the rows of the task type."""
-    return (
-        computed(
-            ("task.type",),
-            ("sft",),
-            lambda job: (("sft", True),) if _task(job, ("pretrain", "sft")) == "sft" else (),
-            lambda view: {"task.type": "sft"} if view.take("sft", False) else {"task.type": "pretrain"},
-            since="0.15",
-            note="--sft reads chats from JSONL instead of token files (megatron/training/datasets/sft_dataset.py).",
-        ),
-        computed(
-            ("task.type",),
-            (),
-            _only_pretrain,
-            lambda view: {"task.type": "pretrain"},
-            until="0.14.9",
-        ),
-    )
-
-
-def _only_pretrain(job: Job) -> Iterable[tuple[str, Value]]:
-    _task(job, ("pretrain",))
-    return ()
-
-
-def _task(job: Job, known: tuple[str, ...]) -> str:
-    if job.task.type not in known:
-        raise Unsupported(
-            "task.type",
-            f"its trainers are {' and '.join(known)}",
-            tuple(f"task.type={name}" for name in known),
-        )
-    return job.task.type
+_RAMPUP, _RAMPUP_FLAG = "batch.rampup_batch_size", "rampup-batch-size"
 
 
 def batch() -> tuple[Row, ...]:
-    """Return the rows of batch sizes and sequence length."""
+    """Return the rows of batch sizes, sequence length, packing and batch size ramp-up."""
     return (
         valued("batch.micro_batch_size", "micro-batch-size", None),
         when_given("batch.global_batch_size", "global-batch-size"),
         when_given("batch.seq_length", "seq-length"),
+        packing(),
+        rampup(int, since="0.16"),
+        rampup(str, until="0.15.9"),
     )
 
 
@@ -66,6 +43,27 @@ def packing() -> Row:
     return Row(fields=("batch.packing", "task.type"), flags=(), emit=emit)
 
 
+def rampup(number: type, since: str | None = None, until: str | None = None) -> Row:
+    """Return the row of the batch size ramp-up; before 0.16 the parser keeps its three numbers as strings."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted = job.batch.rampup_batch_size
+        if not wanted:
+            return
+        if len(wanted) != 3:
+            raise Unsupported(_RAMPUP, "it takes three numbers: first size, step, sequences", (f"{_RAMPUP}=[]",))
+        yield _RAMPUP_FLAG, tuple(number(each) for each in wanted)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(_RAMPUP_FLAG):
+            return {}
+        numbers = tuple(int(number) for number in many(view.peek(_RAMPUP_FLAG)))
+        view.take(_RAMPUP_FLAG)
+        return {_RAMPUP: numbers}
+
+    return Row(fields=(_RAMPUP,), flags=(_RAMPUP_FLAG,), emit=emit, read=read, since=since, until=until)
+
+
 def schedule() -> tuple[Row, ...]:
     """Return the rows of length and learning-rate schedule; sample-based jobs count their schedule in samples."""
     return (
@@ -77,6 +75,7 @@ def schedule() -> tuple[Row, ...]:
         when_given("schedule.lr_warmup_fraction", "lr-warmup-fraction"),
         when_given("schedule.lr_warmup_init", "lr-warmup-init"),
         *wsd(),
+        *training_loop(),
     )
 
 
@@ -124,90 +123,39 @@ def _counted(name: str, flag: str) -> Row:
     )
 
 
-def optimizer() -> tuple[Row, ...]:
-    """Return the rows of the optimizer."""
+def training_loop() -> tuple[Row, ...]:
+    """Return the rows of skipped iterations, early exit, evaluation only, synchronization and garbage collection."""
     return (
-        chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd", "muon": "muon"}, "adam", since="0.16"),
-        chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd"}, "adam", until="0.15.9"),
-        when_given("optimizer.lr", "lr"),
-        valued("optimizer.min_lr", "min-lr", 0.0),
-        valued("optimizer.weight_decay", "weight-decay", 0.01, note="Megatron's own default is 0.01."),
-        valued("optimizer.adam_beta1", "adam-beta1", 0.9),
-        valued("optimizer.adam_beta2", "adam-beta2", 0.999, note="Megatron's own default is 0.999."),
-        valued("optimizer.adam_eps", "adam-eps", 1e-8, quiet=True),
-        when_given("optimizer.sgd_momentum", "sgd-momentum"),
-        valued("optimizer.clip_grad", "clip-grad", 1.0),
-        switch("optimizer.precision_aware", "use-precision-aware-optimizer"),
-        when_given("optimizer.main_grads_dtype", "main-grads-dtype"),
-        when_given("optimizer.main_params_dtype", "main-params-dtype"),
-        *_moments("fp32", "fp16", "bf16", "fp8", since="0.13"),
-        *_moments("fp32", "fp16", "fp8", until="0.12.9"),
+        listed("schedule.skip_iterations", "iterations-to-skip", since="0.12"),
+        when_given("schedule.exit_interval", "exit-interval"),
+        when_given("schedule.exit_minutes", "exit-duration-in-mins"),
+        switch("batch.decrease_batch_size_if_needed", "decrease-batch-size-if-needed", since="0.12"),
+        switch("schedule.skip_train", "skip-train"),
+        when_given("schedule.sync_interval", "train-sync-interval", since="0.12"),
+        switch_off("kernels.manual_gc_eval", "no-manual-gc-eval"),
     )
 
 
-def _moments(*names: str, since: str | None = None, until: str | None = None) -> tuple[Row, ...]:
-    same = {name: name for name in names}
-    return (
-        chosen("optimizer.exp_avg_dtype", "exp-avg-dtype", same, since=since, until=until),
-        chosen("optimizer.exp_avg_sq_dtype", "exp-avg-sq-dtype", same, since=since, until=until),
-    )
-
-
-def precision() -> tuple[Row, ...]:
-    """Return the rows of the precision."""
-    recipes = ("delayed", "tensorwise", "mxfp8", "blockwise")
-    return (
-        computed(
-            ("precision.dtype",),
-            ("bf16", "fp16"),
-            lambda job: () if job.precision.dtype == "fp32" else ((job.precision.dtype, True),),
-            _read_dtype,
-        ),
-        when_given("precision.fp8_format", "fp8-format"),
-        chosen("precision.fp8_recipe", "fp8-recipe", {name: name for name in recipes}, since="0.13"),
-        chosen("precision.fp8_recipe", "fp8-recipe", {name: name for name in recipes[:3]}, until="0.12.9"),
-        switch("precision.fp8_param_gather", "fp8-param-gather"),
-        reduction(),
-        flag_on("precision.attention_softmax_in_fp32", "attention-softmax-in-fp32"),
-        switch("precision.apply_query_key_layer_scaling", "apply-query-key-layer-scaling"),
-        switch("precision.residual_in_fp32", "fp32-residual-connection"),
-        when_given("precision.initial_loss_scale", "initial-loss-scale"),
-        when_given("precision.loss_scale_window", "loss-scale-window"),
-        when_given("precision.loss_scale", "loss-scale"),
-        switch("precision.calculate_per_token_loss", "calculate-per-token-loss"),
-    )
-
-
-def _read_dtype(view: NativeView) -> Mapping[str, Value]:
-    for name in ("bf16", "fp16"):
-        if view.take(name, False):
-            return {"precision.dtype": name}
-    return {"precision.dtype": "fp32"}
-
-
-def reduction() -> Row:
-    """Return the row of the precision of gradient reduction; with bf16, Megatron's default is fp32."""
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        wanted = job.precision.grad_reduce_in_fp32
-        if wanted:
-            yield "accumulate-allreduce-grads-in-fp32", True
-        elif wanted is False and job.precision.dtype == "bf16":
-            yield "grad-reduce-in-bf16", True
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.take("grad-reduce-in-bf16", False):
-            return {"precision.grad_reduce_in_fp32": False}
-        return {"precision.grad_reduce_in_fp32": True} if view.take("accumulate-allreduce-grads-in-fp32", False) else {}
-
-    return Row(
-        fields=("precision.grad_reduce_in_fp32", "precision.dtype"),
-        flags=("accumulate-allreduce-grads-in-fp32", "grad-reduce-in-bf16"),
-        emit=emit,
-        read=read,
-    )
-
-
-def seed() -> tuple[Row, ...]:
+def seed() -> Row:
     """Return the row of the seed."""
-    return (valued("seed", "seed", 1234, note="Megatron's own default is 1234."),)
+    return valued("seed", "seed", 1234, note="Megatron's own default is 1234.")
+
+
+UNSUPPORTED: Mapping[str, Gap] = {
+    "batch.padding_free": warning("samples of a batch stay apart", False),
+    "batch.variable_seq_lengths": warning("training resets it to false (validate_args)", False),
+    "schedule.epochs": Gap(why="training is counted in steps or samples", works=("schedule.train_iters=1000",)),
+}
+BEFORE_0_12: Mapping[str, Gap] = {
+    "batch.decrease_batch_size_if_needed": came_with_0_9(False),
+    "schedule.sync_interval": came_with_0_9(severity="warning"),
+}
+# For backends without Megatron-LM's training loop.
+WITHOUT_MEGATRON_LOOP: Mapping[str, Gap] = {
+    "schedule.sync_interval": warning(ONLY_MEGATRON_LOOP),
+    "kernels.manual_gc_eval": warning("it has no such switch; training is unaffected", True),
+    "schedule.skip_train": Gap(why="it trains", neutral=(False,), works=("schedule.skip_train=false",)),
+    "batch.decrease_batch_size_if_needed": Gap(
+        why="the processes must divide the global batch", neutral=(False,), works=("batch.global_batch_size=…",)
+    ),
+}

@@ -4,7 +4,7 @@ Source: megatron/training/arguments.py and megatron/core/{transformer/transforme
 @core_v0.12.1 and core_v0.16.1.
 """
 
-from backends.megatron_lm.mapping.data_and_checkpoints import tokenizer_kind
+from backends.megatron_lm.mapping.tokenizer import tokenizer_kind
 from backends.megatron_lm.native_only.layers import LAYERS, passed
 from backends.megatron_lm.native_only.single import SINGLE
 from launcher.mapping.native_only import (

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.services import NO_CLIPPING, OTHER_BACKENDS_ONLY
+from backends.megatron_lm.mapping.optimizer import NO_QK_CLIPPING
+from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from backends.mindformers.mapping.legacy import modern
 from backends.mindformers.mapping.loader import CONFIG, is_megatron
 from backends.mindformers.mapping.support import key, require
@@ -61,8 +62,8 @@ SERVICES_BEFORE_2_1: Mapping[str, Gap] = {
     "model.sliding_window": Gap(why="windows of attention came with 2.1", works=("backend.version=2.1.0",)),
 }
 SERVICE_GAPS: Mapping[str, Gap] = {
-    **OTHER_BACKENDS_ONLY,
-    **NO_CLIPPING,
+    **WITHOUT_MEGATRON_LOOP,
+    **NO_QK_CLIPPING,
     "data.enable_thinking": Gap(why="chats are tokenized before training", works=("data.enable_thinking=null",)),
     "task.reward_models": Gap(why="MindFormers has no GRPO", works=("task.reward_models=[]",)),
     "schedule.skip_train": Gap(why="run_mindformer.py trains", neutral=(False,), works=("schedule.skip_train=false",)),

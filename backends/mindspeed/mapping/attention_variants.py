@@ -13,7 +13,7 @@ from backends.megatron_lm.mapping.attention_variants import (
     variant_of,
 )
 from backends.megatron_lm.mapping.factories import chosen, listed, many, valued, when_given
-from backends.megatron_lm.mapping.model import has_rope
+from backends.megatron_lm.mapping.positions import has_rope
 from backends.megatron_lm.mapping.state_space import size, stack
 from launcher.job import Job, Value
 from launcher.job.model import LINEAR_HEADS
@@ -26,7 +26,7 @@ _MTP_SPEC = (f"{_SPECS}deepseek4_spec", "mtp_spec")
 _FLAGS = ("full-attention-interval", "enable-dsa-indexer", "kv-compress")
 
 
-def own() -> dict[str, tuple[Row, ...]]:
+def replaced_rows() -> dict[str, tuple[Row, ...]]:
     """Return the rows of 26.1.0 by the canonical field whose Megatron rows they replace."""
     return {
         VARIANT: (_variant(), _layers(), _predicting_layers(), *_linear(), *_sparse(), *_compressed()),
@@ -38,7 +38,7 @@ def own() -> dict[str, tuple[Row, ...]]:
     }
 
 
-def added() -> tuple[Row, ...]:
+def added_rows() -> tuple[Row, ...]:
     """Return the rows of 26.1.0 of fields that Megatron-LM does not have."""
     scalar = {"adam": "adam", "lion": "lion"}
     return (
@@ -50,8 +50,8 @@ def added() -> tuple[Row, ...]:
 
 def _state_space() -> dict[str, tuple[Row, ...]]:
     """Return the rows of Mamba's sizes that Megatron has no argument for; linear attention has its own convolution."""
-    convolution = _beside_linear(size("mamba_d_conv", "mamba-d-conv", spec=MAMBA_SPEC), {})
-    width = _beside_linear(size("mamba_expand", "mamba-expand", 1, spec=MAMBA_SPEC), {"mamba-expand": 1})
+    convolution = _unless_linear(size("mamba_d_conv", "mamba-d-conv", spec=MAMBA_SPEC), {})
+    width = _unless_linear(size("mamba_expand", "mamba-expand", 1, spec=MAMBA_SPEC), {"mamba-expand": 1})
     return {
         "model.mamba": (stack(MAMBA_SPEC),),
         "model.mamba_state_dim": (size("mamba_state_dim", "mamba-state-dim", spec=MAMBA_SPEC),),
@@ -63,13 +63,13 @@ def _state_space() -> dict[str, tuple[Row, ...]]:
     }
 
 
-def _beside_linear(row: Row, says_nothing: Mapping[str, Value]) -> Row:
-    """Return the row for jobs without linear attention; with it, values in `says_nothing` are dropped when read."""
+def _unless_linear(row: Row, without_effect: Mapping[str, Value]) -> Row:
+    """Return the row for jobs without linear attention; with it, values of `without_effect` are read as none."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if native_variant(view) != "gated_delta_net":
             return row.read(view) if row.read is not None else {}
-        for flag, value in says_nothing.items():
+        for flag, value in without_effect.items():
             if view.peek(flag) == value:
                 view.take(flag)
         return {}
@@ -77,7 +77,7 @@ def _beside_linear(row: Row, says_nothing: Mapping[str, Value]) -> Row:
     return replace(row, read=read, when=lambda job: not is_linear(job))
 
 
-def of_2_1() -> dict[str, tuple[Row, ...]]:
+def replaced_rows_2_1() -> dict[str, tuple[Row, ...]]:
     """Return the rows of 2.1.0, where Mamba's arguments have other names."""
     return {
         **_state_space(),
@@ -345,7 +345,7 @@ def _later(*neutral: Value) -> Gap:
     return Gap(why="it came after 2.1.0", neutral=neutral, works=_WORKS)
 
 
-GAPS: dict[str, Gap] = {
+UNSUPPORTED: Mapping[str, Gap] = {
     "model.softmax_type": Gap(why="its softmax has no sink", neutral=("vanilla",)),
     "model.window_attn_skip_freq": Gap(
         why="a window holds in all layers", matters=lambda job: job.model.sliding_window is not None
@@ -364,7 +364,7 @@ GAPS: dict[str, Gap] = {
         for name, neutral in {"format": (), "recipe": (), "param_gather": (False,)}.items()
     },
 }
-GAPS_2_1: dict[str, Gap] = {
+BEFORE_26_1: Mapping[str, Gap] = {
     VARIANT: _later(),
     INTERVAL: _later(1),
     **{f"model.{name}": _later() for name in (*LINEAR_HEADS, "index_n_heads", "index_head_dim", "index_topk")},

@@ -1,9 +1,9 @@
-"""MindSpeed-LLM mapping rows for tokenizer, data and chat templates."""
+"""MindSpeed-LLM mapping rows for tokenizer, vocabulary, data, packing and chat templates."""
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.data_and_checkpoints import padded_vocabulary, tokenizer_path
 from backends.megatron_lm.mapping.factories import many, when_given
+from backends.megatron_lm.mapping.tokenizer import padded_vocabulary, tokenizer_path
 from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.training import is_known_stage
 from launcher.job import Job, Value
@@ -254,3 +254,22 @@ def shuffle() -> Row:
         emit=lambda job: (("no-shuffle", True),) if job.data.shuffle is False else (),
         read=read,
     )
+
+
+def thinking() -> Row:
+    """Return the row of thinking mode in chats; the parser accepts the strings true and false."""
+    path, flag = "data.enable_thinking", "enable-thinking"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.data.enable_thinking is not None:
+            yield flag, "true" if job.data.enable_thinking else "false"
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        words = {"true": True, "false": False, "none": None}
+        given = str(view.peek(flag)).lower()
+        if not view.has(flag) or given not in words:
+            return {}
+        view.take(flag)
+        return {path: words[given]}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="features_manager/dataset/dataset.py:19")

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.attention_variants import variant_of
 from backends.megatron_lm.mapping.factories import flag_on, when_given
-from backends.megatron_lm.mapping.model import has_rope
 from backends.megatron_lm.mapping.moe import is_moe
+from backends.megatron_lm.mapping.positions import has_rope
 from backends.mindspeed.families import DEEPSEEK, FAMILIES, QWEN2_MOE, QWEN3, is_named
 from launcher.job import Job, Value, field_paths
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed

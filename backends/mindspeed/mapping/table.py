@@ -3,14 +3,26 @@
 from dataclasses import replace
 from functools import cache
 
-from backends.megatron_lm.mapping import details, services
-from backends.megatron_lm.mapping import table as megatron
-from backends.megatron_lm.mapping.sharding import CUDA_GRAPHS
-from backends.mindspeed.mapping import attention_variants as variants
-from backends.mindspeed.mapping import checkpoints as start
-from backends.mindspeed.mapping import data, model, parallel, training
-from backends.mindspeed.mapping import services as beside
-from backends.mindspeed.mapping import version_2_1 as old_names
+from backends.megatron_lm.mapping.kernels import CUDA_GRAPHS
+from backends.megatron_lm.mapping.optimizer import muon
+from backends.megatron_lm.mapping.table import irrelevant as megatron_irrelevant
+from backends.megatron_lm.mapping.table import rows as megatron_rows
+from backends.megatron_lm.mapping.table import table as megatron_table
+from backends.mindspeed.mapping import (
+    attention_variants,
+    checkpoint,
+    data,
+    generation,
+    kernels,
+    logging,
+    memory,
+    model,
+    parallel,
+    profiler,
+    training,
+    unsupported,
+    version_2_1,
+)
 from backends.mindspeed.versions import CORE, catalogue
 from launcher.mapping.inherit import extend
 from launcher.mapping.rows import Gap, Row, Table, switch, switch_off
@@ -21,17 +33,17 @@ def table(version: str) -> Table:
     """Return the whole mapping of one version."""
     is_old = version == "2.1.0"
     rows = (*_first(is_old), *_extended(version, is_old), *_added(is_old))
-    gaps = {path: _without_versions(gap) for path, gap in megatron.table("0.12.1").unsupported.items()}
-    gaps.update({**_GAPS, **beside.GAPS, **variants.GAPS})
+    gaps = {path: _without_versions(gap) for path, gap in megatron_table("0.12.1").unsupported.items()}
+    gaps.update(unsupported.UNSUPPORTED)
     if is_old:
-        gaps.update(old_names.GAPS)
-        gaps.update({**services.BEFORE_0_12, **beside.OLD_GAPS, **variants.GAPS_2_1, **beside.UNREAD})
+        gaps.update({**unsupported.BEFORE_26_1, **unsupported.IGNORED_FIELDS})
     mapped = {path for row in rows for path in row.fields}
-    unsupported = {path: gap for path, gap in gaps.items() if path not in mapped}
-    beside_graphs = dict.fromkeys(CUDA_GRAPHS[1:], f"only with {CUDA_GRAPHS[0]}, which it cannot express")
-    aside = {**megatron.irrelevant(), **beside_graphs}
-    irrelevant = {path: why for path, why in aside.items() if path not in mapped}
-    return Table(rows=rows, unsupported=unsupported, irrelevant=irrelevant)
+    graphs = dict.fromkeys(CUDA_GRAPHS[1:], f"only with {CUDA_GRAPHS[0]}, which it cannot express")
+    return Table(
+        rows=rows,
+        unsupported={path: gap for path, gap in gaps.items() if path not in mapped},
+        irrelevant={path: why for path, why in {**megatron_irrelevant(), **graphs}.items() if path not in mapped},
+    )
 
 
 def _without_versions(gap: Gap) -> Gap:
@@ -43,11 +55,11 @@ def _extended(version: str, is_old: bool) -> tuple[Row, ...]:
     """Return Megatron-LM's rows with those that MindSpeed-LLM replaces."""
     known = catalogue(version)
     return extend(
-        megatron.rows(),
+        megatron_rows(),
         CORE[version],
         replace=_replaced(is_old),
         drop=_DROPPED if is_old else (*_DROPPED, *_OF_CONVERSION),
-        rename=old_names.NAMES if is_old else {"deterministic-mode": "npu-deterministic"},
+        rename=version_2_1.NAMES if is_old else {"deterministic-mode": "npu-deterministic"},
         respell=lambda row: row if all(known.get(flag) is not None for flag in row.flags) else None,
     )
 
@@ -55,7 +67,7 @@ def _extended(version: str, is_old: bool) -> tuple[Row, ...]:
 def _first(is_old: bool) -> tuple[Row, ...]:
     """Return the rows at the head of a command line: layer specification and renamed arguments."""
     if is_old:
-        return (old_names.use_mcore(), old_names.aliases(), model.layer_spec(("deepseek_spec", "qwen3_spec")))
+        return (version_2_1.use_mcore(), version_2_1.aliases(), model.layer_spec(("deepseek_spec", "qwen3_spec")))
     return (training.aliases(), model.layer_spec())
 
 
@@ -74,22 +86,22 @@ def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "batch.packing": data.packing(is_old),
         "data.reset_attention_mask": (data.attention_mask(),),
         **_parallel(is_old),
-        "profiler.enabled": start.logging(),
+        "profiler.enabled": profiler.profiler(),
     }
     if is_old:
-        return {**rows, **old_names.own(), **variants.of_2_1()}
+        return {**rows, **version_2_1.replaced_rows(), **attention_variants.replaced_rows_2_1()}
     return {
         **rows,
-        **variants.own(),
+        **attention_variants.replaced_rows(),
         "model.norm_topk_prob": (model.routing_scores(),),
         "moe.load_balancing_type": (model.balancing(),),
         "model.shared_expert_intermediate_size": (model.shared_experts()[0],),
         "model.shared_expert_gate": (model.shared_experts()[1],),
         "precision.fp8_recipe": (training.fp8_recipe(),),
         "optimizer.type": (training.optimizer(),),
-        "optimizer.muon_momentum": details.muon(0.95, "muon-nesterov"),
-        "logging.wandb_name": (start.wandb(),),
-        "checkpoint.load": start.weights(),
+        "optimizer.muon_momentum": muon(0.95, "muon-nesterov"),
+        "logging.wandb_name": (logging.wandb(),),
+        "checkpoint.load": checkpoint.weights(),
     }
 
 
@@ -102,11 +114,11 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "parallel.gloo": (switch_off("parallel.gloo", "disable-gloo-group"),),
         "moe.force_load_balancing": (switch("moe.force_load_balancing", "fix-router"),),
         "parallel.layout": (listed,) if is_old else (megatron_layout(), listed),
-        "offload.optimizer": parallel.swap(),
+        "offload.optimizer": memory.swap(),
         "moe.permute_fusion": (parallel.permutation(is_old), *parallel.overlap()),
-        "kernels.attention_backend": (parallel.flash_attention(),),
-        "kernels.transformer_impl": (parallel.layer_library(is_old),),
-        **parallel.fusions(),
+        "kernels.attention_backend": (kernels.flash_attention(),),
+        "kernels.transformer_impl": (kernels.layer_library(is_old),),
+        **kernels.fusions(),
     }
 
 
@@ -116,9 +128,9 @@ _DROPPED = (
     "offload.optimizer_fraction",
     "moe.deepep",
     *CUDA_GRAPHS,
-    *beside.UNREAD,
+    *unsupported.IGNORED_FIELDS,
 )
-# Written where Hugging Face weights are converted at start (`checkpoints.weights`).
+# Written where Hugging Face weights are converted at start (`checkpoint.weights`).
 _OF_CONVERSION = (
     "model.pretrained",
     *(f"checkpoint.{name}" for name in ("format", "finetune", "no_load_optim", "no_load_rng")),
@@ -127,42 +139,20 @@ _OF_CONVERSION = (
 
 def _added(is_old: bool) -> tuple[Row, ...]:
     """Return the rows of fields that Megatron-LM does not have."""
-    later = () if is_old else (parallel.in_bubble(), beside.thinking(), *variants.added())
+    later = () if is_old else (memory.in_bubble(), data.thinking(), *attention_variants.added_rows())
     return (
         parallel.two_dimensional(),
-        *parallel.recompute(),
-        parallel.rmsnorm_fusion(),
-        beside.profiler(),
-        beside.sparse_mode(),
-        *beside.generation(is_old),
-        *(old_names.added() if is_old else ()),
+        *memory.recompute(),
+        kernels.rmsnorm_fusion(),
+        profiler.profiler_level(),
+        kernels.sparse_mode(),
+        *generation.generation(is_old),
+        *(version_2_1.added_rows() if is_old else ()),
         *later,
     )
 
 
 def megatron_layout() -> Row:
     """Return the row of an explicit pipeline layout, which MindSpeed supports before Megatron does."""
-    found = next(row for row in megatron.rows() if row.fields == ("parallel.layout",))
+    found = next(row for row in megatron_rows() if row.fields == ("parallel.layout",))
     return replace(found, since=None, until=None)
-
-
-_GAPS = {
-    "lora.dropout": Gap(
-        why="adapters have no dropout (training/training.py:186)", neutral=(0.0,), works=("lora.dropout=0",)
-    ),
-    "lora.rslora": Gap(why="the scale is alpha / rank", neutral=(False,), works=("lora.rslora=false",)),
-    "lora.merge": Gap(why="merged weights are made by the converter", neutral=(False,), severity="warning"),
-    "lora.quantization": Gap(why="quantised base weights were removed after 2.1.0", works=("lora.quantization=null",)),
-    "task.simpo_gamma": Gap(why="SimPO was removed after 2.1.0", works=("backend.version=2.1.0",)),
-    "task.desirable_weight": Gap(why="there is no KTO trainer"),
-    "task.undesirable_weight": Gap(why="there is no KTO trainer"),
-    CUDA_GRAPHS[0]: Gap(why="CUDA graphs are NVIDIA's", neutral=("none",), severity="warning"),
-    "moe.deepep": Gap(why="DeepEP is an NVIDIA library", neutral=(False,), severity="warning"),
-    "offload.optimizer_fraction": Gap(
-        why="the optimizer is swapped as a whole, in pieces",
-        neutral=(1.0,),
-        severity="warning",
-        works=("offload.optimizer_times=16",),
-    ),
-    "recompute.in_bubble": Gap(why="it came after 2.1.0", neutral=(False,), severity="warning"),
-}

@@ -1,15 +1,14 @@
-"""Renamed and missing arguments of MindSpeed-LLM 2.1.0 (Megatron core 0.8)."""
+"""Renamed arguments of MindSpeed-LLM 2.1.0 (Megatron core 0.8)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping import checkpoints, moe, sharding
-from backends.megatron_lm.mapping.details import MUON
+from backends.megatron_lm.mapping import moe
 from backends.megatron_lm.mapping.factories import chosen, reworded, when_given
 from backends.megatron_lm.mapping.model import latent_attention
 from backends.mindspeed.mapping import model
 from launcher.job import Job, Value
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, fixed, switch
+from launcher.mapping.rows import NativeView, Row, Unsupported, computed, fixed, switch
 
 _NEWER = ("backend.version=26.1.0",)
 
@@ -24,7 +23,7 @@ def aliases() -> Row:
     return reworded({"multi-head-latent-attention": "multi-latent-attention"}, {})
 
 
-def own() -> dict[str, tuple[Row, ...]]:
+def replaced_rows() -> dict[str, tuple[Row, ...]]:
     """Return the rows of 2.1.0 by the canonical field whose Megatron rows they replace."""
     latent = {row.fields[0]: row for row in latent_attention()}
     return {
@@ -47,7 +46,7 @@ def own() -> dict[str, tuple[Row, ...]]:
     }
 
 
-def added() -> tuple[Row, ...]:
+def added_rows() -> tuple[Row, ...]:
     """Return the rows of fields that Megatron-LM does not have."""
     return (chosen("lora.quantization", "qlora", {"nf4": True}, why="its QLoRA is of 4 bits (nf4)"),)
 
@@ -212,47 +211,3 @@ def checkpoint_format() -> Row:
         return {path: view.take(flags[1], sharded[0])} if view.take(flags[0], False) else {}
 
     return computed((path,), flags, emit, read)
-
-
-def _newer(*neutral: Value, severity: str = "error") -> Gap:
-    return Gap(why="it came with Megatron core 0.9 or later", neutral=neutral, severity=severity, works=_NEWER)
-
-
-GAPS: dict[str, Gap] = {
-    "parallel.etp": Gap(
-        why="experts are split over tp as everything else, or not at all", works=("moe.tp_extend_ep=true",)
-    ),
-    "parallel.account_for_embedding": _newer(False, severity="warning"),
-    "parallel.account_for_loss": _newer(False, severity="warning"),
-    "parallel.microbatch_group_size": _newer(severity="warning"),
-    "moe.shared_expert_overlap": _newer(False, severity="warning"),
-    "optimizer.precision_aware": _newer(False),
-    "optimizer.main_grads_dtype": _newer("fp32"),
-    "optimizer.main_params_dtype": _newer("fp32"),
-    "optimizer.exp_avg_dtype": _newer("fp32"),
-    "optimizer.exp_avg_sq_dtype": _newer("fp32"),
-    "precision.fp8_recipe": _newer("delayed"),
-    "precision.fp8_param_gather": _newer(False),
-    "recompute.modules": _newer(("core_attn",), severity="warning"),
-    "kernels.cross_entropy_fusion_impl": _newer("native", severity="warning"),
-    "checkpoint.save_safetensors": _newer(False, severity="warning"),
-    "data.paths_file": _newer(),
-    "schedule.skip_iterations": _newer(),
-    "precision.first_last_layers_bf16": _newer(False),
-    "precision.num_layers_at_start_in_bf16": _newer(),
-    "precision.num_layers_at_end_in_bf16": _newer(),
-    "kernels.te_rng_tracker": _newer(False, severity="warning"),
-    "parallel.optimizer_instances": _newer(1, severity="warning"),
-    "overlap.param_gather_with_optimizer_step": _newer(False, severity="warning"),
-    "overlap.grad_buckets": _newer(severity="warning"),
-    "overlap.p2p_warmup_flush": _newer(False, severity="warning"),
-    "fault_tolerance.check_for_spiky_loss": _newer(False, severity="warning"),
-    "fault_tolerance.check_for_large_grads": _newer(False, severity="warning"),
-    "fault_tolerance.rerun": _newer("disabled", severity="warning"),
-    **{
-        path: _newer(*neutral, severity="error" if path in checkpoints.CHANGES_THE_RUN else "warning")
-        for path, neutral in {**sharding.BEFORE_0_12, **checkpoints.BEFORE_0_12}.items()
-    },
-    **dict.fromkeys(MUON, _newer()),
-    "optimizer.decay_qk_layernorm": _newer(False),
-}

@@ -1,9 +1,8 @@
-"""MindSpeed-LLM mapping rows for initial weights, checkpoints, profiler and Weights & Biases."""
+"""MindSpeed-LLM mapping rows for initial weights and checkpoints."""
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.data_and_checkpoints import starts_from_weights
-from backends.megatron_lm.mapping.factories import when_given
+from backends.megatron_lm.mapping.checkpoint import starts_from_weights
 from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.model import converter_name, family_of_converter
 from launcher.job import Job, Value
@@ -108,33 +107,3 @@ def _load_weights_only(path: str, flag: str) -> Row:
         return {path: False} if view.peek("enable-hf2mg-convert") else {}
 
     return computed((path, "model.pretrained"), (flag,), emit, read)
-
-
-def logging() -> tuple[Row, ...]:
-    """Return the rows of the profiler."""
-    return (
-        switch("profiler.enabled", "profile"),
-        when_given("profiler.path", "profile-save-path"),
-    )
-
-
-def wandb() -> Row:
-    """Return the row of the run name, which MindSpeed-LLM accepts only with --use-wandb."""
-    return computed(
-        ("logging.wandb_name",),
-        ("use-wandb", "wandb-exp-name"),
-        lambda job: (
-            (("use-wandb", True), ("wandb-exp-name", job.logging.wandb_name))
-            if job.logging.wandb_name is not None
-            else ()
-        ),
-        _read_wandb,
-        note="features_manager/dpo/dpo.py:12 @26.1.0",
-    )
-
-
-def _read_wandb(view: NativeView) -> Mapping[str, Value]:
-    if not view.has("wandb-exp-name") or not view.peek("use-wandb"):
-        return {}
-    view.take("use-wandb")
-    return {"logging.wandb_name": view.take("wandb-exp-name")}

@@ -1,0 +1,250 @@
+"""Rows for checkpoints: loading, saving, formats, retention, non-persistent checkpoints, conversion."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.megatron_lm.mapping.factories import came_with_0_9, chosen, when_given
+from backends.megatron_lm.mapping.sharding import uses_megatron_fsdp
+from launcher.job import Job, Value
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
+
+_SINCE = "0.12"
+_FORMATS = ("torch_dist", "torch", "torch_dcp", "fsdp_dtensor", "zarr")
+_NO_SAFETENSORS = "Megatron-LM does not write safetensors"
+
+
+def checkpoint() -> tuple[Row, ...]:
+    """Return the rows of checkpoints."""
+    return (
+        when_given("checkpoint.load", "load"),
+        pretrained(),
+        when_given("checkpoint.save", "save"),
+        computed(
+            ("checkpoint.save_interval", "checkpoint.save", "schedule.train_iters"),
+            ("save-interval",),
+            _write_save_interval,
+            lambda view: {"checkpoint.save_interval": view.take("save-interval")} if view.has("save-interval") else {},
+            note="Megatron refuses --save without it; with none, once at the end.",
+        ),
+        switch("checkpoint.finetune", "finetune"),
+        *formats(),
+        asynchronous(),
+        switch("checkpoint.async_save", "async-save", until="0.15.9"),
+        switch("checkpoint.optimizer_fully_reshardable", "dist-ckpt-optim-fully-reshardable", since="0.14"),
+        switch("checkpoint.no_load_optim", "no-load-optim"),
+        switch("checkpoint.no_load_rng", "no-load-rng"),
+        switch("checkpoint.no_save_optim", "no-save-optim"),
+        switch("checkpoint.no_save_rng", "no-save-rng"),
+        when_given("checkpoint.strictness", "dist-ckpt-strictness"),
+        switch("checkpoint.exit_on_missing", "exit-on-missing-checkpoint"),
+        *resumed_state(),
+        *retention(),
+        *conversion(),
+    )
+
+
+def _write_save_interval(job: Job) -> Iterable[tuple[str, Value]]:
+    if job.checkpoint.save_interval is not None:
+        yield "save-interval", job.checkpoint.save_interval
+    elif job.checkpoint.save is not None:
+        if job.schedule.train_iters is None:
+            why = "Megatron-LM needs the steps between checkpoints"
+            raise Unsupported("checkpoint.save_interval", why, ("checkpoint.save_interval=1000",))
+        yield "save-interval", job.schedule.train_iters
+
+
+def starts_from_weights(job: Job) -> bool:
+    """Return whether training starts from Hugging Face weights."""
+    if job.model.pretrained is not None:
+        return job.model.pretrained
+    return job.model.path is not None or job.model.hub_id is not None
+
+
+def pretrained() -> Row:
+    """Return the row that rejects Hugging Face weights, which Megatron-LM cannot read."""
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if starts_from_weights(job) and job.checkpoint.load is None:
+            raise Unsupported(
+                "model.pretrained",
+                "only its own checkpoints are read: convert the weights and name them in checkpoint.load",
+                ("model.pretrained=false",),
+            )
+        return ()
+
+    return Row(fields=("model.pretrained", "model.path", "model.hub_id"), flags=(), emit=emit)
+
+
+def formats() -> tuple[Row, ...]:
+    """Return the rows of the checkpoint format."""
+    path, flag = "checkpoint.format", "ckpt-format"
+    before = {name: name for name in _FORMATS if name != "fsdp_dtensor"}
+    row = chosen(path, flag, {name: name for name in _FORMATS if name != "zarr"}, why=_NO_SAFETENSORS)
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.checkpoint.format is None and uses_megatron_fsdp(job):
+            yield flag, "fsdp_dtensor"
+        yield from row.emit(job)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if flag not in view.values and view.peek("use-megatron-fsdp"):
+            return {path: "torch_dist"}  # the parser's default; FSDP jobs default to fsdp_dtensor
+        return row.read(view) if row.read is not None else {}
+
+    paths = (path, "parallel.zero_stage", "parallel.fsdp.implementation")
+    note = "Megatron-core's FSDP writes fsdp_dtensor only (arguments.py:690 @core_v0.16.1)."
+    return (
+        computed(paths, (flag,), emit, read, since="0.16", note=note),
+        chosen(path, flag, before, why=_NO_SAFETENSORS, until="0.15.9"),
+    )
+
+
+def asynchronous() -> Row:
+    """Return the row of asynchronous saving, which needs a persistent worker since 0.16."""
+    paths = ("checkpoint.async_save", "checkpoint.persistent_worker")
+    flags = ("async-save", "use-persistent-ckpt-worker")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        wanted, worker = job.checkpoint.async_save, job.checkpoint.persistent_worker
+        if wanted and worker is False:
+            raise Unsupported(paths[1], "0.16 switches --async-save off without it", (f"{paths[1]}=null",))
+        if wanted:
+            yield flags[0], True
+        if wanted or worker:
+            yield flags[1], True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        if not view.has(flags[1]):
+            return {}
+        worker = bool(view.take(flags[1]))
+        return {paths[0]: bool(view.take(flags[0]))} if view.has(flags[0]) else {paths[1]: worker}
+
+    note = "Without the persistent worker 0.16 switches --async-save off (validate_args)."
+    return computed(paths, flags, emit, read, since="0.16", note=note)
+
+
+def resumed_state() -> tuple[Row, ...]:
+    """Return the rows of the state loaded from a checkpoint, and of parallel saving and loading."""
+    return (
+        when_given("checkpoint.load_step", "ckpt-step"),
+        when_given("checkpoint.fallback", "pretrained-checkpoint"),
+        switch("checkpoint.load_arguments", "use-checkpoint-args"),
+        load_schedule(),
+        switch("checkpoint.detect_format", "auto-detect-ckpt-format"),
+        switch_off("checkpoint.parallel_save", "no-ckpt-fully-parallel-save"),
+        switch("checkpoint.parallel_load", "ckpt-fully-parallel-load"),
+        switch("checkpoint.constant_structure", "ckpt-assume-constant-structure"),
+    )
+
+
+def load_schedule() -> Row:
+    """Return the row of the learning-rate schedule, loaded from the checkpoint or set by the job."""
+    path = "checkpoint.load_schedule"
+    theirs, ours = "use-checkpoint-opt_param-scheduler", "override-opt_param-scheduler"
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.checkpoint.load_schedule is not None:
+            yield (theirs if job.checkpoint.load_schedule else ours), True
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = [flag for flag in (theirs, ours) if view.peek(flag)]
+        if len(given) != 1:  # Megatron rejects both together
+            return {}
+        view.take(given[0])
+        return {path: given[0] == theirs}
+
+    return Row(fields=(path,), flags=(theirs, ours), emit=emit, read=read)
+
+
+def retention() -> tuple[Row, ...]:
+    """Return the rows of saving, retention and non-persistent checkpoints."""
+    prefix = "checkpoint.non_persistent."
+    names = ("fully_parallel", "atomic")
+    return (
+        switch("checkpoint.persistent_worker", "use-persistent-ckpt-worker", since=_SINCE, until="0.15.9"),
+        when_given("checkpoint.save_retain_interval", "save-retain-interval", since="0.16"),
+        switch(
+            "checkpoint.optimizer_reshardable_mem_efficient",
+            "distrib-optim-fully-reshardable-mem-efficient",
+            since="0.16",
+        ),
+        when_given(f"{prefix}save_interval", "non-persistent-save-interval", since=_SINCE),
+        when_given(f"{prefix}type", "non-persistent-ckpt-type", since=_SINCE),
+        when_given(f"{prefix}global_dir", "non-persistent-global-ckpt-dir", since=_SINCE),
+        when_given(f"{prefix}local_dir", "non-persistent-local-ckpt-dir", since=_SINCE),
+        chosen(f"{prefix}local_algo", "non-persistent-local-ckpt-algo", {name: name for name in names}, since=_SINCE),
+        switch(f"{prefix}replication", "replication", since=_SINCE),
+        when_given(f"{prefix}replication_jump", "replication-jump", since=_SINCE),
+        when_given(f"{prefix}replication_factor", "replication-factor", since=_SINCE),
+    )
+
+
+def conversion() -> tuple[Row, ...]:
+    """Return the rows of arguments loaded from a checkpoint, and of checkpoint conversion."""
+    prefix = "checkpoint.convert."
+    older = ("torch", "torch_dist", "zarr")
+    return (
+        switch("checkpoint.load_parallel_arguments", "use-mp-args-from-checkpoint-args", since=_SINCE),
+        switch_off("checkpoint.load_tokenizer", "no-use-tokenizer-model-from-checkpoint-args", since=_SINCE),
+        _converted(older, since=_SINCE, until="0.15.9"),
+        _converted(older[:2], since="0.16"),
+        when_given(f"{prefix}save", "ckpt-convert-save", since=_SINCE),
+        switch(f"{prefix}update_legacy_optimizer", "ckpt-convert-update-legacy-dist-opt-format", since=_SINCE),
+    )
+
+
+def _converted(names: tuple[str, ...], since: str, until: str | None = None) -> Row:
+    known = {name: name for name in names}
+    return chosen("checkpoint.convert.format", "ckpt-convert-format", known, since=since, until=until)
+
+
+def ignored_arguments() -> tuple[Row, ...]:
+    """Return the rows of arguments that the parser accepts and ignores; `effective.py` lists the same names."""
+    return (
+        _ignored(("ckpt-fully-parallel-save",), "It has become the default."),
+        _ignored(("use-dist-ckpt", "dist-ckpt-format"), "--ckpt-format says it.", since=_SINCE),
+        _ignored(("dist-ckpt-save-pre-mcore-014",), "No line of Megatron-LM reads it.", since="0.16"),
+    )
+
+
+def _ignored(flags: tuple[str, ...], note: str, since: str | None = None) -> Row:
+    def read(view: NativeView) -> Mapping[str, Value]:
+        for flag in flags:
+            view.take(flag)
+        return {}
+
+    return Row(fields=(), flags=flags, emit=lambda job: (), read=read, since=since, note=f"Read only. {note}")
+
+
+UNSUPPORTED: Mapping[str, Gap] = {
+    "checkpoint.save_pre_mcore_014": warning("weights are laid out as its own version of Megatron-core does", False),
+    "checkpoint.save_safetensors": warning("Megatron-LM writes its own format only", False),
+    "checkpoint.save_total_limit": warning("old checkpoints are not removed"),
+}
+BEFORE_0_16: Mapping[str, Gap] = {
+    "checkpoint.save_retain_interval": warning("checkpoints are not removed before 0.16"),
+    "checkpoint.optimizer_reshardable_mem_efficient": warning("it came with core 0.16", False),
+}
+BEFORE_0_13: Mapping[str, Gap] = {
+    "checkpoint.optimizer_fully_reshardable": warning("checkpoints of this version are always reshardable", True),
+}
+BEFORE_0_12: Mapping[str, Gap] = {
+    "checkpoint.persistent_worker": came_with_0_9(False, severity="warning"),
+    "checkpoint.load_parallel_arguments": came_with_0_9(False, severity="warning"),
+    "checkpoint.load_tokenizer": came_with_0_9(False),
+    **{
+        f"checkpoint.non_persistent.{name}": came_with_0_9(severity="warning")
+        for name in (
+            "save_interval",
+            "type",
+            "global_dir",
+            "local_dir",
+            "local_algo",
+            "replication_jump",
+            "replication_factor",
+        )
+    },
+    "checkpoint.non_persistent.replication": came_with_0_9(False, severity="warning"),
+    "checkpoint.convert.format": came_with_0_9(),
+    "checkpoint.convert.save": came_with_0_9(severity="warning"),
+    "checkpoint.convert.update_legacy_optimizer": came_with_0_9(False, severity="warning"),
+}

@@ -1,0 +1,79 @@
+"""Rows for logs: training log, TensorBoard, Weights & Biases, timers, One Logger, straggler detection."""
+
+from collections.abc import Mapping
+
+from backends.megatron_lm.mapping.factories import (
+    ONLY_MEGATRON_LOOP,
+    ONLY_NVIDIA_CLUSTERS,
+    came_with_0_9,
+    valued,
+    when_given,
+)
+from launcher.mapping.rows import Gap, Row, switch, switch_off, warning
+
+
+def logging() -> tuple[Row, ...]:
+    """Return the rows of the training log, TensorBoard and Weights & Biases."""
+    return (
+        valued("logging.interval", "log-interval", 100),
+        when_given("logging.tensorboard_dir", "tensorboard-dir"),
+        when_given("logging.wandb_project", "wandb-project"),
+        when_given("logging.wandb_name", "wandb-exp-name"),
+        switch("logging.throughput", "log-throughput"),
+        switch("logging.params_norm", "log-params-norm"),
+        switch("logging.zero_gradients", "log-num-zeros-in-grad"),
+        when_given("logging.timer_level", "timing-log-level"),
+        switch("logging.timers", "log-timers-to-tensorboard"),
+        switch("logging.memory", "log-memory-to-tensorboard"),
+        switch("logging.perplexity", "log-validation-ppl-to-tensorboard"),
+    )
+
+
+def further_logging() -> tuple[Row, ...]:
+    """Return the rows of further logging settings, One Logger and straggler detection."""
+    one_logger, straggler = "logging.one_logger.", "logging.straggler."
+    return (
+        when_given("logging.tensorboard_interval", "tensorboard-log-interval"),
+        when_given("logging.tensorboard_queue_size", "tensorboard-queue-size"),
+        when_given("logging.wandb_dir", "wandb-save-dir"),
+        when_given("logging.level", "logging-level"),
+        switch("logging.progress", "log-progress"),
+        switch_off("logging.loss_scale", "no-log-loss-scale-to-tensorboard"),
+        switch("logging.world_size", "log-world-size-to-tensorboard"),
+        switch("logging.experts_by_layer", "moe-per-layer-logging"),
+        when_given("logging.timer_ranks", "timing-log-option"),
+        switch_off("logging.timer_barrier", "no-barrier-with-level-1-timing"),
+        when_given("logging.config_dir", "config-logger-dir", since="0.12"),
+        switch_off(f"{one_logger}enabled", "no-one-logger"),
+        when_given(f"{one_logger}project", "one-logger-project"),
+        when_given(f"{one_logger}name", "one-logger-run-name"),
+        switch(f"{one_logger}asynchronous", "one-logger-async"),
+        when_given(f"{one_logger}app_tag", "app-tag-run-name"),
+        when_given(f"{one_logger}app_version", "app-tag-run-version"),
+        switch(f"{straggler}enabled", "log-straggler"),
+        switch_off(f"{straggler}at_start", "disable-straggler-on-startup"),
+        when_given(f"{straggler}port", "straggler-ctrlr-port"),
+        when_given(f"{straggler}count", "straggler-minmax-count"),
+    )
+
+
+BEFORE_0_12: Mapping[str, Gap] = {"logging.config_dir": came_with_0_9(severity="warning")}
+WITHOUT_MEGATRON_LOOP: Mapping[str, Gap] = {
+    "logging.timer_barrier": warning(ONLY_MEGATRON_LOOP, True),
+    "logging.config_dir": warning(ONLY_MEGATRON_LOOP),
+    **{
+        f"logging.straggler.{name}": warning("it does not search for slow devices", *neutral)
+        for name, neutral in {"enabled": (False,), "at_start": (True, False), "port": (), "count": ()}.items()
+    },
+    **{
+        f"logging.one_logger.{name}": warning(ONLY_NVIDIA_CLUSTERS, *neutral)
+        for name, neutral in {
+            "enabled": (False,),
+            "project": (),
+            "name": (),
+            "asynchronous": (False,),
+            "app_tag": (),
+            "app_version": (),
+        }.items()
+    },
+}

@@ -1,0 +1,71 @@
+"""Rows for communication that overlaps computation."""
+
+from collections.abc import Mapping
+
+from backends.megatron_lm.mapping.factories import came_with_0_9, when_given
+from backends.megatron_lm.mapping.sharding import BEFORE_RENAMING
+from launcher.mapping.rows import Gap, Row, switch, switch_off
+
+_SINCE = "0.12"
+
+
+def overlap() -> tuple[Row, ...]:
+    """Return the rows of communication that overlaps computation."""
+    return (
+        switch("overlap.grad_reduce", "overlap-grad-reduce"),
+        switch("overlap.param_gather", "overlap-param-gather"),
+        switch("overlap.tp_comm", "tp-comm-overlap"),
+        switch_off("overlap.p2p", "no-overlap-p2p-communication"),
+    )
+
+
+def gradient_buckets() -> tuple[Row, ...]:
+    """Return the rows of gradient buckets, of the optimizer step, the embedding and the pipeline."""
+    return (
+        switch("overlap.param_gather_with_optimizer_step", "overlap-param-gather-with-optimizer-step", since=_SINCE),
+        when_given("overlap.grad_bucket_size", "ddp-bucket-size"),
+        when_given("overlap.grad_buckets", "ddp-num-buckets", since=_SINCE),
+        switch("overlap.average_in_collective", "ddp-average-in-collective"),
+        switch("overlap.embedding_wgrad", "defer-embedding-wgrad-compute"),
+        when_given("overlap.embedding_wgrad_limit", "wgrad-deferral-limit"),
+        switch("overlap.p2p_warmup_flush", "overlap-p2p-communication-warmup-flush", since=_SINCE),
+    )
+
+
+def collectives() -> tuple[Row, ...]:
+    """Return the rows of gradient reduction and tensor-parallel communication overlap."""
+    return (
+        switch_off("overlap.gradient_reduce_div_fusion", "no-gradient-reduce-div-fusion", since=_SINCE),
+        switch("overlap.pad_buckets", "ddp-pad-buckets-for-high-nccl-busbw", since=_SINCE),
+        switch_off("overlap.align_grad_reduce", "no-align-grad-reduce", since=_SINCE),
+        switch_off("overlap.align_param_gather", "no-align-param-gather", since=_SINCE),
+        switch_off(
+            "overlap.tp_allreduce",
+            "no-async-tensor-model-parallel-allreduce",
+            note="Megatron-core's own layers overlap it always, those of MindSpeed's experts as this says.",
+        ),
+        *(row for name in _PRODUCTS for row in _product(name)),
+        switch("overlap.tp.overlap_rs_dgrad", "tp-comm-overlap-rs-dgrad"),
+        when_given("overlap.tp.config", "tp-comm-overlap-cfg"),
+        when_given("overlap.tp.bootstrap_backend", "tp-comm-bootstrap-backend", since=_SINCE),
+    )
+
+
+_PRODUCTS = ("overlap_ag", "overlap_rs", "split_ag", "split_rs", "bulk_dgrad", "bulk_wgrad")
+
+
+def _product(name: str) -> tuple[Row, Row]:
+    path, flag = f"overlap.tp.{name}", f"tp-comm-{name.replace('_', '-')}"
+    return (
+        switch_off(path, f"disable-{flag}", until=BEFORE_RENAMING),
+        switch_off(path, f"no-{flag}", since="0.16"),
+    )
+
+
+BEFORE_0_12: Mapping[str, Gap] = {
+    "overlap.gradient_reduce_div_fusion": came_with_0_9(True, severity="warning"),
+    "overlap.pad_buckets": came_with_0_9(False, severity="warning"),
+    "overlap.align_grad_reduce": came_with_0_9(True, severity="warning"),
+    "overlap.align_param_gather": came_with_0_9(True, severity="warning"),
+    "overlap.tp.bootstrap_backend": came_with_0_9(severity="warning"),
+}

@@ -1,0 +1,57 @@
+"""Rows for the task type, and the post-training that Megatron-LM lacks."""
+
+from collections.abc import Iterable, Mapping
+
+from launcher.job import Job, Value, field_paths
+from launcher.mapping.rows import Gap, Row, Unsupported, computed
+
+
+def task() -> tuple[Row, ...]:
+    """Return the rows of the task type."""
+    return (
+        computed(
+            ("task.type",),
+            ("sft",),
+            lambda job: (("sft", True),) if _task(job, ("pretrain", "sft")) == "sft" else (),
+            lambda view: {"task.type": "sft"} if view.take("sft", False) else {"task.type": "pretrain"},
+            since="0.15",
+            note="--sft reads chats from JSONL instead of token files (megatron/training/datasets/sft_dataset.py).",
+        ),
+        computed(
+            ("task.type",),
+            (),
+            _only_pretrain,
+            lambda view: {"task.type": "pretrain"},
+            until="0.14.9",
+        ),
+    )
+
+
+def _only_pretrain(job: Job) -> Iterable[tuple[str, Value]]:
+    _task(job, ("pretrain",))
+    return ()
+
+
+def _task(job: Job, known: tuple[str, ...]) -> str:
+    if job.task.type not in known:
+        raise Unsupported(
+            "task.type",
+            f"its trainers are {' and '.join(known)}",
+            tuple(f"task.type={name}" for name in known),
+        )
+    return job.task.type
+
+
+UNSUPPORTED: Mapping[str, Gap] = {
+    **{
+        path: Gap(why="Megatron-LM has no preference training")
+        for path in field_paths()
+        if path.startswith("task.") and path != "task.type"
+    },
+    "lora.rank": Gap(why="Megatron-LM trains all parameters", works=("lora.rank=null",)),
+    **{
+        path: Gap(why="Megatron-LM has no LoRA")
+        for path in field_paths()
+        if path.startswith("lora.") and path != "lora.rank"
+    },
+}

@@ -1,0 +1,206 @@
+"""Rows for the tokenizer, chat templates and the vocabulary."""
+
+from collections.abc import Iterable, Mapping
+
+from backends.megatron_lm.effective import TOKENIZER
+from backends.megatron_lm.mapping.factories import NEWEST, came_with, listed, when_given
+from launcher.job import Job, Value
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
+
+
+def tokenizer() -> tuple[Row, ...]:
+    """Return the rows of the tokenizer, its chat template, its extra tokens and the vocabulary."""
+    return (
+        tokenizer_class("0.15", None),
+        tokenizer_class(None, "0.14.9"),
+        when_given("tokenizer.vocab_file", "vocab-file"),
+        when_given("tokenizer.merge_file", "merge-file"),
+        switch("tokenizer.trust_remote_code", "trust-remote-code", since="0.13"),
+        computed(
+            ("data.template",),
+            ("legacy-tokenizer", "sft-tokenizer-prompt-format"),
+            _write_template,
+            _read_template,
+            when=lambda job: job.task.type == "sft",
+            since="0.15",
+            note="SFTTokenizer exists only in the legacy tokenizer system (megatron/training/tokenizer/tokenizer.py).",
+        ),
+        when_given("tokenizer.extra_ids", "vocab-extra-ids"),
+        when_given("tokenizer.tiktoken_pattern", "tiktoken-pattern"),
+        listed("tokenizer.tiktoken_special_tokens", "tiktoken-special-tokens"),
+        when_given("tokenizer.tiktoken_num_special_tokens", "tiktoken-num-special-tokens"),
+        *vocabulary(),
+    )
+
+
+def tokenizer_class(since: str | None, until: str | None) -> Row:
+    """Return the row of the tokenizer's class and path; with `until` None, --sft uses SFTTokenizer."""
+    has_sft = until is None
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        kind, path = tokenizer_kind(job), tokenizer_path(job)
+        yield "tokenizer-type", "SFTTokenizer" if has_sft and job.task.type == "sft" else kind
+        if kind != "NullTokenizer" and path is not None:
+            yield "tokenizer-model", path
+
+    return computed(
+        ("tokenizer.type", "tokenizer.path", "model.path", "model.hub_id"),
+        ("tokenizer-type", "tokenizer-model"),
+        emit,
+        _read_tokenizer,
+        since=since,
+        until=until,
+        note="Without any tokenizer the token files carry the numbers: NullTokenizer.",
+    )
+
+
+def tokenizer_path(job: Job) -> str | None:
+    """Return the tokenizer's path, else the model's path or hub id."""
+    return job.tokenizer.path or job.model.path or job.model.hub_id
+
+
+def tokenizer_kind(job: Job) -> str:
+    """Return Megatron's name of the tokenizer class for this job."""
+    passed = job.backend.args.get("tokenizer-type")
+    if passed is not None:
+        return str(passed)
+    if job.tokenizer.type is not None:
+        return job.tokenizer.type
+    return "HuggingFaceTokenizer" if tokenizer_path(job) else "NullTokenizer"
+
+
+def _read_tokenizer(view: NativeView) -> Mapping[str, Value]:
+    known = ("HuggingFaceTokenizer", "NullTokenizer", "Llama2Tokenizer", "SentencePieceTokenizer", "TikTokenizer")
+    found: dict[str, Value] = {}
+    view.values.setdefault("tokenizer-type", TOKENIZER)  # the default has no canonical value
+    if view.peek("tokenizer-type") in (*known, "SFTTokenizer"):
+        kind = view.take("tokenizer-type")
+        found["tokenizer.type"] = kind if kind in known else None
+        if view.has("tokenizer-model"):
+            found["tokenizer.path"] = view.take("tokenizer-model")
+    return found
+
+
+def _write_template(job: Job) -> Iterable[tuple[str, Value]]:
+    known = ("nemotron-h-aligned", "nemotron-nano-v2")
+    yield "legacy-tokenizer", True
+    if job.data.template not in known:
+        raise Unsupported(
+            "data.template", "--sft knows two chat templates only", tuple(f"data.template={name}" for name in known)
+        )
+    yield "sft-tokenizer-prompt-format", job.data.template
+
+
+def _read_template(view: NativeView) -> Mapping[str, Value]:
+    if not view.peek("sft"):
+        return {}
+    view.take("legacy-tokenizer")
+    return {"data.template": view.take("sft-tokenizer-prompt-format", "nemotron-h-aligned")}
+
+
+def vocabulary() -> tuple[Row, ...]:
+    """Return the rows of the vocabulary; its size is config.json's, independent of the tokenizer."""
+    return (
+        computed(
+            ("model.vocab_size", "tokenizer.type"),
+            ("vocab-size",),
+            _write_vocabulary,
+            _read_vocabulary,
+            note="NullTokenizer adds one for the end of a document, which must be a row of the embedding too.",
+        ),
+        computed(
+            (
+                "tokenizer.padded_vocab_size",
+                "tokenizer.make_vocab_size_divisible_by",
+                "model.vocab_size",
+                "parallel.tp",
+            ),
+            ("make-vocab-size-divisible-by", "padded-vocab-size"),
+            _write_padding,
+            _read_padding,
+            since="0.16",
+            note="config.json's size, padded only to a multiple of tp: the same rows as in Hugging Face at any layout.",
+        ),
+        computed(
+            (
+                "tokenizer.padded_vocab_size",
+                "tokenizer.make_vocab_size_divisible_by",
+                "model.vocab_size",
+                "parallel.tp",
+            ),
+            ("make-vocab-size-divisible-by",),
+            _write_divisor,
+            _read_divisor,
+            until="0.15.9",
+            note="No argument sets the padded size; a divisor of that size over tp gives it for any smaller tokenizer.",
+        ),
+    )
+
+
+def _write_vocabulary(job: Job) -> Iterable[tuple[str, Value]]:
+    size = job.model.vocab_size
+    if size is not None:
+        yield "vocab-size", size - 1 if tokenizer_kind(job) == "NullTokenizer" else size
+
+
+def _read_vocabulary(view: NativeView) -> Mapping[str, Value]:
+    if not view.has("vocab-size") or not pads_as_we_do(view):
+        return {}
+    return {"model.vocab_size": view.take("vocab-size") + int(view.peek("tokenizer-type") == "NullTokenizer")}
+
+
+def pads_as_we_do(view: NativeView) -> bool:
+    """Return whether the arguments alone, without the tokenizer, ensure at least --vocab-size embedding rows."""
+    if view.has("padded-vocab-size"):
+        return True
+    divisor = view.peek("make-vocab-size-divisible-by") or 0
+    return bool(divisor * view.peek("tensor-model-parallel-size", 1) >= view.peek("vocab-size", 0) > 0)
+
+
+def padded_vocabulary(job: Job) -> int | None:
+    """Return the rows of the embedding: given, or the vocabulary padded to the divisor (else 1) times tp."""
+    if job.tokenizer.padded_vocab_size is not None or job.model.vocab_size is None:
+        return job.tokenizer.padded_vocab_size
+    multiple = (job.tokenizer.make_vocab_size_divisible_by or 1) * job.parallel.tp
+    return -(-job.model.vocab_size // multiple) * multiple
+
+
+def _write_padding(job: Job) -> Iterable[tuple[str, Value]]:
+    if job.tokenizer.make_vocab_size_divisible_by is not None:
+        yield "make-vocab-size-divisible-by", job.tokenizer.make_vocab_size_divisible_by
+    size = padded_vocabulary(job)
+    if size is not None:
+        yield "padded-vocab-size", size
+
+
+def _read_padding(view: NativeView) -> Mapping[str, Value]:
+    return {
+        "tokenizer.padded_vocab_size": view.take("padded-vocab-size"),
+        "tokenizer.make_vocab_size_divisible_by": view.take("make-vocab-size-divisible-by"),
+    }
+
+
+def _write_divisor(job: Job) -> Iterable[tuple[str, Value]]:
+    size = padded_vocabulary(job)
+    if size is None:
+        if job.tokenizer.make_vocab_size_divisible_by is not None:
+            yield "make-vocab-size-divisible-by", job.tokenizer.make_vocab_size_divisible_by
+        return
+    if size % job.parallel.tp:
+        raise Unsupported("tokenizer.padded_vocab_size", f"it must be a multiple of tp={job.parallel.tp}")
+    yield "make-vocab-size-divisible-by", size // job.parallel.tp
+
+
+def _read_divisor(view: NativeView) -> Mapping[str, Value]:
+    divisor, size = view.peek("make-vocab-size-divisible-by"), view.peek("vocab-size")
+    rows = (divisor or 0) * view.peek("tensor-model-parallel-size", 1)
+    if size and size <= rows:
+        view.take("make-vocab-size-divisible-by")
+        return {"tokenizer.padded_vocab_size": rows}
+    return {"tokenizer.make_vocab_size_divisible_by": view.take("make-vocab-size-divisible-by")}
+
+
+BEFORE_0_13: Mapping[str, Gap] = {
+    "tokenizer.trust_remote_code": came_with("0.13", False, severity="warning"),
+    "data.template": Gap(why="this version trains on token files only", works=NEWEST),
+}
