@@ -175,53 +175,28 @@ def _says_v4(view: NativeView) -> bool:
     return str(view.peek(key("model_type"))).startswith("deepseek_v4")
 
 
-_LAYERS = "its training classes have no such layers"
-_PAST = "its experts read past it (training_graph/transformer/moe)"
+def window_row() -> Row:
+    """Return the row of sliding window attention, as (tokens to the left, 0 to the right)."""
+    path, flag = "model.sliding_window", key("window_size")
+
+    def emit(job: Job) -> Iterable[tuple[str, Value]]:
+        if job.model.sliding_window is not None:
+            yield flag, (job.model.sliding_window - 1, 0)
+
+    def read(view: NativeView) -> Mapping[str, Value]:
+        given = view.peek(flag)
+        if not isinstance(given, (list, tuple)) or len(given) != 2 or given[1] != 0:
+            return {}
+        if not isinstance(given[0], int) or given[0] < 0:
+            return {}
+        view.take(flag)
+        return {path: given[0] + 1}
+
+    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since="2.1", note="flash_attention.py:125 @2.1.0")
+
+
 _WORKS = ("backend.version=2.1.0",)
-
-
-def _told(why: str) -> Gap:
-    return Gap(why=why, neutral=(False,), severity="warning")
-
-
-VARIANT_GAPS: Mapping[str, Gap] = {
-    "model.full_attention_interval": Gap(why="it has no linear attention", neutral=(1,)),
-    "model.attention_output_gate": Gap(why=_LAYERS, neutral=(False,)),
-    "model.softmax_type": Gap(why="its softmax has no sink", neutral=("vanilla",)),
-    "model.qk_l2_norm": Gap(why=_LAYERS, neutral=(False,)),
-    "model.mrope_section": Gap(why="its training classes use rotary positions of text"),
-    "model.glu_linear_offset": Gap(why=_LAYERS, neutral=(0.0,)),
-    "model.use_legacy_models": Gap(why="its own older classes are model.legacy", neutral=(False,)),
-    "model.mamba": Gap(why="it has no Mamba layers", neutral=(False,)),
-    "model.hybrid_attention_ratio": Gap(why="it has no Mamba layers", neutral=(0.0,)),
-    "model.hybrid_mlp_ratio": Gap(why="it has no Mamba layers", neutral=(0.0,)),
-    "model.hybrid_override_pattern": Gap(why="it has no Mamba layers"),
-    "model.is_hybrid_model": Gap(why="it has no Mamba layers", neutral=(False,)),
-    "model.heterogeneous_layers_config_path": Gap(why="all its layers have one shape"),
-    "model.heterogeneous_layers_config_encoded_json": Gap(why="all its layers have one shape"),
-    "model.init_method_xavier_uniform": Gap(why="first weights are drawn normally", neutral=(False,)),
-    "model.perform_initialization": Gap(
-        why="first weights are always drawn, and replaced by those that are loaded", neutral=(True,), severity="warning"
-    ),
-    "moe.apply_probs_on_input": Gap(why=_PAST, neutral=(False,)),
-    "moe.use_upcycling": Gap(why="weights come from a checkpoint of experts", neutral=(False,)),
-    "moe.use_legacy_grouped_gemm": _told("it has one kernel for experts"),
-    "precision.fp4_format": Gap(why="Ascend's static graph trains in bf16, fp16 or fp32"),
-    "kernels.use_fused_mhc": _told("its graph has no hyper-connections"),
-}
-_MAMBA_ONLY = ("state_dim", "head_dim", "num_heads", "num_groups", "d_conv", "expand", "chunk_size")
-_DELTA = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
-VARIANTS_ASIDE: Mapping[str, str] = {
-    **{f"model.mamba_{name}": "only with model.mamba, which it cannot express" for name in _MAMBA_ONLY},
-    **{f"model.linear_{name}": "only with linear attention, which it cannot express" for name in _DELTA},
-    "precision.fp4_recipe": "only with precision.fp4_format, which it cannot express",
-    "precision.fp4_param_gather": "only with precision.fp4_format, which it cannot express",
-    "optimizer.muon_coefficient_type": "only with optimizer.type=muon, which it cannot express",
-    "optimizer.muon_scalar_optimizer": "only with optimizer.type=muon, which it cannot express",
-    "precision.disable_bf16_reduced_precision_matmul": "Ascend adds up products of bf16 in fp32",
-    "kernels.inference_rng_tracker": "it keeps no random states for inference",
-}
-VARIANTS_BEFORE_2_1: Mapping[str, Gap] = {
+BEFORE_2_1: Mapping[str, Gap] = {
     path: Gap(why="it came with 2.1", neutral=(False, 1), works=_WORKS)
     for path in (
         _VARIANT,

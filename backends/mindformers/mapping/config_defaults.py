@@ -39,31 +39,31 @@ def unsaid(values: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for section, settings in _SECTIONS.items():
         written = [name for name in values if name.startswith(f"{section}.")]
-        kind, own = _CLASSES.get(section, ("", {}))
-        chosen = settings if not written else own if values.get(f"{section}.type") == kind else {}
+        kind, defaults = _CLASSES.get(section, ("", {}))
+        chosen = settings if not written else defaults if values.get(f"{section}.type") == kind else {}
         for name, value in chosen.items():
             if not any(other.startswith(f"{section}.{name}") for other in written):
                 found[f"{section}.{name}"] = value
     return found
 
 
-def silent_row() -> Row:
+def section_default_row() -> Row:
     """Return the row that writes nothing and, when reading, adds the defaults of settings that a file omits."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
         if is_file(view):
-            for name, value in {**unsaid(view.values), **_of_class(view)}.items():
+            for name, value in {**unsaid(view.values), **_class_defaults(view)}.items():
                 view.values.setdefault(name, value)
         return {}
 
     return Row(fields=(), flags=(), emit=lambda job: (), read=read, derived=True)
 
 
-def usual_row() -> Row:
+def class_default_row() -> Row:
     """Return the last row, which consumes remaining arguments that equal the defaults of the model class."""
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        drop(view, _of_class(view))
+        drop(view, _class_defaults(view))
         if view.peek(key("type")) == "LlamaConfig" and view.peek(key("intermediate_size")) is not None:
             view.taken.update(name for name in LLAMA_WIDTH if name in view.values)  # the width itself is a field
         return {}
@@ -71,5 +71,5 @@ def usual_row() -> Row:
     return Row(fields=(), flags=(), emit=lambda job: (), read=read, derived=True)
 
 
-def _of_class(view: NativeView) -> dict[str, Any]:
+def _class_defaults(view: NativeView) -> dict[str, Any]:
     return legacy_defaults(view.values) if legacy_file(view) else {}

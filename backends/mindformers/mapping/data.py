@@ -20,7 +20,7 @@ from backends.mindformers.mapping.loader import (
     mask_of,
     mask_of_file,
 )
-from backends.mindformers.mapping.support import drop, require
+from backends.mindformers.mapping.support import drop, key, require
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, same
 
@@ -78,11 +78,6 @@ def _read_length(view: NativeView) -> Mapping[str, Value]:
     if view.has(EPOCHS) and isinstance(epochs, int):
         return {"schedule.epochs": float(view.take(EPOCHS))}
     return {}
-
-
-def length_rows() -> tuple[Row, ...]:
-    """Return the row of the length of training."""
-    return (_length(),)
 
 
 def _blend() -> Row:
@@ -228,7 +223,7 @@ def _records() -> Row:
 
 
 def data_rows(version: str) -> tuple[Row, ...]:
-    """Return the rows of the sections train_dataset and train_dataset_task."""
+    """Return the rows of the sections train_dataset and train_dataset_task, and of the length of training."""
     return (
         loader_row(version),
         _shuffled(),
@@ -244,4 +239,20 @@ def data_rows(version: str) -> tuple[Row, ...]:
         _blend(),
         columns_row(),
         *worker_rows(version),
+        _length(),
+        same("data.mmap", f"{CONFIG}mmap_bin_files", when=is_megatron),
+        same("data.index_threads", f"{CONFIG}num_dataset_builder_threads", when=is_megatron),
     )
+
+
+def cache_and_stream_rows() -> tuple[Row, ...]:
+    """Return the rows of the object storage cache and of streamed data."""
+    return (
+        same("data.object_storage_cache", f"{CONFIG}s3_cache_path", when=is_megatron),
+        same("data.shuffle_buffer_size", "train_dataset.data_loader.shuffle_buffer_size"),
+    )
+
+
+def ignored_label_row() -> Row:
+    """Return the row of the label that the loss leaves out."""
+    return same("data.ignore_token_id", key("ignore_token_id"))

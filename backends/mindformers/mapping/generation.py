@@ -1,4 +1,4 @@
-"""Rows for settings beside training: generation, the tokenizer of prompts, layer-wise learning rates."""
+"""Rows of generation with legacy models, and of the tokenizer of its prompts."""
 
 from collections.abc import Iterable, Mapping
 
@@ -43,14 +43,9 @@ def _token(name: str, native: str) -> Row:
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, note="of prompts; training reads tokenized data")
 
 
-def beside_rows() -> tuple[Row, ...]:
-    """Return the rows of generation with legacy models, and of layer-wise and scaled learning rates."""
+def generation_rows() -> tuple[Row, ...]:
+    """Return the rows of generation with legacy models, and of the tokenizer of its prompts."""
     return (
-        same("schedule.layerwise", "layer_scale"),
-        same("schedule.layer_decay", "layer_decay"),
-        same("schedule.scale_by_batch", "lr_scale"),
-        same("schedule.reference_batch_size", "lr_scale_factor"),
-        same("data.ignore_token_id", key("ignore_token_id")),
         *(older(same(f"generation.{name}", key(native))) for name, native in _GENERATION.items()),
         *(older(_token(name, native)) for name, native in _TOKENIZER.items()),
     )

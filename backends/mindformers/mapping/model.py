@@ -449,6 +449,14 @@ def prediction_rows(version: str) -> tuple[Row, ...]:
     return (Row(fields=paths, flags=(*flags, *factors), emit=emit, read=read, note=note),)
 
 
+def rotation_and_residual_rows() -> tuple[Row, ...]:
+    """Return the rows of interleaved rotary embeddings and of residual connections after norms."""
+    return (
+        same("model.rotary_interleaved", key("rotary_interleaved")),
+        same("model.post_norm_residual", key("apply_residual_connection_post_layernorm")),
+    )
+
+
 def dropout_row() -> Row:
     """Return the row of hidden dropout, which config.json does not have; MindFormers' default is 0.1."""
     path, flag = "model.hidden_dropout", key("hidden_dropout")

@@ -384,3 +384,8 @@ def _shared_gate() -> Row:
         read=lambda view: {"model.shared_expert_gate": bool(view.take(flag))} if view.has(flag) else {},
         when=is_moe,
     )
+
+
+def forced_balance_row() -> Row:
+    """Return the row of routing that is balanced by force, for measurements."""
+    return same("moe.force_load_balancing", key("moe_router_force_expert_balance"), since="2.1")

@@ -2,19 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.mindformers.mapping.batch_arithmetic import (
-    INTERLEAVE,
-    checked_data_parallel,
-    micro_batches,
-)
+from backends.mindformers.mapping.batch_arithmetic import INTERLEAVE, checked_data_parallel, micro_batches
 from backends.mindformers.mapping.graph import parallel_mode_rows
-from backends.mindformers.mapping.stages import (
-    canonical_split,
-    extra_layers,
-    layers_per_chunk,
-    matrix_of,
-    offset_of,
-)
+from backends.mindformers.mapping.stages import canonical_split, extra_layers, layers_per_chunk, matrix_of, offset_of
 from backends.mindformers.mapping.support import (
     drop,
     first_given,

@@ -2,51 +2,42 @@
 
 from functools import cache
 
-from backends.mindformers.mapping.attention_variants import (
-    VARIANT_GAPS,
-    VARIANTS_ASIDE,
-    VARIANTS_BEFORE_2_1,
-    variant_rows,
-)
-from backends.mindformers.mapping.config_defaults import silent_row, usual_row
-from backends.mindformers.mapping.data import data_rows, length_rows
-from backends.mindformers.mapping.details import (
-    BEFORE_2_1,
-    DETAIL_GAPS,
-    DETAILS_ASIDE,
-    data_detail_rows,
-    fault_rows,
-    model_detail_rows,
-)
+from backends.mindformers.mapping.attention_variants import variant_rows, window_row
+from backends.mindformers.mapping.checkpoint import checkpoint_monitor_rows, checkpoint_rows, reshard_row
+from backends.mindformers.mapping.config_defaults import class_default_row, section_default_row
+from backends.mindformers.mapping.data import cache_and_stream_rows, data_rows, ignored_label_row
 from backends.mindformers.mapping.evaluation import evaluation_rows
-from backends.mindformers.mapping.generation import beside_rows
+from backends.mindformers.mapping.fault_tolerance import nan_check_row
+from backends.mindformers.mapping.generation import generation_rows
 from backends.mindformers.mapping.graph import context_rows, expert_exchange_row, sink_row
+from backends.mindformers.mapping.irrelevant import IRRELEVANT
+from backends.mindformers.mapping.kernels import kernel_rows, sparse_mode_row
 from backends.mindformers.mapping.legacy import legacy_rows, modern
 from backends.mindformers.mapping.loader import mask_rows, strategy_row
+from backends.mindformers.mapping.logging import loss_monitor_row, output_dir_row, tensorboard_row
+from backends.mindformers.mapping.lora import lora_row
 from backends.mindformers.mapping.memory import memory_rows
 from backends.mindformers.mapping.model import (
     dropout_row,
     latent_attention_rows,
     model_rows,
     prediction_rows,
+    rotation_and_residual_rows,
     weight_rows,
 )
-from backends.mindformers.mapping.moe import bias_callback, moe_rows
-from backends.mindformers.mapping.outputs import callback_rows, checkpoint_rows, output_rows, reshard_row
+from backends.mindformers.mapping.moe import bias_callback, forced_balance_row, moe_rows
 from backends.mindformers.mapping.parallel import batch_rows, parallel_rows, stage_rows
-from backends.mindformers.mapping.services import SERVICE_GAPS, SERVICES_BEFORE_2_1, service_rows, window_row
-from backends.mindformers.mapping.sharding import LAYOUT_ASIDE, LAYOUT_GAPS
+from backends.mindformers.mapping.profiler import profiler_level_row, profiler_rows
 from backends.mindformers.mapping.support import architecture
 from backends.mindformers.mapping.training import (
     general_rows,
-    kernel_rows,
-    lora_rows,
+    layerwise_rate_rows,
     optimizer_rows,
     precision_rows,
     schedule_rows,
     trainer_rows,
 )
-from backends.mindformers.mapping.unsupported import IRRELEVANT, UNSUPPORTED
+from backends.mindformers.mapping.unsupported import BEFORE_2_1, UNSUPPORTED
 from launcher.mapping.rows import Row, Table
 
 
@@ -57,7 +48,8 @@ def _mcore_model(version: str) -> tuple[Row, ...]:
         *(architecture(row) for row in latent_attention_rows()),
         *(architecture(row) for row in moe_rows(version)),
         *(architecture(row) for row in prediction_rows(version)),
-        *(architecture(row) for row in model_detail_rows()),
+        *(architecture(row) for row in rotation_and_residual_rows()),
+        architecture(forced_balance_row()),
         *(architecture(row) for row in variant_rows()),
         architecture(window_row()),
     )
@@ -72,16 +64,15 @@ def table(version: str) -> Table:
     (rope_scaling, pet_config, select_recompute).
     """
     rows = (
-        silent_row(),
+        section_default_row(),
         *general_rows(),
+        output_dir_row(),
         *checkpoint_rows(),
         *weight_rows(),
         reshard_row(),
         *trainer_rows(),
         *batch_rows(),
         *data_rows(version),
-        *length_rows(),
-        *data_detail_rows(),
         sink_row(),
         *optimizer_rows(version),
         *schedule_rows(),
@@ -95,19 +86,21 @@ def table(version: str) -> Table:
         *stage_rows(version),
         *map(modern, (*mask_rows(), *precision_rows())),
         *kernel_rows(version),
-        *lora_rows(),
-        *callback_rows(),
+        lora_row(),
+        loss_monitor_row(),
+        *checkpoint_monitor_rows(),
         modern(bias_callback()),
-        *output_rows(),
-        *fault_rows(),
-        *service_rows(),
+        tensorboard_row(),
+        *profiler_rows(),
+        nan_check_row(),
+        profiler_level_row(),
+        sparse_mode_row(),
+        *cache_and_stream_rows(),
         *evaluation_rows(),
-        *beside_rows(),
-        usual_row(),
+        *layerwise_rate_rows(),
+        ignored_label_row(),
+        *generation_rows(),
+        class_default_row(),
     )
-    unsupported = {**UNSUPPORTED, **LAYOUT_GAPS, **DETAIL_GAPS, **SERVICE_GAPS, **VARIANT_GAPS}
-    if version == "1.6.0":
-        unsupported |= {**BEFORE_2_1, **SERVICES_BEFORE_2_1, **VARIANTS_BEFORE_2_1}
-    return Table(
-        rows=rows, unsupported=unsupported, irrelevant={**IRRELEVANT, **LAYOUT_ASIDE, **DETAILS_ASIDE, **VARIANTS_ASIDE}
-    )
+    unsupported = {**UNSUPPORTED, **BEFORE_2_1} if version == "1.6.0" else UNSUPPORTED
+    return Table(rows=rows, unsupported=unsupported, irrelevant=IRRELEVANT)

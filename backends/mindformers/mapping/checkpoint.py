@@ -1,7 +1,8 @@
-"""Rows of checkpoints, logs and profiles."""
+"""Rows of checkpoints."""
 
 from collections.abc import Iterable, Mapping
 
+from backends.mindformers.mapping.logging import native_output_dir
 from backends.mindformers.mapping.support import (
     KIND,
     WEIGHTS,
@@ -13,7 +14,7 @@ from backends.mindformers.mapping.support import (
     require,
     starts_from_weights,
 )
-from launcher.job import Job, Value, output_dir, value_at
+from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, same
 
 _SAVE = "callbacks.CheckpointMonitor."
@@ -50,7 +51,8 @@ def _load() -> Row:
     return Row(fields=paths, flags=flags, emit=emit, read=read, note="random states are neither saved nor loaded")
 
 
-def _reshard() -> Row:
+def reshard_row() -> Row:
+    """Return the row of resharding a loaded checkpoint."""
     path, flag = "checkpoint.reshard", "auto_trans_ckpt"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -150,29 +152,6 @@ def _merge() -> Row:
     )
 
 
-def native_output_dir(job: Job) -> str:
-    """Return MindFormers' output folder."""
-    return f"{output_dir(job)}/mindformers" if job.logging.dir is None else job.logging.dir
-
-
-def _output_dir() -> Row:
-    flag, path = "output_dir", "logging.dir"
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if view.has(flag):
-            return {path: view.take(flag)}
-        return {path: "./output"} if is_file(view) else {}
-
-    note = "logs, strategies and, where checkpoint.save names no other place, checkpoints"
-    return Row(
-        fields=(path, "output_dir"),
-        flags=(flag,),
-        emit=lambda job: ((flag, native_output_dir(job)),),
-        read=read,
-        note=note,
-    )
-
-
 def _optional_text(path: str, flag: str) -> Row:
     """Return a row of a text for which empty means unset."""
 
@@ -188,9 +167,8 @@ def _optional_text(path: str, flag: str) -> Row:
 
 
 def checkpoint_rows() -> tuple[Row, ...]:
-    """Return the top-level rows of loaded checkpoints and output folders."""
+    """Return the top-level rows of loaded checkpoints."""
     return (
-        _output_dir(),
         _load(),
         _format("checkpoint.load_format", "load_ckpt_format"),
         _optional_text("checkpoint.load_strategy", "src_strategy_path_or_dir"),
@@ -198,15 +176,9 @@ def checkpoint_rows() -> tuple[Row, ...]:
     )
 
 
-def reshard_row() -> Row:
-    """Return the row of resharding a loaded checkpoint."""
-    return _reshard()
-
-
-def callback_rows() -> tuple[Row, ...]:
-    """Return the rows of the section callbacks; `callbacks.TYPE.KEY` is KEY of the callback of that type."""
+def checkpoint_monitor_rows() -> tuple[Row, ...]:
+    """Return the rows of the callback that saves; `callbacks.TYPE.KEY` is KEY of the callback of that type."""
     return (
-        _loss_monitor(),
         _prefix(),
         _save(),
         same("checkpoint.save_total_limit", f"{_SAVE}keep_checkpoint_max", when=_saves),
@@ -214,65 +186,4 @@ def callback_rows() -> tuple[Row, ...]:
         same("checkpoint.async_save", f"{_SAVE}async_save", when=_saves),
         same("checkpoint.remove_redundancy", f"{_SAVE}remove_redundancy", when=_saves),
         _format("checkpoint.format", f"{_SAVE}checkpoint_format"),
-    )
-
-
-def _loss_monitor() -> Row:
-    path, flag, kind = "logging.interval", "callbacks.MFLossMonitor.per_print_times", "callbacks.MFLossMonitor.type"
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.logging.loss is not False:
-            yield flag, job.logging.interval
-            return
-        others = _saves(job) or any(name.startswith("callbacks.") for name in job.backend.args)
-        why = "a file without any callback gets this one (tools/register/template.py:523 @2.1.0)"
-        require(others, "logging.loss", why, "checkpoint.save_interval=1000", "logging.loss=true")
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        drop(view, {kind: "MFLossMonitor"})
-        if view.has(flag):
-            return {path: view.take(flag)}
-        callbacks = [name for name in view.values if name.startswith("callbacks.")]
-        silent = callbacks and not any(name.startswith("callbacks.MFLossMonitor") for name in callbacks)
-        return {"logging.loss": False} if silent and is_file(view) else {}
-
-    note = "a file with callbacks, but without this one, logs no loss"
-    return Row(fields=(path, "logging.loss"), flags=(flag, kind), emit=emit, read=read, note=note)
-
-
-def _profile() -> Row:
-    paths = ("profiler.enabled", "profiler.start_step", "profiler.end_step", "profiler.ranks")
-    flags = ("profile", "profile_start_step", "profile_stop_step", "profile_rank_ids")
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        profiler = job.profiler
-        yield flags[0], profiler.enabled
-        if profiler.start_step is not None:
-            yield flags[1], max(profiler.start_step, 1)
-        if profiler.end_step is not None:
-            yield flags[2], profiler.end_step
-        if profiler.ranks:
-            yield flags[3], profiler.ranks
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.has(flags[0]):
-            return {}
-        found: dict[str, Value] = {paths[0]: bool(view.take(flags[0]))}
-        for path, flag in zip(paths[1:], flags[1:], strict=True):
-            if view.has(flag):
-                found[path] = view.take(flag)
-        return found
-
-    return Row(fields=paths, flags=flags, emit=emit, read=read, note="steps count from 1")
-
-
-def output_rows() -> tuple[Row, ...]:
-    """Return the rows of logs and profiles outside the callbacks."""
-    tensorboard = "a key of the top level: the template calls it useless and keeps it (tools/register/template.py:707)"
-    return (
-        same("logging.tensorboard_dir", "tensorboard.tensorboard_dir", note=tensorboard),
-        _profile(),
-        same("profiler.memory", "profile_memory"),
-        same("profiler.communication", "profile_communication"),
-        same("profiler.from_start", "init_start_profile"),
     )
