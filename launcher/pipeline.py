@@ -13,7 +13,7 @@ from launcher.mapping.ignored_fields import unread
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.passthrough import pass_through
 from launcher.plan import LaunchPlan
-from launcher.plan.executor import option_rules
+from launcher.plan.executor import rules_for
 from launcher.rules.effective import EffectiveValues, effective_values
 from launcher.rules.engine import load, ordered, run, without_echoes
 from launcher.rules.fixes import missing, with_fixes
@@ -115,7 +115,7 @@ def judge(job: Job, *, written: AsWritten | None = None, fixes: bool = True) -> 
     """
     job = job_without_secrets(job)
     backend, version = chosen_backend(job)
-    load((*backend.rules, *option_rules(job.cluster.executor)))
+    load((*backend.rules, *rules_for(job)))
     if written is not None:
         return _judged_as_written(job, backend, version, written, fixes=fixes)
     job, told = _arrived(job, backend, version, sound if fixes else None)
@@ -177,7 +177,7 @@ def variants_of(job: Job) -> Variants:
         Refused: there is no such backend or version.
     """
     backend, version = chosen_backend(job)
-    load((*backend.rules, *option_rules(job.cluster.executor)))
+    load((*backend.rules, *rules_for(job)))
     job, _ = _arrived(job, backend, version)
     # Set the reference before any value changes, instead of in each variant.
     job = _with_data_reference(job)

@@ -1,7 +1,7 @@
 """Syntax checks for text that is written to a script, a batch script's header or a command line.
 
 No library is used: each check is one regular expression of a grammar that none covers (bash's assignments, sbatch's
-header, ssh's destinations); `shlex` quotes for bash only.
+header, ssh's destinations; those two stand with their executors); `shlex` quotes for bash only.
 """
 
 import re
@@ -22,13 +22,7 @@ BASH_VARIABLES = frozenset(
 )
 _HOST = re.compile(r"\w(?:[\w.-]*\w)?\.?")
 _COLONS = re.compile(r"[0-9A-Fa-f:.]+(?:%[\w.-]+)?")
-_USER = re.compile(r"\w[\w.+-]*")
 _REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\})", re.ASCII)
-# Option letters of ssh(1), OpenSSH 9; those with a colon take a value.
-_SSH_LETTERS = "46AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:"
-# getopt_long(3), as sbatch calls it.
-_LONG_OPTION = re.compile(r"--[A-Za-z][A-Za-z0-9-]*(?:=.*)?", re.DOTALL | re.ASCII)
-_SHORT_OPTION = re.compile(r"-[A-Za-z].*", re.DOTALL | re.ASCII)
 
 
 def is_variable(name: str) -> bool:
@@ -38,11 +32,16 @@ def is_variable(name: str) -> bool:
 
 def is_host(text: str) -> bool:
     """Return whether a text is a host name or address, or a variable that holds one; never an option."""
-    return _HOST.fullmatch(text) is not None or _REFERENCE.fullmatch(text) is not None or _is_address(text)
+    return is_host_name(text) or _REFERENCE.fullmatch(text) is not None or is_ipv6_address(text)
 
 
-def _is_address(text: str) -> bool:
-    """Return whether a text is an IPv6 address, which has colons; IPv4 addresses match host names."""
+def is_host_name(text: str) -> bool:
+    """Return whether a text is a host name or an IPv4 address."""
+    return _HOST.fullmatch(text) is not None
+
+
+def is_ipv6_address(text: str) -> bool:
+    """Return whether a text is an IPv6 address, which has colons."""
     from ipaddress import IPv6Address
 
     if not _COLONS.fullmatch(text):
@@ -52,42 +51,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def is_ssh_host(text: str) -> bool:
-    """Return whether a text is an ssh destination: [USER@]HOST."""
-    user, at, host = text.rpartition("@")
-    is_user = _USER.fullmatch(user) is not None if at else True
-    return is_user and (_HOST.fullmatch(host) is not None or _is_address(host.removeprefix("[").removesuffix("]")))
-
-
-def ssh_options_problem(words: Iterable[str]) -> str:
-    """Return why words are not all ssh options, since ssh would parse any other word as the host; "" if they are."""
-    from getopt import GetoptError, getopt
-
-    given = list(words)
-    if "--" in given:
-        return "'--' ends the options of ssh"
-    try:
-        _, rest = getopt(given, _SSH_LETTERS)
-    except GetoptError as error:
-        return str(error)
-    return f"{rest[0]!r} is no option of ssh" if rest else ""
-
-
-def sbatch_options_problem(words: Iterable[str]) -> str:
-    """Return an error for the first word that is neither an sbatch option nor its value; "" if there is none."""
-    takes_value = False
-    for word in words:
-        if _LONG_OPTION.fullmatch(word):
-            takes_value = "=" not in word
-        elif _SHORT_OPTION.fullmatch(word):
-            takes_value = len(word) == 2
-        elif not takes_value or word.startswith("-"):
-            return f"{word!r} is no option of sbatch: --NAME or --NAME=VALUE"
-        else:
-            takes_value = False
-    return ""
 
 
 def is_text(text: str) -> bool:

@@ -142,6 +142,21 @@ def test_its_options_are_checked(case: tuple[tuple[str, ...], str, int], run: Ru
     assert (done.returncode, says in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("name", ["cluster.options.nice", "nice"])
+def test_its_options_are_explained(name: str, run: Run) -> None:
+    said = run("explain", name)
+    assert said.returncode == 0, said.stderr
+    for line in ("option: cluster.options.nice", "type: int", "default: 0", "executor: detached (a detached session)"):
+        assert line in said.stdout.splitlines()
+    assert "Niceness of the processes." in said.stdout
+    assert json.loads(run("explain", name, "--json").stdout)["source"] == "nice(1)"
+
+
+def test_a_misspelt_option_gets_near_names(run: Run) -> None:
+    said = run("explain", "cluster.options.nicce")
+    assert (said.returncode, "cluster.options.nice" in said.stderr) == (2, True)
+
+
 def test_names_of_plug_ins_are_offered(run: Run) -> None:
     assert "toy" in run("dry-run", "+recipe=tiny_qwen3", "backend=tyo").stderr
     assert "detached" in run("dry-run", "+recipe=tiny_qwen3", "backend=toy", "cluster=detatched").stderr

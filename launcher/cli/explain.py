@@ -23,8 +23,8 @@ def main(words: list[str]) -> int:
     """Explain a name; exit 2 if it is unknown."""
     made = parser(
         "explain",
-        "Explain a field, a rule or other finding, a native argument of any backend version, an argument of a launcher "
-        "(torchrun, msrun …) or an environment variable.",
+        "Explain a field, an option of an executor, a rule or other finding, a native argument of any backend version, "
+        "an argument of a launcher (torchrun, msrun …) or an environment variable.",
         _EXAMPLES,
         overrides=False,
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.catalogue.cli_syntax import arity, boolean_style, default_text, kind
+from launcher.cli.explain_executors import explained_option, option_names, readers
 from launcher.cli.explain_secrets import explained_secret
 from launcher.cli.explain_variables import known_variables
 from launcher.job import field_at, fields
@@ -40,7 +41,7 @@ def _of_estimate() -> dict[str, Rule]:
 
 def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
     """Yield everything of that name: a field first, unless the name is typed with dashes."""
-    makers = [_field, _section, _rule, _diagnostic, _argument, _started]
+    makers = [_field, _section, _option, _rule, _diagnostic, _argument, _started]
     plain = name.lstrip("-")
     if name.startswith("-"):
         makers = [_argument, _started, _field]
@@ -56,6 +57,7 @@ def explained(name: str, backends: Sequence[Backend]) -> Iterator[Tree]:
 def known_names(backends: Sequence[Backend]) -> Iterator[str]:
     """Yield every name that can be explained, for suggestions."""
     yield from fields()
+    yield from option_names()
     yield from RULES
     yield from _of_estimate()
     yield from DIAGNOSTICS
@@ -83,6 +85,7 @@ def _field(name: str, backends: Sequence[Backend]) -> Tree | None:
         "minimum": info.meta.minimum,
         "choices": list(info.meta.choices),
         "changes training": info.meta.affects_training,
+        "executors": readers(name),
         "source": info.meta.source,
         "backends": [
             _mapping(name, backend, version, backend.catalogue(version))
@@ -101,6 +104,11 @@ def _section(name: str, backends: Sequence[Backend]) -> Tree | None:
         "section": name,
         "fields": [{"field": info.path, "default": info.default, "meaning": info.meta.doc} for info in members],
     }
+
+
+def _option(name: str, backends: Sequence[Backend]) -> Tree | None:
+    found = explained_option(name)
+    return None if found is None else dict(found)
 
 
 def _mapping(name: str, backend: Backend, version: str, catalogue: Catalogue) -> Tree:

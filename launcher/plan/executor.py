@@ -11,6 +11,7 @@ from launcher import plugins
 from launcher.executors import BUILT_IN
 from launcher.job import Job, Problem
 from launcher.job.build import build_options
+from launcher.job.cluster import OF_ALL, Cluster
 from launcher.plan.plan import LaunchPlan, PlanFile
 from launcher.plan.start import Start
 
@@ -22,6 +23,7 @@ ENTRY_POINTS = "launch.executors"
 STATES = ("queued", "running", "done", "failed", "stopped", "lost")
 ENDED = ("done", "failed", "stopped", "lost")
 _OPTIONS = "cluster.options."
+_UNSET = {name: getattr(Cluster(), name) for name in Cluster.__dataclass_fields__}
 _INHERITED = "inherited from the shell that calls launch"
 
 
@@ -250,6 +252,16 @@ def option_rules(*names: str) -> tuple[str, ...]:
     """Return the modules with rules about the options of these executors; of no name: of all installed ones."""
     found = map(find_executor, names or executor_names())
     return tuple(module for executor in found if executor is not None for module in executor.rules)
+
+
+def rules_for(job: Job) -> tuple[str, ...]:
+    """Return the modules with rules about the options of a job's executor, and of others whose options it sets."""
+    cluster = job.cluster
+    set_here = {
+        name for name in cluster.__dataclass_fields__ if name not in OF_ALL and getattr(cluster, name) != _UNSET[name]
+    }
+    others = (name for name in executor_names() if set_here & set(get_executor(name).reads)) if set_here else ()
+    return option_rules(*dict.fromkeys((cluster.executor, *others)))
 
 
 def start_of(job: Job, *, native: bool) -> Start:

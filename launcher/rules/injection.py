@@ -1,4 +1,4 @@
-"""Refuses text that bash, sbatch, ssh or a backend's parser would read as a command or an option, not as a value.
+"""Refuses text that bash or a backend's parser would read as a command or an option, not as a value.
 
 Quoting handles nearly all text; these rules refuse what quoting cannot. They are `mandatory`, since the rendering of
 scripts relies on them.
@@ -11,16 +11,7 @@ from functools import cache
 from launcher.catalogue.command_line import can_be_written
 from launcher.job import Job, Value, fields, value_at
 from launcher.rules.registry import RuleContext, Violation, rule
-from launcher.syntax import (
-    BASH_VARIABLES,
-    is_ssh_host,
-    is_text,
-    is_variable,
-    sbatch_options_problem,
-    shown,
-    ssh_options_problem,
-    texts_of,
-)
+from launcher.syntax import BASH_VARIABLES, is_text, is_variable, shown, texts_of
 
 # One line each: used in batch script headers, in program options, in names. `setup` is bash, and an annotation of
 # Kubernetes any text.
@@ -145,41 +136,3 @@ def paths_are_no_options(facts: RuleContext) -> Iterator[Violation]:
             message=f"cluster.python {shown(python)}: its folder is put on PATH, whose folders a colon separates",
             fields=("cluster.python",),
         )
-
-
-@rule(
-    "SSH-HOST",
-    source="ssh(1): [USER@]HOST; OpenSSH 9.6 refuses shell metacharacters in both",
-    reads="job.cluster.hosts",
-    mandatory=True,
-)
-def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
-    """A host must be a name or an address, optionally with a user before it; never an option of ssh."""
-    for host in facts.job.cluster.hosts:
-        if not is_ssh_host(host):
-            yield Violation(message=f"cluster.hosts: {shown(host)} is no [USER@]HOST of ssh", fields=("cluster.hosts",))
-
-
-@rule("SSH-OPTION", source="ssh(1)", reads="job.cluster.ssh_options", mandatory=True)
-def ssh_options_are_options(facts: RuleContext) -> Iterator[Violation]:
-    """Every argument for ssh must be an option or an option's value: ssh takes any other argument as the host."""
-    problem = ssh_options_problem(facts.job.cluster.ssh_options)
-    if problem:
-        yield Violation(
-            message=f"cluster.ssh_options: {problem}; one word each, such as [-p,2222]",
-            fields=("cluster.ssh_options",),
-        )
-
-
-@rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", reads="job.cluster.sbatch_options", mandatory=True)
-def sbatch_options_are_options(facts: RuleContext) -> Iterator[Violation]:
-    """Every argument for sbatch must be one of its options, or the value of the option before it."""
-    words = facts.job.cluster.sbatch_options
-    problem = sbatch_options_problem(words)
-    if not problem:
-        return
-    # `--name value` as one argument is often copied from a script.
-    mended = [re.sub(r"^(--[A-Za-z][A-Za-z0-9-]*)[ \t]+(?=\S)", r"\1=", word) for word in words]
-    plain = all(_SIMPLE.fullmatch(word) for word in mended) and not sbatch_options_problem(mended)
-    works = (f"cluster.sbatch_options=[{','.join(mended)}]",) if plain else ()
-    yield Violation(message=f"cluster.sbatch_options: {problem}", fields=("cluster.sbatch_options",), works=works)

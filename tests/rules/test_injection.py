@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from launcher.cli import main
+from launcher.executors.ssh.syntax import is_ssh_host
 from launcher.pipeline import judge
-from launcher.syntax import is_host, is_ssh_host, is_variable
-from tests.conftest import make_job
+from launcher.syntax import is_host, is_variable
+from tests.conftest import Launch, make_job
 
 SLURM = {"executor": "slurm"}
 SSH = {"executor": "ssh"}
@@ -182,3 +183,17 @@ def test_every_other_variable_of_bash_can_be_set() -> None:
     done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin"})
     seen = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if "=" in entry)
     assert given.items() <= seen.items()
+
+
+@pytest.mark.parametrize(
+    ("word", "rule"),
+    [
+        ("cluster.hosts=['-x']", "SSH-HOST"),
+        ("cluster.ssh_options=[evil]", "SSH-OPTION"),
+        ("cluster.sbatch_options=[touch]", "SBATCH-OPTION"),
+    ],
+)
+def test_words_of_another_executor_are_refused_too(launch: Launch, word: str, rule: str) -> None:
+    done = launch("check", "+recipe=tiny_qwen3", "backend=megatron_lm", "cluster=local", word, "--json")
+    found = {each["rule"]: each["severity"] for each in done.json["findings"]}
+    assert (found[rule], found["CLUSTER-FIELD"]) == ("error", "warning")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from launcher.executors.slurm.executor import EXECUTOR
+from launcher.executors.slurm.syntax import sbatch_options_problem
 from launcher.executors.time_limit import seconds_of
 from launcher.rules.registry import RuleContext, Violation, rule
 
@@ -84,3 +85,21 @@ def mounts_are_folders(facts: RuleContext) -> Iterator[Violation]:
                 "spaces and commas",
                 fields=("cluster.container_mounts",),
             )
+
+
+# A word that needs no quotes in an override.
+_SIMPLE = re.compile(r"[\w./:@%+=,-]+")
+
+
+@rule("SBATCH-OPTION", source="sbatch(1), getopt_long(3)", reads="job.cluster.sbatch_options", mandatory=True)
+def sbatch_options_are_options(facts: RuleContext) -> Iterator[Violation]:
+    """Every argument for sbatch must be one of its options, or the value of the option before it."""
+    words = facts.job.cluster.sbatch_options
+    problem = sbatch_options_problem(words)
+    if not problem:
+        return
+    # `--name value` as one argument is often copied from a script.
+    mended = [re.sub(r"^(--[A-Za-z][A-Za-z0-9-]*)[ \t]+(?=\S)", r"\1=", word) for word in words]
+    plain = all(_SIMPLE.fullmatch(word) for word in mended) and not sbatch_options_problem(mended)
+    works = (f"cluster.sbatch_options=[{','.join(mended)}]",) if plain else ()
+    yield Violation(message=f"cluster.sbatch_options: {problem}", fields=("cluster.sbatch_options",), works=works)

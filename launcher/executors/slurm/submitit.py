@@ -10,9 +10,10 @@ from typing import Any
 
 from launcher.executors.failure import CannotStart
 from launcher.executors.slurm.executor import SCRIPT, Request
+from launcher.executors.slurm.syntax import sbatch_options_problem
 from launcher.plan import LaunchPlan
 from launcher.plan.executor import Place, Submitted
-from launcher.syntax import sbatch_options_problem, shown
+from launcher.syntax import shown
 
 # submitit requests SIGUSR2 before the time limit, which would end the nodes' shells; SIGURG is ignored by default.
 _SIGNAL = "URG@60"

@@ -14,10 +14,11 @@ from launcher.executors.failure import CannotStart
 from launcher.executors.forwarded_env import carried_names
 from launcher.executors.render import array, assignment, node_files, shell_body, supervisor_file
 from launcher.executors.ssh.host_file import with_hosts
+from launcher.executors.ssh.syntax import is_ssh_host, ssh_options_problem
 from launcher.job import Job, Origin
 from launcher.plan import LaunchPlan, PlanFile
 from launcher.plan.executor import Executor, Place
-from launcher.syntax import is_ssh_host, shown, ssh_options_problem
+from launcher.syntax import shown
 
 # A host that does not connect within these seconds, or stops responding for them, is lost.
 _CONNECT_SECONDS, _ALIVE_SECONDS, _ALIVE_COUNT = 10, 15, 4
@@ -42,6 +43,7 @@ class Ssh(Executor):
     name = "ssh"
     title = "ssh"
     reads = ("hosts", "host_file", "ssh_options")
+    rules = ("launcher.executors.ssh.rules",)
     foreground = True
     secrets = (
         "sent to every host through ssh's standard input, from the shell that calls launch",

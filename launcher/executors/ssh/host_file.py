@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from launcher.executors.ssh.syntax import is_ssh_host
 from launcher.job import Job, Origin, with_values
 from launcher.plan.executor import WrongOption, WrongOptions
-from launcher.syntax import is_ssh_host
 
 _SLOTS = re.compile(r"slots=(\d+)")
 
