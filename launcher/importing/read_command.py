@@ -331,9 +331,9 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
             continue
         if not _is_refused(option, catalogue):
             message = f"{option} is read by nothing in {backend.title} {version}: left out"
-            warnings.append(Note(message=message, where=where, works=tuple(catalogue.suggest(option, 1))))
+            warnings.append(Note(message=message, where=where, works=_near_keys(option, catalogue)[:1]))
             continue
-        works = known.works if dashes else tuple(catalogue.suggest(option))
+        works = known.works if dashes else _near_keys(option, catalogue)
         problems.append(Note(message=message, where=where, works=works))
         values[option] = value
     problems += [_unread_note(typed, places) for typed in dict.fromkeys(parsed.unread)]
@@ -369,6 +369,13 @@ def _of_other_commands(values: Mapping[str, Value], command: str, match: Match, 
 def _unread_note(typed: str, places: Places) -> Note:
     message = f"{typed} stands where arguments do: which ones it prints is not known without running it"
     return Note(message=message, where=places.of(typed), works=("the arguments written out in its place",))
+
+
+def _near_keys(key: str, catalogue: Catalogue) -> tuple[str, ...]:
+    """Return keys like one of a file: in the same section, or with the same last part where one has no section."""
+    section, _, leaf = key.rpartition(".")
+    pairs = ((name, *name.rpartition(".")[::2]) for name in catalogue.suggest(key))
+    return tuple(name for name, other, last in pairs if other == section or (last == leaf and not (other and section)))
 
 
 def _left_over(words: Sequence[str], places: Places) -> list[Note]:
