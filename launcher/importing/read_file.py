@@ -11,13 +11,13 @@ from typing import Any
 from launcher.budgets import BeyondBudget
 from launcher.importing.composed import Composed, composed
 from launcher.importing.config import Configuration, is_known
+from launcher.importing.evaluate import notes, run_script
 from launcher.importing.flat import flat_settings
 from launcher.importing.imported import Imported
 from launcher.importing.invocation import Invocation, Other, find
 from launcher.importing.notes import ImportRefused, Note, refuse
 from launcher.importing.read_command import Wanted, read_command
 from launcher.importing.reading import BASES, parse_mapping, read_text, repeated_keys
-from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import placeholder
 from launcher.importing.shell.state import State
 from launcher.importing.slurm import batch_words, ignored, request_of
@@ -132,12 +132,12 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
     except RecursionError:
         raise refuse("is nested too deeply", str(path)) from None
     found, others = find(state.commands, wanted.backend)
-    warnings = [*state.warnings, *_assumed(state), *_typographic(text, path), *ignored(text, str(path))]
+    warnings = [*notes(state.warnings), *_assumed(state), *_typographic(text, path), *ignored(text, str(path))]
     if not found:
         nothing = _nothing_found(path, others, len(state.commands), state.stopped)
-        raise ImportRefused([*state.problems, nothing] if wanted.partial else state.problems or [nothing])
+        raise ImportRefused([*notes(state.problems), nothing] if wanted.partial else notes(state.problems) or [nothing])
     if state.problems and not wanted.partial:
-        raise ImportRefused(state.problems, partial=True)
+        raise ImportRefused(notes(state.problems), partial=True)
     wanted = dataclasses.replace(wanted, sources=state.sources, files=state.heredocs)
     chosen = _distinct(found)
     if not all_commands:
@@ -151,7 +151,7 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
     except ImportRefused as error:
         raise ImportRefused([*error.notes, *_typographic(text, path)], partial=error.partial) from None
     return [
-        dataclasses.replace(job, warnings=(*warnings, *job.warnings), problems=(*state.problems, *job.problems))
+        dataclasses.replace(job, warnings=(*warnings, *job.warnings), problems=(*notes(state.problems), *job.problems))
         for job in jobs
     ]
 

@@ -126,7 +126,7 @@ def test_what_every_backend_says_comes_back(backend: str, version: str, tree: Ma
 def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
     import shlex
 
-    from launcher.importing.shell.evaluate import run_script
+    from launcher.importing.evaluate import run_script
     from launcher.importing.shell.placeholders import shown
     from launcher.importing.shell.state import State
 
@@ -140,8 +140,8 @@ def test_quoted_words_come_back_from_a_script(words: list[str]) -> None:
 @given(text=st.text(max_size=200))
 @examples(200)
 def test_any_text_is_read_or_refused(text: str) -> None:
+    from launcher.importing.evaluate import run_script
     from launcher.importing.notes import ImportRefused
-    from launcher.importing.shell.evaluate import run_script
     from launcher.importing.shell.state import State
 
     with contextlib.suppress(ImportRefused):

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from launcher.importing.evaluate import run_script
 from launcher.importing.imported import Imported
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
-from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 

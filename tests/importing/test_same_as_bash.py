@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.importing.shell.evaluate import run_script
+from launcher.importing.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 
@@ -63,7 +63,8 @@ def test_what_the_machine_decides_stays_open(name: str) -> None:
 def test_how_many_loops_a_variable_means_is_asked_for() -> None:
     state = State(script="x.sh")
     run_script("for i in 1; do\n  break $N\ndone\nrun", state, None)
-    assert "x.sh:2: break $N: how many loops it means is not known" in str(state.problems[0])
+    assert state.problems[0].message == "break $N: how many loops it means is not known"
+    assert state.problems[0].where == "x.sh:2"
 
 
 # name: (script, words, what a warning says)

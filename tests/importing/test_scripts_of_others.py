@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from launcher.api import Imported, ImportRefused, import_file
+from launcher.importing.evaluate import run_script
 from launcher.importing.notes import Note
 from launcher.importing.read_command import Wanted
 from launcher.importing.read_file import read_file
-from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 from launcher.mapping.backend import get_backend

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from launcher.importing.evaluate import notes, run_script
 from launcher.importing.notes import ImportRefused
-from launcher.importing.shell.evaluate import run_script
 from launcher.importing.shell.placeholders import shown
 from launcher.importing.shell.state import State
 
@@ -179,7 +179,7 @@ def test_what_cannot_be_resolved_statically(name: str) -> None:
 
     script, message = PROBLEMS[name]
     state = commands(script)
-    assert any(re.search(message, str(problem)) for problem in state.problems), state.problems
+    assert any(re.search(message, str(note)) for note in notes(state.problems)), state.problems
 
 
 def test_a_loop_that_starts_no_training_only_makes_its_variables_open() -> None:

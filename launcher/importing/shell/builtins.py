@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from launcher.importing.notes import ImportRefused
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.conditions import Conditions
+from launcher.importing.shell.diagnostics import NotReadable
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse
 from launcher.importing.shell.pieces import Piece, assembled
@@ -144,8 +144,8 @@ class Builtins(ABC):
                 return None
             self.state.sources[name] = text
             return self.block(parse(text.encode("utf-8"), name).children)
-        except ImportRefused as error:
-            self.state.problems += error.notes
+        except NotReadable as error:
+            self.state.problems.append(error.diagnostic)
             return None
         except Stop as stop:
             if stop.kind != "return":

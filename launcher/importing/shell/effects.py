@@ -1,8 +1,6 @@
 """Whether a part of a script affects the started commands, so that an undecided condition needs a warning."""
 
-import re
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 from launcher.importing.shell.grammar import Node, text_of
 
@@ -52,22 +50,6 @@ def has_effect(nodes: Iterable[Node]) -> bool:
         elif has_effect(node.children):
             return True
     return False
-
-
-@cache
-def _starts() -> "re.Pattern[str]":
-    """Return a pattern for commands that start trainings: launchers, programs of backends, Python scripts, `eval`."""
-    from launcher.importing.launchers import LAUNCHERS
-    from launcher.mapping.backend import backend_names, get_backend
-
-    programs = [program for name in backend_names() for program in get_backend(name).entry.programs]
-    names = "|".join(re.escape(name) for name in (*LAUNCHERS, *programs, "srun", "mpirun", "eval"))
-    return re.compile(rf"\b({names}|[\w/]+\.py|\w+_launcher\.sh)\b")
-
-
-def starts_training(body: Node) -> bool:
-    """Return whether a part of a script may start a training."""
-    return _starts().search(text_of(body)) is not None
 
 
 def assigned(nodes: Iterable[Node]) -> Iterator[str]:

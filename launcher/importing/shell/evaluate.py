@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from launcher.budgets import spend
-from launcher.importing.notes import ImportRefused
 from launcher.importing.shell import files, patterns
 from launcher.importing.shell.assign import Assignments
 from launcher.importing.shell.builtins import BUILTINS, DEEPEST, Stop, lines_of
@@ -20,6 +19,7 @@ from launcher.importing.shell.capture import (
     read_by,
 )
 from launcher.importing.shell.conditions import Conditions
+from launcher.importing.shell.diagnostics import NotReadable
 from launcher.importing.shell.effects import CARRIERS, QUESTIONS, has_effect, prepares
 from launcher.importing.shell.expand import Expander
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
@@ -36,7 +36,6 @@ from launcher.importing.shell.scripts import (
     script_text,
 )
 from launcher.importing.shell.state import Command, State
-from launcher.importing.slurm import request_of, with_header
 
 _MOST_PRINTING = 1000
 
@@ -390,16 +389,16 @@ class Interpreter(Loops):
         if text is None or self.depth > DEEPEST or "msrun_launcher" in path or state.output is not None:
             return False
         saved = (state.variables, state.exported, state.directory, state.positional, state.script, state.functions)
-        outer, state.outer = state.outer, (*state.outer, *with_header(words, text))
+        outer, state.outer = state.outer, (*state.outer, *state.host.with_header(words, text))
         given = {name: value for name, value in state.variables.items() if name in state.fixed}
-        state.variables = {**state.exports(), **own, **request_of(state.outer).variables(), **given}
+        state.variables = {**state.exports(), **own, **state.host.variables(state.outer), **given}
         state.exported, state.functions = set(state.variables), {}
         state.positional, state.script = arguments, shown(path)
         state.sources[state.script] = text
         try:
             self.block(parse(text.encode("utf-8"), state.script).children)
-        except ImportRefused as error:
-            state.problems += error.notes
+        except NotReadable as error:
+            state.problems.append(error.diagnostic)
         except Stop:
             pass
         finally:
@@ -411,8 +410,8 @@ class Interpreter(Loops):
         self, words: list[str], source: str, node: Node, own: Mapping[str, str] | None = None
     ) -> bool | None:
         """Evaluate the text of a script that a command starts (`bash -c`, `sbatch <<EOF`)."""
-        outer, self.state.outer = self.state.outer, (*self.state.outer, *with_header(words, source))
-        slurm = request_of(self.state.outer[len(outer) :]).variables()
+        outer, self.state.outer = self.state.outer, (*self.state.outer, *self.state.host.with_header(words, source))
+        slurm = self.state.host.variables(self.state.outer[len(outer) :])
         try:
             return self._text(source, node, {**slurm, **(own or {})})
         finally:
@@ -426,8 +425,8 @@ class Interpreter(Loops):
         try:
             # Leading empty lines align its line numbers with the enclosing script.
             root = parse(b"\n" * (line_of(node) - 1) + source.encode("utf-8"), self.state.script)
-        except ImportRefused as error:
-            self.state.fail(f"what is evaluated here is not bash: {error.notes[0].message}", self._place(node))
+        except NotReadable as error:
+            self.state.fail(f"what is evaluated here is not bash: {error.diagnostic.message}", self._place(node))
             return None
         return self.block(root.children)
 
@@ -469,7 +468,7 @@ def run_script(source: str, state: State, folder: Path | None) -> State:
     """Return the state after the script, including the commands that it would start.
 
     Raises:
-        ImportRefused: the script is not bash.
+        NotReadable: the script is not bash.
     """
     Interpreter(state, folder).script(source, state.script)
     return copy.copy(state)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Iterator
 
-from launcher.importing.notes import refuse
 from launcher.importing.shell import patterns
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.braces import braced
+from launcher.importing.shell.diagnostics import NotReadable
 from launcher.importing.shell.grammar import Node, line_of, parse, text_of
 from launcher.importing.shell.parts import Parts, between
 from launcher.importing.shell.pieces import Piece, assembled
@@ -209,7 +209,7 @@ class Expander:
         """Count the expanded text against a limit, since a few lines can expand beyond any memory size."""
         self.budget -= len(text)
         if self.budget < 0:
-            raise refuse(f"its variables expand to more than {_MOST_TEXT // 2**20} MiB of text", self.state.script)
+            raise NotReadable(f"its variables expand to more than {_MOST_TEXT // 2**20} MiB of text", self.state.script)
         return text
 
     def _spread(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, TypeAlias
 
-from launcher.importing.notes import refuse
+from launcher.importing.shell.diagnostics import NotReadable
 from launcher.importing.shell.placeholders import KEPT_BLANK
 
 Node: TypeAlias = Any
@@ -56,7 +56,7 @@ def _parser() -> Any:
         import tree_sitter
         import tree_sitter_bash
     except ImportError as error:
-        raise refuse(f"shell scripts are read with {error.name}, which is not installed", "", INSTALL) from None
+        raise NotReadable(f"shell scripts are read with {error.name}, which is not installed", "", INSTALL) from None
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
@@ -64,7 +64,7 @@ def parse(source: bytes, file: str, first_line: int = 1) -> Node:
     """Return the root of the syntax tree of a script.
 
     Raises:
-        ImportRefused: the script is not bash, with the line of the first error.
+        NotReadable: the script is not bash, with the line of the first error.
     """
     source = _INLINE.sub(lambda found: b" " * len(found.group()), source)
     source = _PROMPT.sub(lambda found: b" " * len(found.group()), source)
@@ -175,14 +175,14 @@ def _syntax_error(source: bytes, root: Node, file: str, first_line: int) -> Exce
     opened = _open_quote(source)
     if opened is not None:
         line, quote = opened
-        return refuse(f"the {quote} quote opened here is never closed", f"{file}:{line + first_line - 1}")
+        return NotReadable(f"the {quote} quote opened here is never closed", f"{file}:{line + first_line - 1}")
     error = next(errors(root), root)
     if error.is_missing and error.parent is not None and error.type in _ENDS:
-        return refuse(_ENDS[error.type], f"{file}:{line_of(error.parent) + first_line - 1}")
+        return NotReadable(_ENDS[error.type], f"{file}:{line_of(error.parent) + first_line - 1}")
     line = line_of(error) + first_line - 1
     text = (text_of(error).strip() or source.splitlines()[min(line, len(source.splitlines())) - 1].decode()).split("\n")
     what = f"a {error.type} is missing" if error.is_missing else f"not bash: {text[0][:80]!r}"
-    return refuse(what, f"{file}:{line}")
+    return NotReadable(what, f"{file}:{line}")
 
 
 def _open_quote(source: bytes) -> tuple[int, str] | None:

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from launcher.importing.shell.effects import starts_training
 from launcher.importing.shell.grammar import Node, line_of, text_of
 from launcher.importing.shell.placeholders import has_output, names, only, placeholder
 from launcher.importing.shell.state import State
@@ -48,7 +47,7 @@ class Guards:
 
     def exits(self, body: list[Node]) -> bool:
         """Return whether a body ends the script and starts no training before."""
-        return self._exits(body) and not any(starts_training(node) for node in body)
+        return self._exits(body) and not any(self.state.starts_training(node) for node in body)
 
     def _exits(self, nodes: Iterable[Node]) -> bool:
         """Return whether statements end the script, directly or through a function such as `usage`."""

@@ -5,7 +5,7 @@ from abc import abstractmethod
 
 from launcher.importing.shell.arithmetic import NotArithmetic, evaluate
 from launcher.importing.shell.builtins import Builtins, Stop
-from launcher.importing.shell.effects import assigned, starts_training
+from launcher.importing.shell.effects import assigned
 from launcher.importing.shell.grammar import Node, parse, text_of
 from launcher.importing.shell.placeholders import is_open, placeholder, shown
 
@@ -76,7 +76,7 @@ class Loops(Builtins):
         rounds = 0
         while True:
             status = self.block(condition)
-            if status is None and _FILE_TEST.match(text_of(condition[0])) and not starts_training(body):
+            if status is None and _FILE_TEST.match(text_of(condition[0])) and not self.state.starts_training(body):
                 self.assumed_false(condition, [body])
                 return True
             if status is None:
@@ -86,7 +86,7 @@ class Loops(Builtins):
             if status == until or not self._round(body):
                 return True
             rounds += 1
-            if (before == self.state.variables or rounds > _MOST_STARTS) and starts_training(body):
+            if (before == self.state.variables or rounds > _MOST_STARTS) and self.state.starts_training(body):
                 self.state.warn("the loop has no end that its text tells: it is read as far as here", self._place(node))
                 return None
 
@@ -114,6 +114,6 @@ class Loops(Builtins):
         self.state.leave_open()
         for name in assigned(body.children):
             self.state.set(name, placeholder(f"${name}"))
-        if starts_training(body):
+        if self.state.starts_training(body):
             self.state.fail(f"this loop cannot be resolved without running it: {why}", self._place(node))
             self._round(body)

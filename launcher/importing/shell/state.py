@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from launcher.budgets import spend
-from launcher.importing.notes import Note
-from launcher.importing.shell.grammar import Node
+from launcher.importing.shell.diagnostics import Diagnostic
+from launcher.importing.shell.grammar import Node, text_of
+from launcher.importing.shell.host import Host
 
 Variable: TypeAlias = str | list[str] | dict[str, str]
 
@@ -48,6 +49,7 @@ class State:
         scopes: for each function being evaluated, previous values of its `local` variables.
         status: `$?`, the exit code of the last command; None: unknown.
         outer: command lines that start the current script (see `Command`).
+        host: what the caller knows of programs.
     """
 
     script: str
@@ -60,8 +62,8 @@ class State:
     heredocs: dict[str, str] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)
-    problems: list[Note] = field(default_factory=list)
-    warnings: list[Note] = field(default_factory=list)
+    problems: list[Diagnostic] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
     assumed: dict[str, str] = field(default_factory=dict)
     stopped: str = ""
     references: dict[str, str] = field(default_factory=dict)
@@ -70,6 +72,7 @@ class State:
     scopes: list[dict[str, tuple[Variable | None, bool]]] = field(default_factory=list)
     status: int | None = 0
     outer: tuple[str, ...] = ()
+    host: Host = field(default_factory=Host)
 
     def set(self, name: str, value: Variable) -> None:
         """Assign a variable, unless the user fixed it."""
@@ -105,18 +108,22 @@ class State:
             return list(self.positional)
         return [str(self.variables.get(str(index), "")) for index in range(1, max(given) + 1)]
 
+    def starts_training(self, body: Node) -> bool:
+        """Return whether a part of the script may start a training."""
+        return self.host.starts.search(text_of(body)) is not None
+
     def exports(self) -> dict[str, str]:
         """Return the exported variables, in order of their first assignment."""
         return {name: value for name, value in self.variables.items() if name in self.exported and type(value) is str}
 
     def warn(self, message: str, where: str, *works: str) -> None:
         """Add a warning, once."""
-        note = Note(message=message, where=where, works=works)
-        if note not in self.warnings:
-            self.warnings.append(note)
+        diagnostic = Diagnostic(message=message, where=where, works=works)
+        if diagnostic not in self.warnings:
+            self.warnings.append(diagnostic)
 
     def fail(self, message: str, where: str, *works: str) -> None:
         """Add a reason for which the script as a whole cannot be read."""
-        note = Note(message=message, where=where, works=works)
-        if note not in self.problems:
-            self.problems.append(note)
+        diagnostic = Diagnostic(message=message, where=where, works=works)
+        if diagnostic not in self.problems:
+            self.problems.append(diagnostic)
