@@ -48,7 +48,7 @@ ENTRY = Entry(
 RULES = tuple(
     f"backends.megatron_lm.rules.{part}"
     for part in (
-        *("arguments", "state", "plain", "config", "config_16", "sizes", "rampup", "defaults"),
+        *("arguments", "state", "plain", "config", "config_16", "reinforcement", "sizes", "rampup", "defaults"),
         *("effective_layout", "effective_model", "effective_training"),
     )
 )

@@ -103,7 +103,7 @@ def feed_forward_divides_by_tp(facts: RuleContext) -> Iterator[Violation]:
     if job.model.intermediate_size is not None and (not job.model.is_moe or job.model.first_k_dense_replace):
         fields = ("parallel.tp", "model.intermediate_size")
         yield from _indivisible(job.model.intermediate_size, job.parallel.tp, "intermediate_size", "tp", fields)
-    if job.model.moe_intermediate_size is not None:
+    if job.model.is_moe and job.model.moe_intermediate_size is not None:
         fields = ("parallel.etp" if job.parallel.etp else "parallel.tp", "model.moe_intermediate_size")
         yield from _indivisible(job.model.moe_intermediate_size, etp, "moe_intermediate_size", "etp", fields)
 

@@ -10,6 +10,8 @@ from launcher.mapping.rows import Unsupported
 
 # First version with expert_tensor_parallel_size, whose default is 1; before, experts were split like other layers.
 _EXPERT_TENSOR_PARALLEL = "3.7"
+# First version that refuses learnable sinks with flash attention, its default (megatron/model/utils.py:17 @4.6.0).
+_NO_FLASH_SINKS = "4.6"
 
 
 def prepare(job: Job, version: str) -> Job:
@@ -17,6 +19,9 @@ def prepare(job: Job, version: str) -> Job:
     wanted = job.model.is_moe and job.parallel.tp > 1 and job.parallel.etp is None
     if wanted and in_range(version, _EXPERT_TENSOR_PARALLEL, None):
         job = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, etp=1))
+    sinks = job.model.softmax_type == "learnable" and job.kernels.attention_backend is None
+    if sinks and job.imported.backend != "megatron" and in_range(version, _NO_FLASH_SINKS, None):
+        job = dataclasses.replace(job, kernels=dataclasses.replace(job.kernels, attention_backend="auto"))
     return _with_own_keys(job, version)
 
 

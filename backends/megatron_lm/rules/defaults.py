@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, config
-from launcher.rules.registry import Rule, RuleContext, Violation, lift, rule
+from backends.megatron_lm.rules.versions import BACKENDS, SINCE_12, arguments, config
+from launcher.rules.registry import Rule, RuleContext, Violation, lift, lower, rule
 from launcher.rules.table import declare
 from launcher.rules.training import GROUP_SCORES, group_scores_differ
 
@@ -90,4 +90,45 @@ def groups_are_scored_alike(facts: RuleContext) -> Iterator[Violation]:
             message=message,
             fields=("model.n_group", "model.topk_group", "model.num_experts_per_tok"),
             flags=("moe-router-num-groups", "moe-router-group-topk"),
+        )
+
+
+@rule(
+    "MLM-GROUP-ONE",
+    source=config(1001, 1658),
+    reads="moe-router-num-groups moe-router-group-topk num-experts",
+    backends=BACKENDS,
+    versions=SINCE_12,
+)
+def one_group_is_visited_once(facts: RuleContext) -> Iterator[Violation]:
+    """A token visits no more expert groups than there are; one group is all experts, and no field says it."""
+    groups, visited = facts.number("moe-router-num-groups"), _visited(facts)
+    if facts.flag("num-experts") and groups == 1 and visited > groups:
+        flags = ("moe-router-num-groups", "moe-router-group-topk")
+        yield Violation(message=f"--moe-router-group-topk {visited} is more than the one group", flags=flags)
+
+
+for _backend in BACKENDS:
+    lower(
+        "MLM-DETERMINISTIC-NCCL",
+        _backend,
+        "the shell that starts a script may set it",
+        when=lambda facts: facts.existing,
+    )
+
+
+@rule(
+    "MLM-DETERMINISTIC-NCCL",
+    source=arguments(881, 1078),
+    reads="deterministic-mode job.backend.env",
+    backends=BACKENDS,
+)
+def reductions_are_fixed(facts: RuleContext) -> Iterator[Violation]:
+    """Deterministic training needs a fixed NCCL_ALGO in the environment."""
+    known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
+    if facts.flag("deterministic-mode") and facts.job.backend.env.get("NCCL_ALGO") not in known:
+        yield Violation(
+            message=f"--deterministic-mode needs NCCL_ALGO in the environment, one of {', '.join(known)}",
+            fields=("kernels.deterministic", "backend.env.NCCL_ALGO"),
+            flags=("deterministic-mode",),
         )

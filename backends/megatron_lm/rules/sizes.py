@@ -473,21 +473,3 @@ def balances_have_coefficients(facts: RuleContext) -> Iterator[Violation]:
             message=f"{len(kinds)} balancing losses have {len(weights)} coefficients",
             flags=("moe-router-load-balancing-type", "moe-aux-loss-coeff"),
         )
-
-
-@rule(
-    "MLM-DETERMINISTIC-NCCL",
-    source=arguments(881, 1078),
-    reads="deterministic-mode job.backend.env",
-    severity="warning",
-    backends=BACKENDS,
-)
-def reductions_are_fixed(facts: RuleContext) -> Iterator[Violation]:
-    """Deterministic training needs a fixed NCCL_ALGO in the environment."""
-    known = ("Tree", "Ring", "CollnetDirect", "CollnetChain", "^NVLS")
-    if facts.flag("deterministic-mode") and facts.job.backend.env.get("NCCL_ALGO") not in known:
-        yield Violation(
-            message=f"--deterministic-mode needs NCCL_ALGO in the environment, one of {', '.join(known)}",
-            fields=("kernels.deterministic", "backend.env.NCCL_ALGO"),
-            flags=("deterministic-mode",),
-        )

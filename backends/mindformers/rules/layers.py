@@ -217,14 +217,15 @@ LAYERS = (
 RESETS = (
     Rule(
         id="MF-SET-SIZES",
-        doc="Outside the automatic parallel modes all parallel sizes are reset to 1.",
-        source=f"{_TRAINER}:273-280",
-        flags=(MODE, DP, TP, PP),
+        doc="Outside the automatic parallel modes, and without use_parallel, all parallel sizes are reset to 1.",
+        source=f"{_TRAINER}:273-280; mindformers 1.6.0 core/context/build_context.py:68",
+        flags=(MODE, "use_parallel", DP, TP, PP),
         fields=("parallel.tp", "parallel.pp", "parallel.cp"),
         when="!@automatic",
         check=lambda facts: max(size_of(facts, key) for key in (TP, PP, "parallel_config.context_parallel")) > 1,
         reads="parallel_config.context_parallel",
-        message="tp, pp, cp → 1: parallel_mode is not automatic (1), and every device trains alone with its data",
+        message="tp, pp, cp → 1: parallel_mode is not automatic (1) or use_parallel is false, and every device trains "
+        "alone with its data",
         severity="warning",
     ),
     Rule(
@@ -375,6 +376,15 @@ def _bad_swap(value: Any) -> bool:
 
 
 OLDER = (
+    Rule(
+        id="MF-HEADS-LEGACY",
+        doc="The older Llama has no head size of its own: its width is a whole number of heads.",
+        source="mindformers 1.6.0 models/llama/llama_transformer.py:175",
+        fields=("model.hidden_size", "model.num_attention_heads"),
+        when=f"@dialect=legacy & {MODEL}type=LlamaConfig & job.model.hidden_size? & job.model.num_attention_heads>0",
+        check=lambda facts: (facts.job.model.hidden_size or 0) % (facts.job.model.num_attention_heads or 1),
+        message="hidden_size {job.model.hidden_size} is not a multiple of {job.model.num_attention_heads} heads",
+    ),
     Rule(
         id="MF-MASK-LENGTH",
         doc="A compressed mask of the older models is for sequences of at least 2048 tokens.",

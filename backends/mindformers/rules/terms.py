@@ -94,10 +94,10 @@ def offset_of(facts: RuleContext) -> tuple[tuple[int, ...], ...] | None:
     return tuple(tuple(row) for row in rows)
 
 
-@term(NAME, "automatic", MODE)
+@term(NAME, "automatic", MODE, "use_parallel")
 def is_automatic(facts: RuleContext) -> bool:
-    """Return whether MindSpore partitions the graph, according to parallel_mode."""
-    return facts[MODE] in _AUTOMATIC
+    """Return whether MindSpore partitions the graph: parallel_mode, which is set with use_parallel only."""
+    return bool(facts["use_parallel"]) and facts[MODE] in _AUTOMATIC
 
 
 @term(NAME, "counted", "@automatic", "job.parallel.dp", DP)

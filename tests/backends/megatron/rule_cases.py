@@ -114,6 +114,14 @@ ARGUMENTS: Mapping[str, Pair] = {
     "SW-LORA-LLM-LANGUAGE": Pair(
         args(tuner_type="lora_llm", language_model_only=True), args(tuner_type="lora", language_model_only=True)
     ),
+    "SW-LORA-LLM-TEXT": Pair(args(tuner_type="lora_llm"), args(tuner_type="lora")),
+    "SW-QK-LAYERNORM-DECAY": Pair(args(apply_wd_to_qk_layernorm=True), args(apply_wd_to_qk_layernorm=False)),
+    "SW-SINK-FLASH": Pair(
+        {"model": {"softmax_type": "learnable"}, "kernels": {"attention_backend": "flash"}},
+        {"model": {"softmax_type": "learnable"}},
+    ),
+    "SW-TORCH-DTYPE": Pair(args(torch_dtype="fp16"), args(torch_dtype="bfloat16")),
+    "SW-SKIP-INIT": Pair(args(skip_megatron_init=True), args(skip_megatron_init=False)),
     "SW-LORA-DEEPSEEK-V41": Pair(
         {"lora": {"rank": 8}, **args(model_type="deepseek_v41")}, args(model_type="deepseek_v41")
     ),

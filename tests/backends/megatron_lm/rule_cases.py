@@ -80,7 +80,7 @@ def _following(words: list[str], index: int) -> list[str]:
 
 
 def _typed(argument: Any, words: list[str]) -> Any:
-    if argument.is_flag:
+    if argument.is_flag or argument.action == "boolean_optional":
         return True
     kinds = {"int": int, "float": float}
     typed = tuple(kinds.get(argument.type, str)(word) for word in words)

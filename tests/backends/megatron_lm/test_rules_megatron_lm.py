@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from launcher.compose import compose
 from launcher.mapping.backend import get_backend
+from launcher.pipeline import judge
 from launcher.rules.engine import load
 from launcher.rules.registry import RULES
 from tests.backends.megatron_lm import rule_cases
@@ -14,7 +16,7 @@ BACKEND = get_backend("megatron_lm")
 load(BACKEND.rules)
 CASES = list(rule_cases.read(Path(__file__).parent / "rule_pairs.txt"))
 # Rules about the environment have their pairs below.
-ELSEWHERE = {"MLM-CONNECTIONS", "MLM-CONNECTIONS-FSDP"}
+ELSEWHERE = {"MLM-CONNECTIONS", "MLM-CONNECTIONS-FSDP", "MLM-DETERMINISTIC-NCCL"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
@@ -63,6 +65,23 @@ def test_connections_fit_what_overlaps_with_them(id_, changes, wrong, right):
 
     assert id_ in ids(wrong)
     assert id_ not in ids(right)
+
+
+DETERMINISTIC = ("kernels.deterministic=true", "kernels.attention_backend=unfused")
+
+
+def test_deterministic_training_needs_an_algorithm_of_nccl():
+    """A job that the launcher starts fails without it; the shell that starts a script may set it."""
+
+    def severities(*overrides):
+        job = compose(["backend=megatron_lm", "+recipe=tiny_qwen3", *DETERMINISTIC, *overrides])
+        return [f.severity for f in judge(job, fixes=False).findings if f.rule == "MLM-DETERMINISTIC-NCCL"]
+
+    assert severities() == ["error"]
+    assert severities("backend.env.NCCL_ALGO=Ring") == []
+    native = rule_cases.values(BACKEND, "0.16.1", "--deterministic-mode")
+    found = {finding.rule: finding.severity for finding in rule_cases.findings(BACKEND, "0.16.1", native)}
+    assert found["MLM-DETERMINISTIC-NCCL"] == "warning"
 
 
 def test_findings_name_fields_and_flags():

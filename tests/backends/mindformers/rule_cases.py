@@ -246,6 +246,10 @@ MODEL: Mapping[str, Pair] = {
         {"keys": {"use_legacy": True, _MODEL + "use_attn_mask_compression": True, _MODEL + "seq_length": 1024}},
         {"keys": {"use_legacy": True, _MODEL + "use_attn_mask_compression": True, _MODEL + "seq_length": 2048}},
     ),
+    "MF-HEADS-LEGACY": Pair(
+        {"keys": {"use_legacy": True, _MODEL + "type": "LlamaConfig", _MODEL + "num_heads": 24}},
+        {"keys": {"use_legacy": True, _MODEL + "type": "LlamaConfig", _MODEL + "num_heads": 32}},
+    ),
     "MF-MASK-FLASH": Pair(
         {"keys": {**_NO_FLASH, _MODEL + "use_attn_mask_compression": True}},
         {"keys": {_MODEL + "use_attn_mask_compression": True}},
