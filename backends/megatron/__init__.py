@@ -56,6 +56,7 @@ BACKEND = Backend(
     catalogue=catalogue,
     launch=launch,
     native_cpu="backends.megatron.rehearse",
+    default_ffn_size=late("backends.megatron.sizes:default_ffn_size"),
     families=late("backends.megatron.families:families"),
     checkpoint_format="launcher.convert.formats.torch_dist",
     adapter_format="backends.megatron.adapter",

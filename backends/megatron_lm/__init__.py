@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.megatron_lm.environment import ENVIRONMENT
+from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.megatron_lm.support import SUPPORT
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
@@ -73,6 +74,8 @@ BACKEND = Backend(
     families=late("backends.megatron_lm.families:families"),
     checkpoint_format="launcher.convert.formats.torch_dist",
     unbuildable=late("backends.megatron_lm.families:rows"),
+    default_ffn_size=default_ffn_size,
+    vocabulary_size=VOCABULARY_SIZE,
     converted_folder=_converted_folder,
     argv=late("backends.megatron_lm.launch:argv"),
     rules=RULES,

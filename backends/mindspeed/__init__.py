@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
+from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
 from backends.mindspeed.versions import CORE, catalogue
@@ -68,6 +69,8 @@ BACKEND = Backend(
     checkpoint_format="backends.mindspeed.checkpoint",
     adapter_format="backends.mindspeed.adapter",
     stored_classes=("mindspeed.", "mindspeed_llm."),
+    default_ffn_size=default_ffn_size,
+    vocabulary_size=VOCABULARY_SIZE,
     converted_folder=_converted_folder,
     argv=late("backends.mindspeed.launch:argv"),
     rules=RULES,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from launcher.compose.presets import named_like
 from launcher.importing.presets import with_preset
 from launcher.job import Job, Origin, Value, value_at, with_values
-from launcher.job.width import megatron_width
+from launcher.mapping.backend import get_backend
 
 _DERIVED = Origin(kind="derived")
 
@@ -30,7 +30,6 @@ def _through_mapping(job: Job) -> Job:
     """Return the job with passed-through arguments imported into fields."""
     if job.backend.name is None or not job.backend.args or job.imported.backend not in (None, job.backend.name):
         return job
-    from launcher.mapping.backend import get_backend
     from launcher.mapping.engine import translate
     from launcher.rules.native import facts_of
 
@@ -49,18 +48,17 @@ def _without(job: Job, names: set[str]) -> Job:
     return replace(job, backend=replace(job.backend, args=args))
 
 
-# Megatron-LM's vocabulary size before padding; NullTokenizer adds an end-of-document token.
-# Source: tokenizers/text/libraries/null_tokenizer.py @core_v0.16.1.
-_VOCABULARY = "vocab-size"
-
-
 def _passed_vocabulary(job: Job) -> Job:
-    """Return the job with the vocabulary size of a passed-through --vocab-size, where model.vocab_size is unset."""
-    size = job.backend.args.get(_VOCABULARY)
-    if job.model.vocab_size is not None or not isinstance(size, (int, str)) or not str(size).isdigit():
+    """Return the job with the vocabulary size of a passed-through argument, where model.vocab_size is unset."""
+    known = get_backend(job.backend.name).vocabulary_size if job.backend.name is not None else None
+    if known is None or job.model.vocab_size is not None:
         return job
-    known = int(size) + int("NullTokenizer" in (job.tokenizer.type, job.backend.args.get("tokenizer-type")))
-    return _without(with_values(job, {"model.vocab_size": known}, _DERIVED), {_VOCABULARY})
+    size = job.backend.args.get(known.size)
+    if not isinstance(size, (int, str)) or not str(size).isdigit():
+        return job
+    kinds = (job.tokenizer.type, job.backend.args.get(known.tokenizer))
+    added = max(known.added.get(str(kind), 0) for kind in kinds)
+    return _without(with_values(job, {"model.vocab_size": int(size) + added}, _DERIVED), {known.size})
 
 
 def _named(job: Job, notes: list[str]) -> Job:
@@ -89,10 +87,6 @@ def _with_vocabulary(job: Job, notes: list[str]) -> Job:
     return with_values(job, {"model.vocab_size": size}, _DERIVED)
 
 
-# Megatron-LM's FFN hidden size; backends that accept it compute a default.
-_FFN = "ffn-hidden-size"
-
-
 def _with_defaults(job: Job, notes: list[str]) -> Job:
     """Return the job with the defaults that backends choose or compute for unset fields."""
     model, seq = job.model, job.batch.seq_length
@@ -100,8 +94,6 @@ def _with_defaults(job: Job, notes: list[str]) -> Job:
     if model.max_position_embeddings is None and model.position_embedding != "learned_absolute" and seq:
         values["model.max_position_embeddings"] = seq  # no weight depends on it
     if job.backend.name is not None:
-        from launcher.mapping.backend import get_backend
-
         backend = get_backend(job.backend.name)
         version = backend.version(job.backend.version)
         etp = backend.prepare(job, version).parallel.etp if job.parallel.etp is None else None
@@ -109,9 +101,8 @@ def _with_defaults(job: Job, notes: list[str]) -> Job:
             values["parallel.etp"] = etp
             notes.append(f"parallel.etp: {etp} ({backend.title}'s default)")
         routed = model.is_moe and model.moe_intermediate_size is not None
-        open_width = model.intermediate_size is None and model.hidden_size is not None and not routed
-        if open_width and backend.catalogue(version).get(_FFN) is not None:
-            width = megatron_width(model.hidden_size or 0, gated=model.hidden_act == "silu")
+        width = None if model.intermediate_size is not None or routed else backend.default_ffn_size(model, version)
+        if width is not None:
             values["model.intermediate_size"] = width
             notes.append(f"model.intermediate_size: {width} ({backend.title}'s default)")
     return with_values(job, values, _DERIVED) if values else job

@@ -85,6 +85,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class VocabularySize:
+    """The arguments from which a backend computes the vocabulary size, before padding.
+
+    Attributes:
+        size: argument of the size.
+        tokenizer: argument of the tokenizer's class.
+        added: classes that make their vocabulary from the argument alone, without a file, and the tokens that they add.
+    """
+
+    size: str
+    tokenizer: str
+    added: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """One training stack. Everything is data or a pure function; heavy modules are imported on first use.
 
@@ -106,6 +121,8 @@ class Backend:
         install_hint: how to install it.
         reads_hub: it fetches models by their hub name; otherwise weights must lie in a local directory.
         native_cpu: module whose NATIVE_CPU defines how the entry point runs on CPU; None: it cannot.
+        default_ffn_size: model and version to the FFN size of dense layers where none is given; None: it has none.
+        vocabulary_size: the arguments of the vocabulary size; None: it takes the model's or the tokenizer's.
         converted_folder: job and version to the folder with converted weights from which it starts, where that version
             cannot read the Hugging Face weights that the job names; "": any, named by checkpoint.load; None: nothing
             must be converted.
@@ -147,6 +164,8 @@ class Backend:
     unbuildable: Callable[[], tuple[Unbuildable, ...]] = tuple
     stacks_layers: Callable[[Model], bool] | None = None
     stored_classes: tuple[str, ...] = ()
+    default_ffn_size: Callable[[Model, str], int | None] = field(default=lambda model, version: None)
+    vocabulary_size: VocabularySize | None = None
     converted_folder: Callable[[Job, str], str | None] = field(default=lambda job, version: None)
     aliases: Mapping[str, str] = field(default_factory=dict)
     other_entries: tuple[str, ...] = ()

@@ -34,14 +34,6 @@ _COMMON = (
     "launcher.rules.sanity_checks_run",
 )
 
-# Fields whose translation fails on arithmetic that a rule also checks: the rule has the better message and fixes.
-_ECHOES = {
-    "parallel.dp": "PAR-WORLD",
-    "parallel.pp": "PAR-PP-LAYERS",
-    "parallel.vpp": "PAR-PP-LAYERS",
-    "model.max_position_embeddings": "SEQ-POSITIONS",
-}
-
 
 def load(modules: Iterable[str] = ()) -> None:
     """Import the modules that declare rules: the common ones and those of a backend."""
@@ -121,11 +113,10 @@ def findings_of(rule: Rule, facts: RuleContext) -> Iterator[Finding]:
 def without_echoes(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings without those of the translation that duplicate the finding of a rule."""
     found = list(findings)
-    errors = {finding.rule for finding in found if finding.severity == "error"}
+    errors = (RULES.get(finding.rule) for finding in found if finding.severity == "error")
+    covered = {path for rule in errors if rule is not None for path in rule.covers}
     return [
-        finding
-        for finding in found
-        if finding.rule != "MAP-UNSUPPORTED" or not any(_ECHOES.get(path) in errors for path in finding.fields)
+        finding for finding in found if finding.rule != "MAP-UNSUPPORTED" or not covered.intersection(finding.fields)
     ]
 
 

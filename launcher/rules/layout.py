@@ -15,7 +15,10 @@ def _indivisible(value: int, size: int, what: str, by: str, fields: tuple[str, .
 
 
 @rule(
-    "PAR-WORLD", source=f"{_STATE}:741", reads="job.cluster.world_size job.parallel.tp job.parallel.pp job.parallel.cp"
+    "PAR-WORLD",
+    source=f"{_STATE}:741",
+    reads="job.cluster.world_size job.parallel.tp job.parallel.pp job.parallel.cp",
+    covers=("parallel.dp",),
 )
 def world_size_divides(facts: RuleContext) -> Iterator[Violation]:
     """The world size must be a multiple of tp x pp x cp; the quotient is the data parallel size."""
@@ -153,6 +156,7 @@ def uneven_stages_need_stages(facts: RuleContext) -> Iterator[Violation]:
     reads="job.imported.backend job.model.num_hidden_layers job.parallel.layout job.parallel.pp job.parallel.vpp "
     "job.parallel.first_stage_layers job.parallel.last_stage_layers job.parallel.account_for_embedding "
     "job.parallel.account_for_loss job.parallel.noop_layers",
+    covers=("parallel.pp", "parallel.vpp"),
 )
 def layers_divide_by_stages(facts: RuleContext) -> Iterator[Violation]:
     """Layers outside uneven first and last stages are spread evenly over stages and chunks."""

@@ -165,6 +165,8 @@ class Rule:
         enforced_until: last version that enforced it; only later ones are less strict than the rule.
         reason: why a stricter rule is kept.
         mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
+        covers: fields whose MAP-UNSUPPORTED finding reports the same arithmetic with a worse message: it is not shown
+            beside an error of this rule.
     """
 
     id: str
@@ -192,6 +194,7 @@ class Rule:
     enforced_until: str | None = None
     reason: str = ""
     mandatory: bool = False
+    covers: tuple[str, ...] = ()
 
     def is_stricter(self, version: str | None) -> bool:
         """Return whether this version of the backend accepts what the rule refuses."""
@@ -234,6 +237,7 @@ def rule(
     reason: str = "",
     versions: Mapping[str, Range] | None = None,
     mandatory: bool = False,
+    covers: tuple[str, ...] = (),
 ) -> Callable[[Check], Check]:
     """Declare a function that returns violations as a rule; its docstring is the explanation."""
 
@@ -255,6 +259,7 @@ def rule(
                 reason=reason,
                 versions=versions or {},
                 mandatory=mandatory,
+                covers=covers,
             )
         )
         return check

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from launcher.job.width import megatron_width
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.rules.registry import RuleContext, Violation, rule
 
@@ -46,28 +45,20 @@ def model_is_known(facts: RuleContext) -> Iterator[Violation]:
 
 
 def _of_the_script(facts: RuleContext, missing: list[str]) -> list[str]:
-    """Return overrides with the values that Megatron-LM-based backends derive from an imported script's arguments.
-
-    A NullTokenizer has one token more than --vocab-size: megatron/training/tokenizer/tokenizer.py:835 @core_v0.16.1,
-    :813 @core_v0.12.1.
-    """
-    told, model = facts.job.imported, facts.job.model
-    if told.backend is None or told.backend not in backend_names() or not _is_of_megatron(told.backend):
+    """Return overrides with the values that its backend derives from an imported script's arguments."""
+    script, model = facts.job.imported, facts.job.model
+    if script.backend is None or script.backend not in backend_names():
         return []
-    found: list[str] = []
-    size = (told.args or {}).get("vocab-size")
-    if "model.vocab_size" in missing and isinstance(size, int) and facts.job.tokenizer.type == "NullTokenizer":
-        found.append(f"model.vocab_size={size + 1}")
-    if "model.intermediate_size" in missing and model.hidden_size is not None:
-        width = megatron_width(model.hidden_size, gated=model.hidden_act == "silu")
+    backend = get_backend(script.backend)
+    vocabulary, found = backend.vocabulary_size, []
+    size = (script.args or {}).get(vocabulary.size) if vocabulary is not None else None
+    added = vocabulary.added.get(facts.job.tokenizer.type or "") if vocabulary is not None else None
+    if "model.vocab_size" in missing and isinstance(size, int) and added is not None:
+        found.append(f"model.vocab_size={size + added}")
+    width = backend.default_ffn_size(model, backend.versions[0])
+    if "model.intermediate_size" in missing and width is not None:
         found.append(f"model.intermediate_size={width}")
     return found
-
-
-def _is_of_megatron(name: str) -> bool:
-    """Return whether a backend has Megatron-LM's own command line, and so the values that it fills in."""
-    backend = get_backend(name)
-    return backend.catalogue(backend.default_version).get("ffn-hidden-size") is not None
 
 
 def _is_read_by_the_backend(facts: RuleContext) -> bool:

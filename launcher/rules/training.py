@@ -59,6 +59,7 @@ def micro_batches_fill_stages(facts: RuleContext) -> Iterator[Violation]:
     "SEQ-POSITIONS",
     source="Megatron-LM core_v0.12.1 arguments.py:696",
     reads="job.batch.seq_length job.model.max_position_embeddings",
+    covers=("model.max_position_embeddings",),
 )
 def sequence_fits_positions(facts: RuleContext) -> Iterator[Violation]:
     """A sequence must not be longer than the model's maximum number of positions."""

@@ -4,7 +4,10 @@ import dataclasses
 
 import pytest
 
-from launcher.job import Origin, build, derive
+from launcher.job import Origin, build, derive, fields
+from launcher.mapping.backend import get_backend
+from launcher.mapping.engine import translate
+from launcher.pipeline import judge as judge_for_backend
 from launcher.plan.executor import option_rules
 from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, RuleContext
@@ -197,6 +200,29 @@ def test_a_given_data_parallel_size_must_agree():
     wrong = dataclasses.replace(job, parallel=dataclasses.replace(job.parallel, dp=3))
     wrong = dataclasses.replace(wrong, origins={"parallel.dp": Origin(kind="override")})
     assert "PAR-DP" in {finding.rule for finding in run(RuleContext(job=derive(wrong)))}
+
+
+@pytest.mark.parametrize(
+    ("rule", "path", "backend", "changes"),
+    [
+        ("PAR-WORLD", "parallel.dp", "mindformers", {"parallel": {"tp": 3}}),
+        ("PAR-PP-LAYERS", "parallel.pp", "mindformers", {"parallel": {"pp": 3}, "cluster": {"devices_per_node": 3}}),
+        ("PAR-PP-LAYERS", "parallel.vpp", "mindspeed", {"parallel": {"pp": 2, "vpp": 3}}),
+        ("SEQ-POSITIONS", "model.max_position_embeddings", "megatron_lm", {"batch": {"seq_length": 99999}}),
+    ],
+)
+def test_what_a_rule_covers_is_not_told_by_the_translation_too(rule, path, backend, changes):
+    job, target = make_job({"backend": {"name": backend}, **changes}), get_backend(backend)
+    untranslated = translate(job, target, target.versions[0]).findings
+    assert path in {each for finding in untranslated for each in finding.fields}
+    findings = judge_for_backend(job).findings
+    assert rule in {finding.rule for finding in findings}
+    assert not [f for f in findings if f.rule == "MAP-UNSUPPORTED" and path in f.fields]
+    assert path in RULES[rule].covers
+
+
+def test_covered_fields_exist():
+    assert {path for rule in RULES.values() for path in rule.covers} <= set(fields())
 
 
 def test_a_backend_is_needed():

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.effective import TOKENIZER
 from backends.megatron_lm.mapping.factories import NEWEST, came_with, listed, when_given
+from backends.megatron_lm.sizes import VOCABULARY_SIZE
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch
 
@@ -140,13 +141,13 @@ def vocabulary() -> tuple[Row, ...]:
 def _write_vocabulary(job: Job) -> Iterable[tuple[str, Value]]:
     size = job.model.vocab_size
     if size is not None:
-        yield "vocab-size", size - 1 if tokenizer_kind(job) == "NullTokenizer" else size
+        yield "vocab-size", size - VOCABULARY_SIZE.added.get(tokenizer_kind(job), 0)
 
 
 def _read_vocabulary(view: NativeView) -> Mapping[str, Value]:
     if not view.has("vocab-size") or not pads_as_we_do(view):
         return {}
-    return {"model.vocab_size": view.take("vocab-size") + int(view.peek("tokenizer-type") == "NullTokenizer")}
+    return {"model.vocab_size": view.take("vocab-size") + VOCABULARY_SIZE.added.get(view.peek("tokenizer-type"), 0)}
 
 
 def pads_as_we_do(view: NativeView) -> bool:
