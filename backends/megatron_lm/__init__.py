@@ -55,10 +55,12 @@ RULES = tuple(
 )
 
 
-def _converted_folder(job: Job, version: str) -> str | None:
-    from backends.megatron_lm.mapping.checkpoint import starts_from_weights
+# megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1
+WATCH = Watch(iteration_line=r"iteration +[0-9]+/ *[0-9]+ \|", trackers=(("", "latest_checkpointed_iteration.txt"),))
 
-    return "" if starts_from_weights(job) else None
+
+def _converted_folder(job: Job, version: str) -> str | None:
+    return "" if job.model.starts_from_weights else None
 
 
 BACKEND = Backend(
@@ -89,9 +91,5 @@ BACKEND = Backend(
     environment=ENVIRONMENT,
     support=SUPPORT,
     started_by=_HERE / "catalogue" / "launchers",
-    watch=Watch(
-        # megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1
-        iteration_line=r"iteration +[0-9]+/ *[0-9]+ \|",
-        trackers=(("", "latest_checkpointed_iteration.txt"),),
-    ),
+    watch=WATCH,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from launcher.job import field_paths
-from launcher.mapping.rows import Gap, warning
+from launcher.mapping.rows import Gap, warning, without
 
 _NO_GRAPH = "PyTorch runs operators as they come: there is no graph to compile"
 _NO_TEXT = "training generates no text"
@@ -64,8 +64,8 @@ _THEIRS = {
     "tokenizer.eos_token": "the tokenizer says it",
     "tokenizer.pad_token": "the tokenizer says it",
     "tokenizer.unk_token": "the tokenizer says it",
-    "schedule.layer_decay": "only with schedule.layerwise, which it cannot express",
-    "schedule.reference_batch_size": "only with schedule.scale_by_batch, which it cannot express",
+    "schedule.layer_decay": without("schedule.layerwise"),
+    "schedule.reference_batch_size": without("schedule.scale_by_batch"),
     "profiler.memory": "part of its traces",
     "profiler.communication": "part of its traces",
     "profiler.from_start": "only steps are traced",

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from backends.megatron_lm import RULES as MEGATRON_RULES
+from backends.megatron_lm import WATCH
 from backends.megatron_lm.sizes import VOCABULARY_SIZE, default_ffn_size
 from backends.mindspeed.environment import ENVIRONMENT
 from backends.mindspeed.support import SUPPORT
 from backends.mindspeed.versions import CORE, catalogue
 from launcher.job import Job
 from launcher.mapping.backend import Backend, Entry, late
-from launcher.plan.start import Watch
 
 _HERE = Path(__file__).parent
 
@@ -50,9 +50,7 @@ RULES = (
 
 def _converted_folder(job: Job, version: str) -> str | None:
     """Hugging Face weights are converted at start since 26.1.0; 2.1.0 has no such switch."""
-    from backends.megatron_lm.mapping.checkpoint import starts_from_weights
-
-    return "" if version == "2.1.0" and starts_from_weights(job) else None
+    return "" if version == "2.1.0" and job.model.starts_from_weights else None
 
 
 BACKEND = Backend(
@@ -86,9 +84,5 @@ BACKEND = Backend(
     environment=ENVIRONMENT,
     support=SUPPORT,
     started_by=_HERE / "catalogue" / "launchers",
-    watch=Watch(
-        # megatron/training/training.py, training_log; checkpointing.py, get_checkpoint_tracker_filename @core_v0.16.1
-        iteration_line=r"iteration +[0-9]+/ *[0-9]+ \|",
-        trackers=(("", "latest_checkpointed_iteration.txt"),),
-    ),
+    watch=WATCH,
 )

@@ -327,6 +327,11 @@ class Transformer:
         return self.kv_lora_rank is not None
 
     @property
+    def starts_from_weights(self) -> bool:
+        """Whether training starts from Hugging Face weights: as said, else wherever the model is named."""
+        return bool(self.path or self.hub_id) if self.pretrained is None else self.pretrained
+
+    @property
     def head_size(self) -> int | None:
         """Size of one attention head, given or derived; None while the sizes are unknown."""
         if self.head_dim is not None or self.hidden_size is None or self.num_attention_heads is None:

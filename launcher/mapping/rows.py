@@ -238,7 +238,12 @@ def mapped(path: str, flag: str, forward: Callable[[Any], Value], backward: Call
 def only_with(switch: str, section: str) -> dict[str, str]:
     """Return why the other fields of a section have no effect on a backend that cannot express the switch."""
     paths = (path for path in field_paths() if path.startswith(section) and path != switch)
-    return dict.fromkeys(paths, f"only with {switch}, which it cannot express")
+    return dict.fromkeys(paths, without(switch))
+
+
+def without(switch: str) -> str:
+    """Return why a field has no effect on a backend that cannot express the switch."""
+    return f"only with {switch}, which it cannot express"
 
 
 def computed(fields: tuple[str, ...], flags: tuple[str, ...], emit: Emit, read: Read | None = None, **row: Any) -> Row:

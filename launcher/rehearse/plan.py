@@ -146,7 +146,7 @@ def _told(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) ->
     """Yield notes on what the rehearsal omits."""
     if job.backend.args and not passed:
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
-    if job.model.pretrained or (job.model.pretrained is None and (job.model.path or job.model.hub_id)):
+    if job.model.starts_from_weights:
         yield "random weights: pretrained weights are not loaded in a rehearsal"
     quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
     left_out = [path for path in values if path not in quiet and value_at(job, path) != values[path]]

@@ -142,8 +142,7 @@ def something_is_saved(facts: RuleContext) -> Iterator[Violation]:
 def loading_says_what_it_is(facts: RuleContext) -> Iterator[Violation]:
     """A checkpoint is resumed, with its iteration and optimizer, unless the job declares a new start."""
     checkpoint, model = facts.job.checkpoint, facts.job.model
-    weights = model.pretrained or (model.pretrained is None and (model.path or model.hub_id))
-    if checkpoint.load is not None and checkpoint.finetune is None and weights:
+    if checkpoint.load is not None and checkpoint.finetune is None and model.starts_from_weights:
         yield Violation(
             message="checkpoint.load resumes the run that wrote it; converted weights start a new one: "
             "set checkpoint.finetune to true (new start) or false (resume)",

@@ -7,7 +7,7 @@ from backends.megatron.mapping.factories import FOUR, THREE, one_of, words
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_at, value_at
 from launcher.job.model import DSA_SPARSE_LOSS, INDEXER, MAMBA
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, same, without
 
 _OLD, _KEYED = "3.12", "4.3"
 
@@ -228,7 +228,7 @@ IRRELEVANT = dict.fromkeys(
         "model.mamba_num_heads",
         "model.mamba_chunk_size",
     ),
-    "only with model.mamba, which it cannot express",
+    without("model.mamba"),
 )
 
 

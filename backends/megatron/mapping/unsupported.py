@@ -8,11 +8,11 @@ from backends.megatron.mapping.factories import FOUR
 from backends.megatron.mapping.model import BRIDGED
 from backends.megatron_lm import static_graph
 from backends.megatron_lm.mapping import kernels
-from backends.megatron_lm.mapping.optimizer import NO_QK_CLIPPING
+from backends.megatron_lm.mapping.optimizer import MUON_FIELDS, NO_QK_CLIPPING
 from backends.megatron_lm.mapping.unsupported import WITHOUT_MEGATRON_LOOP
 from launcher.catalogue.versions import in_range
 from launcher.job import Job, Value, field_paths
-from launcher.mapping.rows import Gap, only_with, warning
+from launcher.mapping.rows import Gap, only_with, warning, without
 
 _ASCEND = "a feature of MindSpeed-LLM and MindFormers"
 _BY_CONFIG = "the model's config.json and mcore-bridge decide"
@@ -151,12 +151,7 @@ _TRAINING = {
     ),
     "optimizer.decay_qk_layernorm": _gap("it came with 3.12", False),
     **_each("optimizer", "decoupled_lr decoupled_min_lr", _gap("all layers share one learning rate")),
-    **_each(
-        "optimizer",
-        "muon_momentum muon_nesterov muon_ns_steps muon_scale_mode muon_extra_scale_factor muon_split_qkv muon_tp_mode "
-        "muon_matmul_precision",
-        _gap("Muon came with 4.6"),
-    ),
+    **dict.fromkeys(MUON_FIELDS, _gap("Muon came with 4.6")),
     **_each("precision", "fp8_amax_history_len fp8_amax_compute_algo", _gap("FP8 came with 3.6")),
     "precision.fp8_margin": _gap(_NONE, 0),
     "precision.fp8_wgrad": _gap(_NONE, True),
@@ -275,12 +270,12 @@ _IRRELEVANT: Mapping[str, str] = {
     "parallel.dp": "swift derives it from the number of processes",
     **dict.fromkeys(
         (f"profiler.{name}" for name in ("start_step", "end_step", "ranks", "path", "level")),
-        "only with profiler.enabled, which it cannot express",
+        without("profiler.enabled"),
     ),
-    "profiler.memory_snapshot_path": "only with profiler.memory_history, which it cannot express",
+    "profiler.memory_snapshot_path": without("profiler.memory_history"),
     **dict.fromkeys(
         ("kernels.cuda_graph.scope", "kernels.cuda_graph.warmup_steps"),
-        "only with kernels.cuda_graph.impl, which it cannot express",
+        without("kernels.cuda_graph.impl"),
     ),
     **only_with("checkpoint.non_persistent.type", "checkpoint.non_persistent."),
     "kernels.attention_mask": "causal masks are made inside the kernel",

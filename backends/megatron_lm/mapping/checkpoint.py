@@ -52,18 +52,11 @@ def _write_save_interval(job: Job) -> Iterable[tuple[str, Value]]:
         yield "save-interval", job.schedule.train_iters
 
 
-def starts_from_weights(job: Job) -> bool:
-    """Return whether training starts from Hugging Face weights."""
-    if job.model.pretrained is not None:
-        return job.model.pretrained
-    return job.model.path is not None or job.model.hub_id is not None
-
-
 def pretrained() -> Row:
     """Return the row that rejects Hugging Face weights, which Megatron-LM cannot read."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if starts_from_weights(job) and job.checkpoint.load is None:
+        if job.model.starts_from_weights and job.checkpoint.load is None:
             raise Unsupported(
                 "model.pretrained",
                 "only its own checkpoints are read: convert the weights and name them in checkpoint.load",

@@ -51,6 +51,11 @@ def _write_paths(job: Job) -> Iterable[tuple[str, Value]]:
     if kind not in (None, "sample", *known):
         wanted = "JSONL of messages" if job.task.type == "sft" else "token files made by tools/preprocess_data.py"
         raise Unsupported("data.format", f"it reads {wanted}", tuple(f"data.format={name}" for name in known))
+    yield from write_files(job)
+
+
+def write_files(job: Job) -> Iterable[tuple[str, Value]]:
+    """Yield the arguments of the data files: of one list, or of one for training and one for validation."""
     if job.data.paths and job.data.validation_paths:
         yield "train-data-path", job.data.paths
         yield "valid-data-path", job.data.validation_paths
@@ -61,15 +66,18 @@ def _write_paths(job: Job) -> Iterable[tuple[str, Value]]:
 def _read_paths(view: NativeView) -> Mapping[str, Value]:
     if view.take("mock-data", False):
         return {"data.format": "mock"}
-    found: dict[str, Value] = {}
-    if view.has("train-data-path") and view.has("valid-data-path"):
-        found["data.paths"] = many(view.take("train-data-path"))
-        found["data.validation_paths"] = many(view.take("valid-data-path"))
-    elif view.has("data-path"):
-        found["data.paths"] = many(view.take("data-path"))
+    found = read_files(view)
     if found:
         found["data.format"] = "messages" if view.peek("sft") else "megatron"
     return found
+
+
+def read_files(view: NativeView) -> dict[str, Value]:
+    """Return the fields of the data files that `write_files` wrote."""
+    if view.has("train-data-path") and view.has("valid-data-path"):
+        paths, validation = many(view.take("train-data-path")), many(view.take("valid-data-path"))
+        return {"data.paths": paths, "data.validation_paths": validation}
+    return {"data.paths": many(view.take("data-path"))} if view.has("data-path") else {}
 
 
 def split() -> Row:

@@ -1,10 +1,11 @@
 """Row factories for Megatron-LM arguments: an absent argument means Megatron's default, not the canonical one."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from launcher.job import Job, Value, field_at, value_at
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, choice
 
 
 def valued(path: str, flag: str, default: Value, *, quiet: bool = False, **row: Any) -> Row:
@@ -98,16 +99,6 @@ def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = 
     """
     back = {native: canonical for canonical, native in names.items() if native is not None}
 
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        value = value_at(job, path)
-        if value is None:
-            return
-        if value not in names:
-            reason = why or f"it knows {', '.join(str(name) for name in names)}"
-            raise Unsupported(path, reason, tuple(f"{path}={name}" for name in names)[:3])
-        if names[value] is not None:
-            yield flag, names[value]
-
     def read(view: NativeView) -> Mapping[str, Value]:
         if not view.has(flag):
             return {} if default is None else {path: default}
@@ -117,9 +108,8 @@ def chosen(path: str, flag: str, names: Mapping[Value, Value], default: Value = 
         view.take(flag)
         return {path: back[value]}
 
-    return Row(
-        fields=(path,), flags=(flag,), emit=emit, read=read, codec="value" if _same_names(names) else None, **row
-    )
+    written = choice(path, flag, names, why or f"it knows {', '.join(str(name) for name in names)}", **row)
+    return replace(written, read=read, codec="value" if _same_names(names) else None)
 
 
 def _same_names(names: Mapping[Value, Value]) -> bool:

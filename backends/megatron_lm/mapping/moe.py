@@ -70,7 +70,7 @@ def routing() -> tuple[Row, ...]:
         computed(
             ("model.norm_topk_prob", "model.scoring_func", "model.num_experts_per_tok"),
             ("moe-router-score-function", "moe-router-pre-softmax"),
-            _write_scores,
+            write_scores,
             _read_scores,
             when=is_moe,
             note=(
@@ -102,7 +102,8 @@ def routing() -> tuple[Row, ...]:
     )
 
 
-def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
+def write_scores(job: Job) -> Iterable[tuple[str, Value]]:
+    """Yield the arguments of the experts' scores and of their normalisation."""
     model = job.model
     single_expert = model.num_experts_per_tok == 1
     if job.moe.load_balancing_type == "sinkhorn":

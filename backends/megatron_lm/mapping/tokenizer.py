@@ -99,6 +99,14 @@ def _read_template(view: NativeView) -> Mapping[str, Value]:
     return {"data.template": view.take("sft-tokenizer-prompt-format", "nemotron-h-aligned")}
 
 
+_PADDING = (
+    "tokenizer.padded_vocab_size",
+    "tokenizer.make_vocab_size_divisible_by",
+    "model.vocab_size",
+    "parallel.tp",
+)
+
+
 def vocabulary() -> tuple[Row, ...]:
     """Return the rows of the vocabulary; its size is config.json's, independent of the tokenizer."""
     return (
@@ -109,26 +117,9 @@ def vocabulary() -> tuple[Row, ...]:
             _read_vocabulary,
             note="NullTokenizer adds one for the end of a document, which must be a row of the embedding too.",
         ),
+        padding(since="0.16"),
         computed(
-            (
-                "tokenizer.padded_vocab_size",
-                "tokenizer.make_vocab_size_divisible_by",
-                "model.vocab_size",
-                "parallel.tp",
-            ),
-            ("make-vocab-size-divisible-by", "padded-vocab-size"),
-            _write_padding,
-            _read_padding,
-            since="0.16",
-            note="config.json's size, padded only to a multiple of tp: the same rows as in Hugging Face at any layout.",
-        ),
-        computed(
-            (
-                "tokenizer.padded_vocab_size",
-                "tokenizer.make_vocab_size_divisible_by",
-                "model.vocab_size",
-                "parallel.tp",
-            ),
+            _PADDING,
             ("make-vocab-size-divisible-by",),
             _write_divisor,
             _read_divisor,
@@ -164,6 +155,18 @@ def padded_vocabulary(job: Job) -> int | None:
         return job.tokenizer.padded_vocab_size
     multiple = (job.tokenizer.make_vocab_size_divisible_by or 1) * job.parallel.tp
     return -(-job.model.vocab_size // multiple) * multiple
+
+
+def padding(since: str | None = None) -> Row:
+    """Return the row of the padded vocabulary size, where an argument sets it."""
+    return computed(
+        _PADDING,
+        ("make-vocab-size-divisible-by", "padded-vocab-size"),
+        _write_padding,
+        _read_padding,
+        since=since,
+        note="config.json's size, padded only to a multiple of tp: the same rows as in Hugging Face at any layout.",
+    )
 
 
 def _write_padding(job: Job) -> Iterable[tuple[str, Value]]:

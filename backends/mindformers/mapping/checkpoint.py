@@ -12,7 +12,6 @@ from backends.mindformers.mapping.support import (
     legacy_file,
     model_kind,
     require,
-    starts_from_weights,
 )
 from launcher.job import Job, Value, value_at
 from launcher.mapping.rows import NativeView, Row, Unsupported, same
@@ -56,7 +55,7 @@ def reshard_row() -> Row:
     path, flag = "checkpoint.reshard", "auto_trans_ckpt"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        loads = job.checkpoint.load is not None or starts_from_weights(job)
+        loads = job.checkpoint.load is not None or job.model.starts_from_weights
         if loads or job.checkpoint.reshard is not None:
             yield flag, True if job.checkpoint.reshard is None else job.checkpoint.reshard
 

@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 
+from backends.megatron_lm.mapping.optimizer import MUON_FIELDS
 from launcher.job import field_paths
-from launcher.mapping.rows import only_with
+from launcher.mapping.rows import only_with, without
 
 _LAUNCHER = "read by the launcher alone"
 _MSRUN = "part of the msrun command"
 _MAPPED_CLUSTER = ("cluster.nodes", "cluster.devices_per_node")
-_MUON = "only with optimizer.type=muon, which it cannot express"
-_FP8 = "only with precision.first_last_layers_bf16, which it cannot express"
-_TENSOR_PARALLEL = "only with overlap.tp_comm, which it cannot express"
+_MUON = without("optimizer.type=muon")
+_FP8 = without("precision.first_last_layers_bf16")
+_TENSOR_PARALLEL = without("overlap.tp_comm")
 _SWAPPED = "the optimizer is swapped, not stepped on the host"
 _MAMBA_ONLY = ("state_dim", "head_dim", "num_heads", "num_groups", "d_conv", "expand", "chunk_size")
 _DELTA = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
@@ -26,10 +27,10 @@ IRRELEVANT: Mapping[str, str] = {
     **dict.fromkeys(("rules.strict", "rules.disable"), _LAUNCHER),
     **{path: "describes the machine" for path in field_paths() if path.startswith("hardware.")},
     **{path: _LAUNCHER for path in field_paths() if path.startswith(("estimate.", "search.", "imported."))},
-    "parallel.fsdp.keep_fp8_transpose_cache": "only with FP8, which it cannot express",
+    "parallel.fsdp.keep_fp8_transpose_cache": without("FP8"),
     "parallel.fsdp.strict_load": "a matter of checkpoints of Megatron-core's FSDP",
-    "kernels.cuda_graph.scope": "only with kernels.cuda_graph.impl, which it cannot express",
-    "kernels.cuda_graph.warmup_steps": "only with kernels.cuda_graph.impl, which it cannot express",
+    "kernels.cuda_graph.scope": without("kernels.cuda_graph.impl"),
+    "kernels.cuda_graph.warmup_steps": without("kernels.cuda_graph.impl"),
     "kernels.clone_scatter_output_in_embedding": "the graph has its memory planned",
     **{
         f"overlap.tp.{name}": _TENSOR_PARALLEL
@@ -50,26 +51,14 @@ IRRELEVANT: Mapping[str, str] = {
         for name in ("torch_optimizer", "overlap_cpu_optimizer_d2h_h2d", "pin_cpu_grads", "pin_cpu_params")
     },
     **only_with("checkpoint.non_persistent.type", "checkpoint.non_persistent."),
-    "checkpoint.convert.save": "only with checkpoint.convert.format, which it cannot express",
+    "checkpoint.convert.save": without("checkpoint.convert.format"),
     "checkpoint.convert.update_legacy_optimizer": "a matter of Megatron-core's checkpoints",
-    "profiler.memory_snapshot_path": "only with profiler.memory_history, which it cannot express",
-    **{
-        f"optimizer.muon_{name}": _MUON
-        for name in (
-            "momentum",
-            "nesterov",
-            "ns_steps",
-            "scale_mode",
-            "extra_scale_factor",
-            "split_qkv",
-            "tp_mode",
-            "matmul_precision",
-        )
-    },
+    "profiler.memory_snapshot_path": without("profiler.memory_history"),
+    **dict.fromkeys(MUON_FIELDS, _MUON),
     "precision.num_layers_at_start_in_bf16": _FP8,
     "precision.num_layers_at_end_in_bf16": _FP8,
     "model.cpu_initialization": "MindSpore draws the initial weights on the host",
-    "overlap.embedding_wgrad_limit": "only with overlap.embedding_wgrad, which it cannot express",
+    "overlap.embedding_wgrad_limit": without("overlap.embedding_wgrad"),
     "parallel.gloo": "its host groups are MindSpore's own",
     "kernels.persist_layer_norm": "the graph compiler chooses kernels",
     "kernels.te_rng_tracker": "a matter of Transformer Engine",
@@ -78,15 +67,15 @@ IRRELEVANT: Mapping[str, str] = {
     "checkpoint.parallel_save": "every rank writes its own part",
     "checkpoint.parallel_load": "every rank reads its own part",
     "checkpoint.constant_structure": "every rank writes its own part",
-    "logging.wandb_dir": "only with logging.wandb_project, which it cannot express",
+    "logging.wandb_dir": without("logging.wandb_project"),
     "logging.level": "set backend.env.GLOG_v",
-    "logging.timer_ranks": "only with logging.timer_level, which it cannot express",
-    **{f"model.mamba_{name}": "only with model.mamba, which it cannot express" for name in _MAMBA_ONLY},
-    **{f"model.linear_{name}": "only with linear attention, which it cannot express" for name in _DELTA},
-    "precision.fp4_recipe": "only with precision.fp4_format, which it cannot express",
-    "precision.fp4_param_gather": "only with precision.fp4_format, which it cannot express",
-    "optimizer.muon_coefficient_type": "only with optimizer.type=muon, which it cannot express",
-    "optimizer.muon_scalar_optimizer": "only with optimizer.type=muon, which it cannot express",
+    "logging.timer_ranks": without("logging.timer_level"),
+    **{f"model.mamba_{name}": without("model.mamba") for name in _MAMBA_ONLY},
+    **{f"model.linear_{name}": without("linear attention") for name in _DELTA},
+    "precision.fp4_recipe": without("precision.fp4_format"),
+    "precision.fp4_param_gather": without("precision.fp4_format"),
+    "optimizer.muon_coefficient_type": _MUON,
+    "optimizer.muon_scalar_optimizer": _MUON,
     "precision.disable_bf16_reduced_precision_matmul": "Ascend adds up products of bf16 in fp32",
     "kernels.inference_rng_tracker": "it keeps no random states for inference",
 }

@@ -18,7 +18,6 @@ from backends.mindformers.mapping.support import (
     key,
     like_deepseek,
     require,
-    starts_from_weights,
 )
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, choice, computed, mapped, same
@@ -267,7 +266,7 @@ def _rope_scaling() -> Row:
 
 def _weights() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if not starts_from_weights(job):
+        if not job.model.starts_from_weights:
             return
         why = "it loads weights from a local directory, not from a hub"
         require(job.model.path is not None, "model.hub_id", why, "model.path=DIR", "model.pretrained=false")

@@ -149,12 +149,6 @@ def like_deepseek(job: Job) -> bool:
     return kind is None or str(kind).startswith(("deepseek", "telechat"))
 
 
-def starts_from_weights(job: Job) -> bool:
-    """Return whether training starts from a model's pre-trained weights."""
-    model = job.model
-    return model.pretrained if model.pretrained is not None else bool(model.path or model.hub_id)
-
-
 def is_legacy(job: Job) -> bool:
     """Return whether legacy models are built (use_legacy: True)."""
     return bool(job.model.legacy)

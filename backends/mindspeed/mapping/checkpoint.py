@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.checkpoint import starts_from_weights
 from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.model import converter_name, family_of_converter
 from launcher.job import Job, Value
@@ -35,7 +34,7 @@ def weights() -> tuple[Row, ...]:
 
 def converts(job: Job) -> bool:
     """Return whether the job starts from Hugging Face weights that are converted at start."""
-    return starts_from_weights(job) and job.checkpoint.load is None
+    return job.model.starts_from_weights and job.checkpoint.load is None
 
 
 def _write_start(job: Job) -> Iterable[tuple[str, Value]]:

@@ -1,9 +1,10 @@
-"""MindSpeed-LLM mapping rows for tokenizer, vocabulary, data, packing and chat templates."""
+"""MindSpeed-LLM mapping rows for tokenizer, data, packing and chat templates."""
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import many, when_given
-from backends.megatron_lm.mapping.tokenizer import padded_vocabulary, tokenizer_path
+from backends.megatron_lm.mapping.data import read_files, write_files
+from backends.megatron_lm.mapping.factories import when_given
+from backends.megatron_lm.mapping.tokenizer import tokenizer_path
 from backends.mindspeed.families import FAMILIES
 from backends.mindspeed.mapping.training import is_known_stage
 from launcher.job import Job, Value
@@ -45,31 +46,6 @@ def tokenizer() -> Row:
     )
 
 
-def vocabulary() -> Row:
-    """Return the row of the padded vocabulary."""
-
-    def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if job.tokenizer.make_vocab_size_divisible_by is not None:
-            yield "make-vocab-size-divisible-by", job.tokenizer.make_vocab_size_divisible_by
-        size = padded_vocabulary(job)
-        if size is not None:
-            yield "padded-vocab-size", size
-
-    def read(view: NativeView) -> Mapping[str, Value]:
-        return {
-            "tokenizer.padded_vocab_size": view.take("padded-vocab-size"),
-            "tokenizer.make_vocab_size_divisible_by": view.take("make-vocab-size-divisible-by"),
-        }
-
-    return computed(
-        ("tokenizer.padded_vocab_size", "tokenizer.make_vocab_size_divisible_by", "model.vocab_size", "parallel.tp"),
-        ("make-vocab-size-divisible-by", "padded-vocab-size"),
-        emit,
-        read,
-        note="config.json's size, padded only to a multiple of tp: the same rows as in Hugging Face at any layout.",
-    )
-
-
 # Raw files are tokenized at start by a handler. Source: mindspeed_llm/tasks/preprocess/data_handler.py @26.1.0.
 _HANDLERS = {("pretrain", "text"): "GeneralPretrainHandler", ("sft", "messages"): "OpenAIInstructionHandler"}
 
@@ -98,11 +74,7 @@ def _write_paths(job: Job, handlers: Mapping[tuple[str, str], str]) -> Iterable[
             f"{kind} data is not read for {job.task.type}: tokenize it first (preprocess_data.py)",
             tuple(f"data.format={name}" for name in ("megatron", *readable)),
         )
-    if job.data.paths and job.data.validation_paths:
-        yield "train-data-path", job.data.paths
-        yield "valid-data-path", job.data.validation_paths
-    elif job.data.paths:
-        yield "data-path", job.data.paths
+    yield from write_files(job)
     if handler is not None:
         yield "handler-name", handler
 
@@ -110,12 +82,7 @@ def _write_paths(job: Job, handlers: Mapping[tuple[str, str], str]) -> Iterable[
 def _read_paths(view: NativeView) -> Mapping[str, Value]:
     if view.take("mock-data", False):
         return {"data.format": "mock"}
-    found: dict[str, Value] = {}
-    if view.has("train-data-path") and view.has("valid-data-path"):
-        found["data.paths"] = many(view.take("train-data-path"))
-        found["data.validation_paths"] = many(view.take("valid-data-path"))
-    elif view.has("data-path"):
-        found["data.paths"] = many(view.take("data-path"))
+    found = read_files(view)
     stage = view.peek("stage") or "pretrain"
     forms = {handler: form for (kind, form), handler in _HANDLERS.items() if kind == stage}
     if view.peek("handler-name") in forms:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from backends.megatron_lm.mapping.attention_variants import variant_of
 from backends.megatron_lm.mapping.factories import flag_on, when_given
-from backends.megatron_lm.mapping.moe import is_moe
+from backends.megatron_lm.mapping.moe import is_moe, write_scores
 from backends.megatron_lm.mapping.positions import has_rope
 from backends.mindspeed.families import DEEPSEEK, FAMILIES, QWEN2_MOE, QWEN3, is_named
 from launcher.job import Job, Value, field_paths
@@ -181,29 +181,14 @@ def routing_scores() -> Row:
 
 
 def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
-    model, single = job.model, job.model.num_experts_per_tok == 1
+    normalised = job.model.norm_topk_prob
     if job.backend.args.get("moe-router-load-balancing-type") in _OWN_BALANCING:
-        if model.norm_topk_prob:
+        if normalised:
             yield "norm-topk-prob", True
         return
-    if job.moe.load_balancing_type == "sinkhorn":
-        if model.scoring_func == "sigmoid":
-            yield "moe-router-score-function", "sigmoid"
-        return
-    if model.scoring_func == "sigmoid":
-        if model.norm_topk_prob == single:
-            raise Unsupported(
-                "model.norm_topk_prob",
-                "sigmoid scores of several experts are always normalised to one, that of a single expert never",
-                (f"model.norm_topk_prob={str(not single).lower()}",),
-            )
-        yield "moe-router-score-function", "sigmoid"
-    elif not model.norm_topk_prob:
-        yield "moe-router-pre-softmax", True
-    elif single:
-        why = "softmax over a single chosen expert would always be one; Megatron refuses it"
-        raise Unsupported("model.norm_topk_prob", why, ("model.norm_topk_prob=false",))
-    if model.norm_topk_prob and (_sums_to_one(job) or job.moe.load_balancing_type != "aux_loss"):
+    yield from write_scores(job)
+    balancing = job.moe.load_balancing_type
+    if normalised and balancing != "sinkhorn" and (_sums_to_one(job) or balancing != "aux_loss"):
         yield "norm-topk-prob", True
 
 

@@ -8,6 +8,7 @@ from backends.megatron_lm.mapping.optimizer import muon
 from backends.megatron_lm.mapping.table import irrelevant as megatron_irrelevant
 from backends.megatron_lm.mapping.table import rows as megatron_rows
 from backends.megatron_lm.mapping.table import table as megatron_table
+from backends.megatron_lm.mapping.tokenizer import padding
 from backends.mindspeed.mapping import (
     attention_variants,
     checkpoint,
@@ -25,7 +26,7 @@ from backends.mindspeed.mapping import (
 )
 from backends.mindspeed.versions import CORE, catalogue
 from launcher.mapping.inherit import extend
-from launcher.mapping.rows import Gap, Row, Table, switch, switch_off
+from launcher.mapping.rows import Gap, Row, Table, switch, switch_off, without
 
 
 @cache
@@ -38,7 +39,7 @@ def table(version: str) -> Table:
     if is_old:
         gaps.update({**unsupported.BEFORE_26_1, **unsupported.IGNORED_FIELDS})
     mapped = {path for row in rows for path in row.fields}
-    graphs = dict.fromkeys(CUDA_GRAPHS[1:], f"only with {CUDA_GRAPHS[0]}, which it cannot express")
+    graphs = dict.fromkeys(CUDA_GRAPHS[1:], without(CUDA_GRAPHS[0]))
     return Table(
         rows=rows,
         unsupported={path: gap for path, gap in gaps.items() if path not in mapped},
@@ -80,7 +81,7 @@ def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "model.sliding_window": (model.sliding_window(),),
         "model.rope_scaling.type": (model.rope_scaling(),),
         "tokenizer.type": (data.tokenizer(),),
-        "tokenizer.padded_vocab_size": (data.vocabulary(),),
+        "tokenizer.padded_vocab_size": (padding(),),
         "data.template": (data.template(is_old),),
         "data.paths": (data.data_paths(is_old), data.shuffle(), *(() if is_old else (data.workers(),))),
         "batch.packing": data.packing(is_old),
