@@ -92,14 +92,7 @@ def quick(job: Job, *, exact: bool = False, timeline: bool = False) -> Estimate:
     if isinstance(split, CannotSplit):
         raise split
     sizes, assumed, placed = split.sizes, split.assumed, split.stages
-    machine, unmeasured = read_machine(
-        job.hardware,
-        dtype=job.precision.dtype,
-        fp8=sizes.fp8,
-        node=job.cluster.devices_per_node,
-        experts=sizes.experts > 0,
-        nodes=job.cluster.nodes,
-    )
+    machine, unmeasured = read_machine(job, fp8=sizes.fp8, experts=sizes.experts > 0)
     kernels = kernel_sizes(sizes)
     stages = [_stage(kernels, machine, chunks) for chunks in placed]
     memories = _memories(job, sizes, stages)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from launcher.job import Job
 from launcher.job.hardware import Hardware
 
 # Defaults for unmeasured values: efficiencies of well-tuned machines, always listed under `missing`.
@@ -101,11 +102,10 @@ class Machine:
         return flops / (self.peak_bf16 * efficiency) + self.attention_overhead
 
 
-def read_machine(
-    hardware: Hardware, *, dtype: str, fp8: bool, node: int, experts: bool, nodes: int
-) -> tuple[Machine, tuple[str, ...]]:
-    """Return the figures of a device, and the assumptions made for values missing from the hardware file."""
-    return _read(hardware, dtype, fp8, node, experts, nodes)
+def read_machine(job: Job, *, fp8: bool, experts: bool) -> tuple[Machine, tuple[str, ...]]:
+    """Return the figures of a job's device, and the assumptions made for values missing from the hardware file."""
+    cluster = job.cluster
+    return _read(job.hardware, job.precision.dtype, fp8, cluster.devices_per_node, experts, cluster.nodes)
 
 
 @lru_cache(maxsize=256)
