@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from backends.megatron_lm.mapping.factories import came_with_0_9, chosen, when_given
+from backends.megatron_lm.mapping.factories import came_with, came_with_0_9, chosen, when_given
 from backends.megatron_lm.mapping.sharding import uses_megatron_fsdp
 from launcher.job import Job, Value
 from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, computed, switch, switch_off, warning
@@ -215,7 +215,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
 }
 BEFORE_0_16: Mapping[str, Gap] = {
     "checkpoint.save_retain_interval": warning("checkpoints are not removed before 0.16"),
-    "checkpoint.optimizer_reshardable_mem_efficient": warning("it came with core 0.16", False),
+    "checkpoint.optimizer_reshardable_mem_efficient": came_with("0.16", False, severity="warning"),
 }
 BEFORE_0_13: Mapping[str, Gap] = {
     "checkpoint.optimizer_fully_reshardable": warning("checkpoints of this version are always reshardable", True),

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import came_with_0_9, when_given
+from backends.megatron_lm.mapping.factories import came_with, came_with_0_9, when_given
 from launcher.job import Job, Value
-from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off, warning
+from launcher.mapping.rows import Gap, NativeView, Row, Unsupported, switch, switch_off
 
 _SINCE = "0.12"
 
@@ -130,7 +130,7 @@ def _sharding(flag: str, since: str, until: str | None = None) -> Row:
     return Row(fields=(_STAGE, _ENGINE), flags=flags, emit=emit, read=read, since=since, until=until, note=note)
 
 
-BEFORE_0_16: Mapping[str, Gap] = {"parallel.fsdp.strict_load": warning("it came with core 0.16", True)}
+BEFORE_0_16: Mapping[str, Gap] = {"parallel.fsdp.strict_load": came_with("0.16", True, severity="warning")}
 BEFORE_0_12: Mapping[str, Gap] = {
     "parallel.fsdp.implementation": came_with_0_9(severity="warning"),
     "parallel.fsdp.communication_unit_size": came_with_0_9(severity="warning"),

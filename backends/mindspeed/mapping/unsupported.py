@@ -55,18 +55,6 @@ UNSUPPORTED: Mapping[str, Gap] = {
 
 
 _NEWER = ("backend.version=26.1.0",)
-_UNHINTED = (
-    "batch.decrease_batch_size_if_needed",
-    "data.split_paths_file",
-    "schedule.sync_interval",
-    "logging.config_dir",
-    "profiler.workload_inspector",
-    "fault_tolerance.rejected_results",
-    "fault_tolerance.error_injection.rate",
-    "fault_tolerance.error_injection.type",
-    "fault_tolerance.ft_package",
-    "fault_tolerance.ft_timeouts",
-)
 
 
 def _newer(*neutral: Value, severity: str = "error") -> Gap:
@@ -107,6 +95,6 @@ BEFORE_26_1: Mapping[str, Gap] = {
     "data.enable_thinking": Gap(why="it came with 26.1", works=("data.enable_thinking=null",)),
     **dict.fromkeys(MUON_FIELDS, _newer()),
     "optimizer.decay_qk_layernorm": _newer(False),
-    **{path: replace(gap, works=() if path in _UNHINTED else _NEWER) for path, gap in BEFORE_0_12.items()},
+    **{path: replace(gap, works=_NEWER) for path, gap in BEFORE_0_12.items()},
     **attention_variants.BEFORE_26_1,
 }
