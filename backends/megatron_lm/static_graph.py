@@ -42,7 +42,7 @@ GAPS: Mapping[str, Gap] = {
     "checkpoint.remote": warning("outputs stay where they are written"),
 }
 
-_THEIRS = {
+_IRRELEVANT = {
     "kernels.qkv_concat": "a layout of weights; its own is converted to",
     "model.label": "a name in MindFormers' logs and files",
     "model.legacy": "the sizes describe the same architecture; the classes are MindFormers' own",
@@ -76,4 +76,4 @@ def irrelevant() -> dict[str, str]:
     """Return the static-graph fields that are irrelevant to a PyTorch backend, with the reason."""
     graph = dict.fromkeys((path for path in field_paths() if path.startswith("graph.")), _NO_GRAPH)
     generation = dict.fromkeys((path for path in field_paths() if path.startswith("generation.")), _NO_TEXT)
-    return {**graph, **generation, **_THEIRS}
+    return {**graph, **generation, **_IRRELEVANT}

@@ -56,12 +56,15 @@ LIST_KEYS = {"mrope_section": "mrope_section", "compress_ratios": "csa_compress_
 def rows(version: str) -> tuple[Row, ...]:
     """Return the rows of options."""
     return (
-        *(_beside_config(same(f"model.{name}", option, since=_OLD, until=THREE)) for name, option in _OPTIONS.items()),
-        _beside_config(one_of("model.softmax_type", "softmax_type", _SINKS, since=_OLD, until=THREE)),
-        _beside_config(_windowed_layers()),
+        *(
+            _unless_in_config(same(f"model.{name}", option, since=_OLD, until=THREE))
+            for name, option in _OPTIONS.items()
+        ),
+        _unless_in_config(one_of("model.softmax_type", "softmax_type", _SINKS, since=_OLD, until=THREE)),
+        _unless_in_config(_windowed_layers()),
         _sections(),
-        _beside_indexer("dsa_indexer_loss_coeff", INDEXER["dsa_indexer_loss_coeff"]),
-        _beside_indexer("dsa_indexer_use_sparse_loss", DSA_SPARSE_LOSS),
+        _with_indexer("dsa_indexer_loss_coeff", INDEXER["dsa_indexer_loss_coeff"]),
+        _with_indexer("dsa_indexer_use_sparse_loss", DSA_SPARSE_LOSS),
         _old_initialization(),
     )
 
@@ -69,25 +72,25 @@ def rows(version: str) -> tuple[Row, ...]:
 _SINKS = ("vanilla", "off-by-one", "learnable")
 
 
-def _beside_config(row: Row) -> Row:
+def _unless_in_config(row: Row) -> Row:
     """Return the row of a field that is not written where the model's config.json sets it."""
     name = row.fields[0].removeprefix("model.")
     return replace(row, emit=lambda job: () if in_config(job, name) else row.emit(job))
 
 
-def _beside_indexer(name: str, usual: Value) -> Row:
+def _with_indexer(name: str, fallback: Value) -> Row:
     """Return the row of an indexer option, written where it is set or where the attention variant has an indexer."""
     path = f"model.{name}"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
         if given is not None or job.model.experimental_attention_variant in ("dsa", "dsv4_hybrid"):
-            yield name, usual if given is None else given
+            yield name, fallback if given is None else given
 
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: view.take(name)} if view.has(name) else {}
 
-    note = f"written with model.experimental_attention_variant=dsa: {usual} unless set"
+    note = f"written with model.experimental_attention_variant=dsa: {fallback} unless set"
     fields = (path, "model.experimental_attention_variant")
     return computed(fields, (name,), emit, read, since="4.6", note=note)
 

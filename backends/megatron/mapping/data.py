@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.megatron.mapping.extra_args import padded_vocabulary
-from backends.megatron.mapping.factories import FOUR, THREE, listed, single, spell_out, words
+from backends.megatron.mapping.factories import FOUR, THREE, listed, set_default, single, words
 from backends.megatron.mapping.model import is_described, source
 from backends.megatron.mapping.options import option
 from backends.megatron.mapping.task import COMMAND
@@ -15,7 +15,7 @@ _FILES = (".jsonl", ".json", ".csv", ".parquet", ".arrow", ".txt")
 # Up to 3.5, 1 % of the samples become validation data by default.
 _SPLITS_UNTIL = "3.5.99"
 # Options of fields that Megatron-LM does not have.
-_OWN = {
+_OPTIONS = {
     "data.num_preprocess": "dataset_num_proc",
     "data.streaming": "streaming",
     "data.lazy_tokenize": "lazy_tokenize",
@@ -36,7 +36,7 @@ def rows(version: str) -> Mapping[str, tuple[Row, ...]]:
             listed("data.validation_paths", "val_dataset"),
             _shuffle(),
             same("data.shuffle", "dataset_shuffle", until=THREE),
-            *(row for path, name in _OWN.items() for row in option(path, name, version)),
+            *(row for path, name in _OPTIONS.items() for row in option(path, name, version)),
             _resets("data.reset_position_ids"),
             _resets("data.reset_attention_mask"),
             _one_word("data.self_cognition_author", "model_author"),
@@ -85,7 +85,7 @@ def _long_texts() -> Row:
         if cuts(view):
             if view.peek("truncation_strategy") == "split":
                 view.take("truncation_strategy")
-            spell_out(view, "truncation_strategy", "delete")
+            set_default(view, "truncation_strategy", "delete")
         return {}
 
     return Row(

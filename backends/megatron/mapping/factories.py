@@ -122,7 +122,7 @@ def mapping_of(value: Value) -> dict[str, Value] | None:
     return dict(value) if isinstance(value, Mapping) else None
 
 
-def spell_out(view: NativeView, flag: str, default: Value) -> None:
+def set_default(view: NativeView, flag: str, default: Value) -> None:
     """Set a default that differs from the table's explicitly, so that it is passed through."""
     view.values.setdefault(flag, default)
 
@@ -148,7 +148,7 @@ def may_be_moe(path: str, absent: Value = None) -> Callable[[Job], bool]:
 
     def when(job: Job) -> bool:
         unknown = job.model.hidden_size is None and job.model.num_experts is None
-        usual = field_at(path).default if absent is None else absent
-        return job.model.is_moe or (unknown and (_has_experts(job.model.model_type) or value_at(job, path) != usual))
+        fallback = field_at(path).default if absent is None else absent
+        return job.model.is_moe or (unknown and (_has_experts(job.model.model_type) or value_at(job, path) != fallback))
 
     return when

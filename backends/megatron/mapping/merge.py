@@ -36,10 +36,10 @@ def _with_own_keys(job: Job, version: str) -> Job:
     if passed is None or not in_range(version, row.since, row.until):
         return job
     try:
-        ours = next((dict(value) for _, value in row.emit(job)), {})
+        written = next((dict(value) for _, value in row.emit(job)), {})
     except Unsupported:
         return job  # reported by the translation
-    if any(key in ours and ours[key] != value for key, value in passed.items()):
+    if any(key in written and written[key] != value for key, value in passed.items()):
         return job
-    args = {**job.backend.args, flag: {**ours, **passed}}
+    args = {**job.backend.args, flag: {**written, **passed}}
     return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args))

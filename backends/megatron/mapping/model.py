@@ -193,8 +193,8 @@ def _model_type(version: str) -> Row:
             yield "model_type", known[family]
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        told = in_range(version, FOUR, None) and not _HUB_NAME.fullmatch(_folder(view.peek("model", "")))
-        if told and view.peek("model_type") in back and _is_path(str(view.peek("model"))):
+        names_folder = in_range(version, FOUR, None) and not _HUB_NAME.fullmatch(_folder(view.peek("model", "")))
+        if names_folder and view.peek("model_type") in back and _is_path(str(view.peek("model"))):
             return {"model.model_type": back[view.take("model_type")]}
         if all(view.peek(flag) is not None for flag in _EXPERT_OPTIONS):
             family = back.get(view.peek("model_type")) or _expert_family(_folder(view.peek("model", view.peek("load"))))

@@ -110,20 +110,20 @@ def _whole_alpha(alpha: float) -> int:
 
 
 def _adapter_value(
-    path: str, flag: str, usual: float, own: float, forward: Callable[[float], Value] = float, **row: Any
+    path: str, flag: str, fallback: float, parser_default: float, forward: Callable[[float], Value] = float, **row: Any
 ) -> Row:
-    """Return a row for a LoRA setting, written for every LoRA job; `own` is swift's default, used when reading."""
+    """Return a row for a LoRA setting, written for every LoRA job; read, an absent one is `parser_default`."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         value = value_at(job, path)
         if value is not None or job.lora.rank is not None:
-            yield flag, forward(usual if value is None else value)
+            yield flag, forward(fallback if value is None else value)
 
     def read(view: NativeView) -> Mapping[str, Value]:
         adapters = "lora" in (view.peek("train_type"), view.peek("tuner_type"))
-        return {path: float(view.take(flag, own))} if adapters or view.has(flag) else {}
+        return {path: float(view.take(flag, parser_default))} if adapters or view.has(flag) else {}
 
-    note = f"written wherever there are adapters: {usual:g} unless set, swift's own default is {own:g}"
+    note = f"written wherever there are adapters: {fallback:g} unless set, swift's own default is {parser_default:g}"
     return computed((path,), (flag,), emit, read, note=note, **row)
 
 

@@ -134,7 +134,7 @@ def counted(name: str, **row: str) -> Row:
     return Row(fields=paths, flags=(flag,), emit=emit, read=read, since=row.get("since"), until=row.get("until"))
 
 
-def _amax(path: str, flag: str, usual: Value) -> Row:
+def _amax(path: str, flag: str, fallback: Value) -> Row:
     """Return the row of a setting whose canonical default equals swift's, so that only other values are written."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -146,9 +146,11 @@ def _amax(path: str, flag: str, usual: Value) -> Row:
         if not view.has(flag):
             return {}
         given = view.take(flag)
-        return {path: None if given == usual else given}
+        return {path: None if given == fallback else given}
 
-    return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since="3.6", note=f"none: {usual}, swift's own too")
+    return Row(
+        fields=(path,), flags=(flag,), emit=emit, read=read, since="3.6", note=f"none: {fallback}, swift's own too"
+    )
 
 
 def _loss_per_token() -> Row:

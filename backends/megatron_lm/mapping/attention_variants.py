@@ -29,18 +29,18 @@ def is_sparse(job: Job) -> bool:
     return variant_of(job) in ("dsa", "dsv4_hybrid")
 
 
-def sized(path: str, flag: str, usual: Value, active: Callable[[Job], bool], **row: Any) -> Row:
-    """Return the row of a size, written with its attention variant (as set, else `usual`) and read where present."""
+def sized(path: str, flag: str, fallback: Value, active: Callable[[Job], bool], **row: Any) -> Row:
+    """Return the row of a size, written with its attention variant (as set, else `fallback`) and read where present."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
         if given is not None or active(job):
-            yield flag, usual if given is None else given
+            yield flag, fallback if given is None else given
 
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: view.take(flag)} if view.has(flag) else {}
 
-    note = f"Written with this attention: {usual} unless set."
+    note = f"Written with this attention: {fallback} unless set."
     fields = (path, VARIANT, INTERVAL) if active is is_linear else (path, VARIANT)
     return computed(fields, (flag,), emit, read, note=note, **row)
 
@@ -50,8 +50,8 @@ def attention() -> tuple[Row, ...]:
     return (
         _variant(),
         *(
-            sized(f"model.{name}", name.replace("_", "-"), usual, is_linear, since=_NEW)
-            for name, usual in LINEAR_HEADS.items()
+            sized(f"model.{name}", name.replace("_", "-"), fallback, is_linear, since=_NEW)
+            for name, fallback in LINEAR_HEADS.items()
         ),
         _gate(),
         *indexer(since=_NEW),

@@ -132,20 +132,20 @@ def resumed_state() -> tuple[Row, ...]:
 def load_schedule() -> Row:
     """Return the row of the learning-rate schedule, loaded from the checkpoint or set by the job."""
     path = "checkpoint.load_schedule"
-    theirs, ours = "use-checkpoint-opt_param-scheduler", "override-opt_param-scheduler"
+    from_checkpoint, from_job = "use-checkpoint-opt_param-scheduler", "override-opt_param-scheduler"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.checkpoint.load_schedule is not None:
-            yield (theirs if job.checkpoint.load_schedule else ours), True
+            yield (from_checkpoint if job.checkpoint.load_schedule else from_job), True
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        given = [flag for flag in (theirs, ours) if view.peek(flag)]
+        given = [flag for flag in (from_checkpoint, from_job) if view.peek(flag)]
         if len(given) != 1:  # Megatron rejects both together
             return {}
         view.take(given[0])
-        return {path: given[0] == theirs}
+        return {path: given[0] == from_checkpoint}
 
-    return Row(fields=(path,), flags=(theirs, ours), emit=emit, read=read)
+    return Row(fields=(path,), flags=(from_checkpoint, from_job), emit=emit, read=read)
 
 
 def retention() -> tuple[Row, ...]:

@@ -86,20 +86,20 @@ def low_precision() -> tuple[Row, ...]:
     )
 
 
-def _amax(path: str, flag: str, usual: Value, parser_default: Value) -> Row:
+def _amax(path: str, flag: str, fallback: Value, parser_default: Value) -> Row:
     """Return the row of a setting of delayed FP8 scaling, written with it always."""
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
         delayed = job.precision.fp8_format is not None and job.precision.fp8_recipe in (None, "delayed")
         if given is not None or delayed:
-            yield flag, usual if given is None else given
+            yield flag, fallback if given is None else given
 
     def read(view: NativeView) -> Mapping[str, Value]:
         delayed = view.peek("fp8-format") is not None and view.peek("fp8-recipe", "delayed") == "delayed"
         return {path: view.take(flag, parser_default)} if delayed or view.has(flag) else {}
 
-    note = f"Written with FP8 of delayed scaling: {usual} unless set; Megatron's own default is {parser_default}."
+    note = f"Written with FP8 of delayed scaling: {fallback} unless set; Megatron's own default is {parser_default}."
     return computed((path, "precision.fp8_format", "precision.fp8_recipe"), (flag,), emit, read, note=note)
 
 

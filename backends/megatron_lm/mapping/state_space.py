@@ -34,27 +34,33 @@ def stack(spec: tuple[str, str] = SPEC) -> Row:
     return computed(("model.mamba",), ("spec",), emit, read, note="pretrain_mamba.py takes its layers from it.")
 
 
-def size(name: str, flag: str, own: Value = None, spec: tuple[str, str] = SPEC, **row: Any) -> Row:
+def size(name: str, flag: str, parser_default: Value = None, spec: tuple[str, str] = SPEC, **row: Any) -> Row:
     """Return the row of a size of Mamba layers, written for every Mamba model.
 
     Args:
         name: field below `model`.
         flag: argument.
-        own: default of the backend's parser; None: the common default.
+        parser_default: default of the backend's parser; None: the common default.
         spec: layer specification that identifies a Mamba model.
     """
-    path, usual = f"model.{name}", MAMBA[name]
+    path, fallback = f"model.{name}", MAMBA[name]
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
         if given is not None or is_mamba(job):
-            yield flag, usual if given is None else given
+            yield flag, fallback if given is None else given
 
     def read(view: NativeView) -> Mapping[str, Value]:
         mamba = many(view.peek("spec")) == spec
-        return {path: view.take(flag, usual if own is None else own)} if mamba or view.has(flag) else {}
+        return (
+            {path: view.take(flag, fallback if parser_default is None else parser_default)}
+            if mamba or view.has(flag)
+            else {}
+        )
 
-    note = f"Written with model.mamba: {usual} unless set" + (f"; the parser's own is {own}." if own else ".")
+    note = f"Written with model.mamba: {fallback} unless set" + (
+        f"; the parser's own is {parser_default}." if parser_default else "."
+    )
     return computed((path, "model.mamba"), (flag,), emit, read, note=note, **row)
 
 

@@ -74,16 +74,16 @@ def _require_v4(holds: bool, path: str) -> None:
     require(holds, path, why, f"{path}=null")
 
 
-def _sized(path: str, flag: str, usual: Value) -> Row:
+def _sized(path: str, flag: str, fallback: Value) -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         given = value_at(job, path)
         if given is not None or job.model.experimental_attention_variant in _SPARSE:
-            yield flag, usual if given is None else given
+            yield flag, fallback if given is None else given
 
     def read(view: NativeView) -> Mapping[str, Value]:
         return {path: view.take(flag)} if view.has(flag) else {}
 
-    note = f"written with sparse attention: {usual} unless set"
+    note = f"written with sparse attention: {fallback} unless set"
     return computed((path, _VARIANT), (flag,), emit, read, since=_NEW, note=note)
 
 
@@ -163,7 +163,7 @@ def _of_v4(path: str, flag: str) -> Row:
             yield flag, value
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        if not view.has(flag) or view.peek(flag) is None or not _says_v4(view):
+        if not view.has(flag) or view.peek(flag) is None or not _is_v4_file(view):
             return {}
         value = view.take(flag)
         return {path: tuple(value) if isinstance(value, list) else value}
@@ -171,7 +171,7 @@ def _of_v4(path: str, flag: str) -> Row:
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, since=_NEW)
 
 
-def _says_v4(view: NativeView) -> bool:
+def _is_v4_file(view: NativeView) -> bool:
     return str(view.peek(key("model_type"))).startswith("deepseek_v4")
 
 

@@ -100,12 +100,12 @@ def _format(path: str, flag: str) -> Row:
     fields = (path, "model.legacy")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        wanted, usual = value_at(job, path), "ckpt" if is_legacy(job) else "safetensors"
+        wanted, fallback = value_at(job, path), "ckpt" if is_legacy(job) else "safetensors"
         known = ("safetensors", "ckpt") if is_legacy(job) else ("safetensors",)
         why = "mcore models are saved and loaded as safetensors only (base_trainer.py:1375 @1.8.0)"
         require(wanted in (None, *known), path, why, f"{path}=safetensors")
         if path == "checkpoint.load_format" or _saves(job):
-            yield flag, wanted or usual
+            yield flag, wanted or fallback
 
     def read(view: NativeView) -> Mapping[str, Value]:
         written = view.peek(flag, "ckpt")

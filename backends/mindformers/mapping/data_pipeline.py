@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.loader import CONFIG, LOADER, MEGATRON, is_megatron
-from backends.mindformers.mapping.support import drop, follows, is_file, left_open
+from backends.mindformers.mapping.support import always_written, drop, follows, is_file
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, mapped, same
 
@@ -34,8 +34,8 @@ def _order() -> Row:
         yield flag, job.seed if job.data.seed is None else job.data.seed
 
     def read(view: NativeView) -> Mapping[str, Value]:
-        silent = view.peek(f"{LOADER}type") == MEGATRON and is_file(view)
-        if not view.has(flag) and not silent:
+        by_default = view.peek(f"{LOADER}type") == MEGATRON and is_file(view)
+        if not view.has(flag) and not by_default:
             return {}
         written = view.take(flag, 1234)
         return {} if written == view.peek("seed", 1) else {path: written}
@@ -90,10 +90,12 @@ def worker_rows(version: str) -> tuple[Row, ...]:
     return (
         mapped("data.num_workers", f"{_SECTION}num_parallel_workers", lambda count: max(count, 1), int),
         same("data.worker_processes", f"{_SECTION}python_multiprocessing"),
-        left_open("data.drop_last", f"{_SECTION}drop_remainder", True, note="every step has the full global batch"),
+        always_written(
+            "data.drop_last", f"{_SECTION}drop_remainder", True, note="every step has the full global batch"
+        ),
         same("data.repeat", f"{_SECTION}repeat"),
-        left_open("data.numa", numa, False, note=note) if must else same("data.numa", numa),
-        left_open("data.prefetch", prefetch, 1, note=note) if must else same("data.prefetch", prefetch),
+        always_written("data.numa", numa, False, note=note) if must else same("data.numa", numa),
+        always_written("data.prefetch", prefetch, 1, note=note) if must else same("data.prefetch", prefetch),
         follows(
             "train_dataset_task.type",
             "CausalLanguageModelDataset",

@@ -13,7 +13,7 @@ _NEVER = -1
 _TRAINING = "train_dataset."
 # The section and its copy; in a file the second is a YAML alias of the first.
 _SECTIONS = ("eval_dataset.", "eval_dataset_task.dataset_config.")
-_OWN = {
+_EVALUATION_ONLY = {
     "evaluation.shuffle": "data_loader.shuffle",
     "evaluation.drop_last": "drop_remainder",
     "evaluation.columns": "input_columns",
@@ -69,7 +69,7 @@ def _intervals() -> Row:
 
 def _described(job: Job) -> bool:
     """Return whether evaluation data is configured while evaluation is disabled."""
-    return job.evaluation.iters == 0 and any(value_at(job, path) not in (None, ()) for path in _OWN)
+    return job.evaluation.iters == 0 and any(value_at(job, path) not in (None, ()) for path in _EVALUATION_ONLY)
 
 
 def _evaluation(view: NativeView) -> bool:
@@ -90,17 +90,17 @@ def _in_sections(
     def read(view: NativeView) -> Mapping[str, Value]:
         given = [flag for flag in flags if view.has(flag)]
         values = [frozen(view.peek(flag)) for flag in given]
-        alike = all(type(each) is type(values[0]) and each == values[0] for each in values)
-        if not given or not _evaluation(view) or not alike or not accept(view, values[0]):
+        equal = all(type(each) is type(values[0]) and each == values[0] for each in values)
+        if not given or not _evaluation(view) or not equal or not accept(view, values[0]):
             return {}
         for flag in given:
             view.take(flag)
-        return {path: values[0]} if path in _OWN else {path: (values[0],)} if name == _PLACE else {}
+        return {path: values[0]} if path in _EVALUATION_ONLY else {path: (values[0],)} if name == _PLACE else {}
 
     return Row(fields=(path,), flags=flags, emit=emit, read=read, when=_described)
 
 
-def _own(path: str, name: str) -> Row:
+def _evaluation_only(path: str, name: str) -> Row:
     kind = tuple if path == "evaluation.columns" else bool
     return _in_sections(path, name, lambda job: value_at(job, path), lambda view, value: type(value) is kind)
 
@@ -144,6 +144,6 @@ def evaluation_rows() -> tuple[Row, ...]:
         same("evaluation.metric", "metric.type"),
         older(_loader()),
         older(_place()),
-        *(older(_own(path, name)) for path, name in _OWN.items()),
+        *(older(_evaluation_only(path, name)) for path, name in _EVALUATION_ONLY.items()),
         *(older(_shared(path, name)) for path, name in _SHARED.items()),
     )

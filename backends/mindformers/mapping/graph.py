@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterable, Mapping
 
 from backends.mindformers.mapping.loader import is_megatron
-from backends.mindformers.mapping.support import drop, first_given, is_legacy, left_open, legacy_file, renamed, require
+from backends.mindformers.mapping.support import (
+    always_written,
+    drop,
+    first_given,
+    is_legacy,
+    legacy_file,
+    renamed,
+    require,
+)
 from launcher.job import Job, Value, output_dir
 from launcher.mapping.rows import NativeView, Row, same
 
@@ -94,7 +102,7 @@ def context_rows(version: str) -> tuple[Row, ...]:
     """Return the rows of the section context."""
     return (
         _mode(),
-        left_open("graph.device_target", f"{_CONTEXT}device_target", "Ascend"),
+        always_written("graph.device_target", f"{_CONTEXT}device_target", "Ascend"),
         same("graph.device_id", f"{_CONTEXT}device_id"),
         _level(),
         same("graph.max_call_depth", f"{_CONTEXT}max_call_depth"),
@@ -185,8 +193,12 @@ def parallel_mode_rows() -> tuple[Row, ...]:
     """Return the rows of the section parallel: parallel mode, batch distribution and strategy files."""
     return (
         _parallel_mode(),
-        left_open("graph.gradients_mean", f"{_PARALLEL}gradients_mean", False, note="the loss is the mean already"),
-        left_open("graph.full_batch", f"{_PARALLEL}full_batch", False, silent=True, note="each rank reads its share"),
+        always_written(
+            "graph.gradients_mean", f"{_PARALLEL}gradients_mean", False, note="the loss is the mean already"
+        ),
+        always_written(
+            "graph.full_batch", f"{_PARALLEL}full_batch", False, absent=True, note="each rank reads its share"
+        ),
         same("graph.search_mode", f"{_PARALLEL}search_mode"),
         same("graph.gradient_groups", "parallel_config.gradient_aggregation_group"),
         _strategy_file(),

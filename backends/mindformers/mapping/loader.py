@@ -175,20 +175,20 @@ def columns_row() -> Row:
     path = "data.columns"
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        own = is_megatron(job) or is_hub(job)
-        if own or job.data.columns:
+        by_columns = is_megatron(job) or is_hub(job)
+        if by_columns or job.data.columns:
             yield _COLUMN_FLAG, _columns(job)
-        if own:
+        if by_columns:
             yield _ARGUMENTS, _columns(job)
 
     def read(view: NativeView) -> Mapping[str, Value]:
         written = frozen(view.peek(_COLUMN_FLAG))
-        usual = columns_of_file(view) if view.peek(TYPE) in (MEGATRON, HUB) or not is_file(view) else None
-        names = usual if written is None else written
+        fallback = columns_of_file(view) if view.peek(TYPE) in (MEGATRON, HUB) or not is_file(view) else None
+        names = fallback if written is None else written
         view.take(_COLUMN_FLAG)
-        if usual is not None:
+        if fallback is not None:
             drop(view, {_ARGUMENTS: names})
-        return {} if names == usual else {path: names}
+        return {} if names == fallback else {path: names}
 
     note = "the columns that the model takes; with a mask as the fifth"
     return Row(

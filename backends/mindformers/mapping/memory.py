@@ -64,15 +64,15 @@ def _in_part(job: Job) -> Matrix | None:
     MindFormers counts both from the start of a chunk; full recomputation takes precedence
     (LayerSetting.set_recompute @2.1.0).
     """
-    own = _per_chunk(job, _IN_PART)
-    if own is None:
+    per_chunk = _per_chunk(job, _IN_PART)
+    if per_chunk is None:
         return None
     recompute = job.recompute
     every = recompute.num_layers or 1 if recompute.granularity == "full" else 0
-    full = _per_chunk(job) or tuple((every,) * len(row) for row in own)
+    full = _per_chunk(job) or tuple((every,) * len(row) for row in per_chunk)
     return tuple(
         tuple(before + count if count else 0 for before, count in zip(*rows, strict=True))
-        for rows in zip(full, own, strict=True)
+        for rows in zip(full, per_chunk, strict=True)
     )
 
 
@@ -85,7 +85,7 @@ def _full() -> Row:
         if recompute.granularity != "full":
             yield _FULL, False
             return
-        count, own = recompute.num_layers or 1, _per_chunk(job)
+        count, per_chunk = recompute.num_layers or 1, _per_chunk(job)
         if recompute.method != "block":
             why = f"it recomputes each layer by itself, not groups of {count}"
             require(count == 1, fields[2], why, f"{fields[2]}=1", "recompute.method=block")
@@ -96,9 +96,9 @@ def _full() -> Row:
             matrix = layers_per_chunk(job)
             require(matrix is not None, "model.num_hidden_layers", "swapping needs it to number the layers")
             require(not recompute.per_pp_rank, fields[3], "with swapping the layers are numbered chunk by chunk")
-            yield _FULL, _first_layers(matrix or (), own or count)
-        elif own is not None:
-            yield _FULL, own if len(own) > 1 else own[0]
+            yield _FULL, _first_layers(matrix or (), per_chunk or count)
+        elif per_chunk is not None:
+            yield _FULL, per_chunk if len(per_chunk) > 1 else per_chunk[0]
         elif (parallel.vpp or 1) > 1 and not recompute.per_pp_rank:
             yield _FULL, tuple((count,) * parallel.pp for _ in range(parallel.vpp or 1))
         else:
@@ -138,12 +138,12 @@ def _full() -> Row:
 
 
 def _counts(job: Job, layers: int | None) -> Value:
-    own = _in_part(job)
-    if own is not None:
+    per_chunk = _in_part(job)
+    if per_chunk is not None:
         require(layers is None, _IN_PART, "activation_num_layers and norm_num_layers count the same layers")
         if _swaps(job):
-            return _first_layers(layers_per_chunk(job) or (), own)
-        return own if len(own) > 1 else own[0]
+            return _first_layers(layers_per_chunk(job) or (), per_chunk)
+        return per_chunk if len(per_chunk) > 1 else per_chunk[0]
     if layers is None:
         return True
     if _swaps(job):
@@ -167,7 +167,7 @@ def _wanted_modules(job: Job) -> tuple[str, ...]:
     return modules
 
 
-def _own_keys(version: str, name: str) -> tuple[str, ...]:
+def _keys_of_switch(version: str, name: str) -> tuple[str, ...]:
     """Return the keys of a switch of recompute_config.
 
     Version 1.6 passes only `recompute` to the mcore graph (get_recompute, transformer_config_utils.py:64 @1.6.0),
@@ -178,7 +178,7 @@ def _own_keys(version: str, name: str) -> tuple[str, ...]:
 
 
 def _selective(version: str) -> Row:
-    flags = _own_keys(version, "select_recompute")
+    flags = _keys_of_switch(version, "select_recompute")
     fields = ("modules", "activation", "activation_num_layers", "norm", "norm_num_layers")
     paths = (*(f"recompute.{name}" for name in fields), _IN_PART)
 
@@ -333,7 +333,7 @@ def _is_prefix(layers: Value) -> bool:
 
 
 def _communication(version: str) -> Row:
-    path, flags = "recompute.communication", _own_keys(version, "mp_comm_recompute")
+    path, flags = "recompute.communication", _keys_of_switch(version, "mp_comm_recompute")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         if job.recompute.communication is not None:

@@ -14,9 +14,9 @@ from backends.mindformers.mapping.support import (
     follows,
     from_directory,
     is_file,
+    is_like_deepseek,
     is_mla,
     key,
-    like_deepseek,
     require,
 )
 from launcher.job import Job, Value
@@ -426,7 +426,7 @@ def prediction_rows(version: str) -> tuple[Row, ...]:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         layers, model = job.model.num_nextn_predict_layers, job.model
         require(layers <= 1, paths[0], "it builds at most one (transformer_config.py:2344 @2.1.0)", f"{paths[0]}=1")
-        require(not layers or like_deepseek(job), paths[0], "only its DeepSeek-V3 class has MTP", f"{paths[0]}=0")
+        require(not layers or is_like_deepseek(job), paths[0], "only its DeepSeek-V3 class has MTP", f"{paths[0]}=0")
         factor = model.mtp_loss_scaling_factor
         if from_directory(job):
             yield from ((flag, value) for flag, value in ((flags[0], layers), (factors[0], factor)) if value)
@@ -463,8 +463,8 @@ def dropout_row() -> Row:
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.has(flag):
             return {path: float(view.take(flag))}
-        silent = not any(name.startswith(MODEL) for name in view.values)
-        return {} if silent else {path: 0.0 if view.peek(KIND) == "deepseek_v3" else 0.1}
+        without_model = not any(name.startswith(MODEL) for name in view.values)
+        return {} if without_model else {path: 0.0 if view.peek(KIND) == "deepseek_v3" else 0.1}
 
     note = "a float, 0 is refused; DeepSeek's class has 0 and every other one 0.1 (transformer_config.py @2.1.0)"
     return Row(

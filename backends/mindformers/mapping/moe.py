@@ -10,9 +10,9 @@ from backends.mindformers.mapping.support import (
     drop,
     first_given,
     from_directory,
+    is_like_deepseek,
     is_moe,
     key,
-    like_deepseek,
     require,
 )
 from launcher.job import Job, Value
@@ -24,7 +24,7 @@ _EXPERTS = tuple(key(name) for name in ("num_experts", "n_routed_experts", "num_
 def _experts() -> Row:
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         # The name under which the config class has its default; both names at once are rejected.
-        yield _EXPERTS[1 if like_deepseek(job) else 0], job.model.num_experts
+        yield _EXPERTS[1 if is_like_deepseek(job) else 0], job.model.num_experts
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = first_given(view, _EXPERTS)
@@ -40,7 +40,7 @@ def _shared_experts() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         total, each = job.model.shared_expert_intermediate_size, job.model.moe_intermediate_size
-        deepseek = like_deepseek(job)
+        deepseek = is_like_deepseek(job)
         require(total is None or deepseek, path, "only its DeepSeek-V3 class builds a shared expert", f"{path}=null")
         if not deepseek or (total is None and from_directory(job)):
             return
@@ -81,7 +81,7 @@ def _dense_layers() -> Row:
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         model = job.model
-        if like_deepseek(job):
+        if is_like_deepseek(job):
             why = "it does not combine the two (transformer_config.py:2540 @2.1.0)"
             require(not model.first_k_dense_replace or model.moe_layer_freq == 1, paths[1], why, f"{paths[1]}=1")
             yield first, model.first_k_dense_replace
@@ -150,7 +150,7 @@ def _groups(version: str) -> Row:
         if version == "1.6.0":
             why = "its router has no groups and reads past n_group (training_graph/transformer/moe/router.py @1.6.0)"
             require((groups or 1) == 1, paths[0], why, f"{paths[0]}=1", "backend.version=2.1.0")
-        deepseek = like_deepseek(job)
+        deepseek = is_like_deepseek(job)
         if groups is not None or deepseek:
             yield (flags if deepseek else aliases)[0], groups or 1
         if chosen is not None or deepseek:
@@ -176,7 +176,7 @@ def _expert_bias(version: str) -> Row:
     paths = ("model.router_expert_bias", "moe.bias_update_rate")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        on, deepseek = job.model.router_expert_bias, like_deepseek(job)
+        on, deepseek = job.model.router_expert_bias, is_like_deepseek(job)
         require(not on or deepseek, paths[0], "only its DeepSeek-V3 class updates the bias", f"{paths[0]}=false")
         why = "it needs sigmoid scores (transformer_config.py:2475 @2.1.0)"
         require(not on or job.model.scoring_func == "sigmoid", paths[0], why, "model.scoring_func=sigmoid")

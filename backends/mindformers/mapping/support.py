@@ -60,14 +60,14 @@ def aliased(path: str, name: str, *aliases: str, default: Value = None, **row: A
     return Row(fields=(path,), flags=flags, emit=emit, read=read, **row)
 
 
-def left_open(path: str, flag: str, default: Value, *, silent: Value = None, **row: Any) -> Row:
+def always_written(path: str, flag: str, default: Value, *, absent: Value = None, **row: Any) -> Row:
     """Return a row for a value that is always written: the job's, or the launcher's default if it is unset.
 
     Args:
         path: canonical field.
         flag: key that is written.
         default: written where the field is None.
-        silent: value of a complete file without the key; None: the same as `default`.
+        absent: value of a complete file without the key; None: the same as `default`.
     """
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
@@ -77,7 +77,7 @@ def left_open(path: str, flag: str, default: Value, *, silent: Value = None, **r
     def read(view: NativeView) -> Mapping[str, Value]:
         if view.has(flag):
             return {path: view.take(flag)}
-        return {path: silent} if silent is not None and is_file(view) else {}
+        return {path: absent} if absent is not None and is_file(view) else {}
 
     return Row(fields=(path,), flags=(flag,), emit=emit, read=read, **row)
 
@@ -143,7 +143,7 @@ def model_kind(job: Job) -> str | None:
     return job.model.model_type or job.backend.args.get(KIND)
 
 
-def like_deepseek(job: Job) -> bool:
+def is_like_deepseek(job: Job) -> bool:
     """Return whether the class is DeepSeek-V3's, a similar one, or unknown (given by a directory)."""
     kind = model_kind(job)
     return kind is None or str(kind).startswith(("deepseek", "telechat"))
@@ -185,11 +185,11 @@ def architecture(row: Row) -> Row:
     Canonical defaults would override the values in the directory's config.json.
     """
 
-    def says_something(job: Job) -> bool:
+    def differs_from_default(job: Job) -> bool:
         return not row.fields or any(value_at(job, path) != fields()[path].default for path in row.fields)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        if not from_directory(job) or says_something(job):
+        if not from_directory(job) or differs_from_default(job):
             yield from row.emit(job)
 
     def when(job: Job) -> bool:

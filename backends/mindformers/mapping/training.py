@@ -6,13 +6,13 @@ from backends.mindformers.mapping.batch_arithmetic import global_batch, steps_of
 from backends.mindformers.mapping.data_pipeline import seed_row
 from backends.mindformers.mapping.support import (
     KIND,
+    always_written,
     drop,
     first_given,
     follows,
     is_file,
     is_legacy,
     key,
-    left_open,
     model_kind,
     require,
 )
@@ -40,11 +40,11 @@ def general_rows() -> tuple[Row, ...]:
         _legacy(),
         choice("task.type", "run_mode", _MODES, why="MindFormers' trainer pre-trains and fine-tunes, nothing else"),
         seed_row(),
-        left_open(
+        always_written(
             "graph.distributed",
             "use_parallel",
             True,
-            silent=False,
+            absent=False,
             note="else parallel_mode is left out and accumulation is silently 1",
         ),
     )
@@ -308,8 +308,8 @@ def _loss_scale() -> Row:
             return {}
         view.take(f"{_DYNAMIC}type")
         first = view.take(f"{_DYNAMIC}loss_scale_value", _FIRST_SCALE)
-        usual = first == _FIRST_SCALE and view.peek(key("compute_dtype")) in ("float16", "fp16")
-        found: dict[str, Value] = {} if usual else {paths[1]: float(first)}
+        fallback = first == _FIRST_SCALE and view.peek(key("compute_dtype")) in ("float16", "fp16")
+        found: dict[str, Value] = {} if fallback else {paths[1]: float(first)}
         for path, (name, default) in zip(paths[2:], _GROWTH.items(), strict=True):
             value = view.take(f"{_DYNAMIC}{name}", default)
             found[path] = None if value == default else value
@@ -375,7 +375,7 @@ def _weight_dtype() -> Row:
     )
 
 
-def _own_dtype(path: str, *names: str) -> Row:
+def _computation_dtype(path: str, *names: str) -> Row:
     """Return a row of a computation dtype that is fp32 unless the job sets it to false."""
     flags = tuple(key(name) for name in names)
 
@@ -396,9 +396,9 @@ def precision_rows() -> tuple[Row, ...]:
     return (
         _weight_dtype(),
         _compute_dtype(),
-        _own_dtype("precision.norm_in_fp32", "layernorm_compute_dtype", "layernorm_compute_type"),
+        _computation_dtype("precision.norm_in_fp32", "layernorm_compute_dtype", "layernorm_compute_type"),
         _softmax_dtype(),
-        _own_dtype("precision.rope_in_fp32", "rotary_dtype"),
+        _computation_dtype("precision.rope_in_fp32", "rotary_dtype"),
         same("precision.residual_in_fp32", key("fp32_residual_connection")),
         same("precision.apply_query_key_layer_scaling", key("apply_query_key_layer_scaling")),
     )

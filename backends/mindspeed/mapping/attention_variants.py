@@ -150,11 +150,11 @@ def _predicting_layers() -> Row:
     return computed((VARIANT, "model.num_nextn_predict_layers"), ("mtp-spec",), emit, read)
 
 
-def _as_typed(view: NativeView, flag: str, usual: Value) -> Mapping[str, Value]:
+def _as_typed(view: NativeView, flag: str, fallback: Value) -> Mapping[str, Value]:
     """Consume the value that a job would write; if the argument is absent, record that none is to be written."""
     if view.peek(flag) is None:
         view.values.setdefault(flag, None)
-    elif many(view.peek(flag)) == usual:
+    elif many(view.peek(flag)) == fallback:
         view.take(flag)
     return {}
 
@@ -250,10 +250,10 @@ def _compressed() -> tuple[Row, ...]:
 
 def _partial_rotation() -> Row:
     path = "model.partial_rotary_factor"
-    usual = valued(path, "rotary-percent", 1.0, quiet=True)
+    fallback = valued(path, "rotary-percent", 1.0, quiet=True)
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
-        for flag, value in usual.emit(job):
+        for flag, value in fallback.emit(job):
             yield ("partial-rotary-factor" if is_linear(job) else flag), value
 
     def read(view: NativeView) -> Mapping[str, Value]:
@@ -269,11 +269,11 @@ def _partial_rotation() -> Row:
 
 def _positions() -> Row:
     path, flag = "model.position_embedding", "position-embedding-type"
-    usual = valued(path, flag, "learned_absolute")
+    fallback = valued(path, flag, "learned_absolute")
 
     def emit(job: Job) -> Iterable[tuple[str, Value]]:
         compressed = variant_of(job) == "dsv4_hybrid" and has_rope(job)
-        yield from ((flag, "deepseek4"),) if compressed else usual.emit(job)
+        yield from ((flag, "deepseek4"),) if compressed else fallback.emit(job)
 
     def read(view: NativeView) -> Mapping[str, Value]:
         given = view.peek(flag, "learned_absolute")

@@ -182,7 +182,7 @@ def routing_scores() -> Row:
 
 def _write_scores(job: Job) -> Iterable[tuple[str, Value]]:
     normalised = job.model.norm_topk_prob
-    if job.backend.args.get("moe-router-load-balancing-type") in _OWN_BALANCING:
+    if job.backend.args.get("moe-router-load-balancing-type") in _MINDSPEED_BALANCING:
         if normalised:
             yield "norm-topk-prob", True
         return
@@ -207,7 +207,7 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
     if balancing_type == "sinkhorn":
         view.take("moe-router-pre-softmax")
         normalised = False
-    elif balancing_type in _OWN_BALANCING:
+    elif balancing_type in _MINDSPEED_BALANCING:
         normalised = divides
     elif function == "sigmoid":
         normalised = view.peek("moe-router-topk", 2) > 1
@@ -219,7 +219,7 @@ def _read_scores(view: NativeView) -> Mapping[str, Value]:
 
 
 # Balancing types with their own routing; they stay native arguments when read.
-_OWN_BALANCING = ("group_limited_greedy", "softmax_topk", "pai_megatron_aux_loss", "sparsemixer_topk")
+_MINDSPEED_BALANCING = ("group_limited_greedy", "softmax_topk", "pai_megatron_aux_loss", "sparsemixer_topk")
 
 
 def balancing() -> Row:
