@@ -6,7 +6,7 @@ from backends.megatron_lm.mapping.data import read_files, write_files
 from backends.megatron_lm.mapping.factories import when_given
 from backends.megatron_lm.mapping.tokenizer import tokenizer_path
 from backends.mindspeed.families import FAMILIES
-from backends.mindspeed.mapping.training import is_known_stage
+from backends.mindspeed.mapping.task import is_known_stage
 from launcher.job import Job, Value
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed, switch
 from launcher.nearest import nearest

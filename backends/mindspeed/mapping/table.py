@@ -20,7 +20,7 @@ from backends.mindspeed.mapping import (
     model,
     parallel,
     profiler,
-    training,
+    task,
     unsupported,
     version_2_1,
 )
@@ -69,13 +69,13 @@ def _first(is_old: bool) -> tuple[Row, ...]:
     """Return the rows at the head of a command line: layer specification and renamed arguments."""
     if is_old:
         return (version_2_1.use_mcore(), version_2_1.aliases(), model.layer_spec(("deepseek_spec", "qwen3_spec")))
-    return (training.aliases(), model.layer_spec())
+    return (task.aliases(), model.layer_spec())
 
 
 def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
     """Return MindSpeed-LLM's rows by the canonical field whose Megatron-LM rows they replace."""
     rows: dict[str, tuple[Row, ...]] = {
-        "task.type": (training.task(is_old), *training.preference(is_old), *training.lora()),
+        "task.type": (task.task(is_old), *task.preference(is_old), *task.lora()),
         "model.num_hidden_layers": (model.layer_count(), model.noop_layers()),
         "model.first_k_dense_replace": (model.expert_places(),),
         "model.sliding_window": (model.sliding_window(),),
@@ -98,8 +98,8 @@ def _replaced(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "moe.load_balancing_type": (model.balancing(),),
         "model.shared_expert_intermediate_size": (model.shared_experts()[0],),
         "model.shared_expert_gate": (model.shared_experts()[1],),
-        "precision.fp8_recipe": (training.fp8_recipe(),),
-        "optimizer.type": (training.optimizer(),),
+        "precision.fp8_recipe": (_of_newer_core("precision.fp8_recipe"),),
+        "optimizer.type": (_of_newer_core("optimizer.type"),),
         "optimizer.muon_momentum": muon(0.95, "muon-nesterov"),
         "logging.wandb_name": (logging.wandb(),),
         "checkpoint.load": checkpoint.weights(),
@@ -114,7 +114,7 @@ def _parallel(is_old: bool) -> dict[str, tuple[Row, ...]]:
         "parallel.first_stage_layers": (parallel.uneven_stages(),),
         "parallel.gloo": (switch_off("parallel.gloo", "disable-gloo-group"),),
         "moe.force_load_balancing": (switch("moe.force_load_balancing", "fix-router"),),
-        "parallel.layout": (listed,) if is_old else (megatron_layout(), listed),
+        "parallel.layout": (listed,) if is_old else (_of_newer_core("parallel.layout"), listed),
         "offload.optimizer": memory.swap(),
         "moe.permute_fusion": (parallel.permutation(is_old), *parallel.overlap()),
         "kernels.attention_backend": (kernels.flash_attention(),),
@@ -153,7 +153,7 @@ def _added(is_old: bool) -> tuple[Row, ...]:
     )
 
 
-def megatron_layout() -> Row:
-    """Return the row of an explicit pipeline layout, which MindSpeed supports before Megatron does."""
-    found = next(row for row in megatron_rows() if row.fields == ("parallel.layout",))
+def _of_newer_core(path: str) -> Row:
+    """Return Megatron-LM's newest row of a field that MindSpeed supports before the core that it is built on does."""
+    found = next(row for row in megatron_rows() if row.fields == (path,))
     return replace(found, since=None, until=None)

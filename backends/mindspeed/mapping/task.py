@@ -1,9 +1,9 @@
-"""MindSpeed-LLM mapping rows for task, LoRA, preference losses, optimizer and deprecated names."""
+"""MindSpeed-LLM mapping rows for task, LoRA, preference losses and deprecated names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from backends.megatron_lm.mapping.factories import chosen, many, reworded, when_given
+from backends.megatron_lm.mapping.factories import many, reworded, when_given
 from launcher.job import Job, Value
 from launcher.job.task import LORA_ALPHA
 from launcher.mapping.rows import NativeView, Row, Unsupported, computed
@@ -148,16 +148,6 @@ def _read_alpha(view: NativeView) -> Mapping[str, Value]:
 def _write_targets(job: Job) -> Iterable[tuple[str, Value]]:
     targets = job.lora.target_modules
     yield "lora-target-modules", _ALL_LINEAR if not targets or "all-linear" in targets else targets
-
-
-def optimizer() -> Row:
-    """Return the row of the optimizer, with Muon."""
-    return chosen("optimizer.type", "optimizer", {"adam": None, "sgd": "sgd", "muon": "muon"}, "adam")
-
-
-def fp8_recipe() -> Row:
-    """Return the row of the FP8 recipe."""
-    return chosen("precision.fp8_recipe", "fp8-recipe", {n: n for n in ("delayed", "tensorwise", "mxfp8", "blockwise")})
 
 
 # Deprecated name to the one that replaces it. Source: features_manager/arguments/deprecated_args.py @26.1.0.
