@@ -331,7 +331,7 @@ def group_scores_differ(model: Model) -> str:
 
 @rule(
     "MOE-BIAS-SIGMOID",
-    source=f"{_CONFIG}: moe_router_enable_expert_bias; MindFormers transformer_config.py:2475",
+    source=f"{_CONFIG}: moe_router_enable_expert_bias; mindformers 2.1.0 parallel_core/transformer_config.py:2475",
     reads="job.imported.backend job.model.model_type job.model.router_expert_bias job.model.scoring_func",
 )
 def expert_bias_needs_sigmoid(facts: RuleContext) -> Iterator[Violation]:

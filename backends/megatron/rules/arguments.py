@@ -34,7 +34,7 @@ DATA = (
     Rule(
         id="SW-LAZY-STREAMING",
         doc="A stream is tokenized as it is read; lazy tokenization belongs to data that is read at the start.",
-        source=f"{_BASE}/base_args.py:167; train_args.py:138 @3.6.4",
+        source=f"{_BASE}/base_args.py:167; 3.6.4 llm/argument/train_args.py:138",
         when="lazy_tokenize & streaming",
         message="lazy_tokenize true with streaming: a stream is always tokenized as it is read",
     ),

@@ -75,7 +75,7 @@ LAYOUT = (
     Rule(
         id="SW-STAGE-EMPTY",
         doc="The first and the last stage hold at least one layer.",
-        source=f"{_CONFIG}:1345,1364; {_OLD}:787",
+        source=f"{_CONFIG}:1368,1387; {_OLD}:787,806",
         flags=_ENDS,
         check=lambda facts: any(facts[name] is not None and facts[name] <= 0 for name in _ENDS),
         message="first and last stage hold at least one layer each: use a layout for empty ones",
@@ -355,7 +355,7 @@ EXPERTS = (
     Rule(
         id="SW-TOPK-ONE",
         doc="Softmax over one chosen expert has no gradient: with top-1 it must come before the choice.",
-        source=f"{_CONFIG}:1613; {_OLD}:976",
+        source=f"{_CONFIG}:1641; {_OLD}:984",
         flags=("moe_router_topk", "moe_router_load_balancing_type"),
         fields=("model.num_experts_per_tok", "model.norm_topk_prob", "moe.load_balancing_type"),
         when="job.model.num_experts_per_tok=1 & job.model.scoring_func=softmax & job.model.norm_topk_prob",

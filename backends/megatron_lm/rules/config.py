@@ -313,7 +313,7 @@ declare(
             "rope-type=yarn & !multi-latent-attention",
             "",
             "This argument names the positions of latent attention; others take --position-embedding-type.",
-            arguments(1042, 1357),
+            arguments("", 1357),
         ),
     ),
     backends=PLAIN,

@@ -32,7 +32,7 @@ def _items(value: Value) -> Sequence[Value]:
 
 @rule(
     "MLM-SIZES",
-    source=arguments("286, 304", "316, 574"),
+    source=arguments("426, 607", "500, 739"),
     reads="context-parallel-size global-batch-size num-dataset-builder-threads "
     "num-layers-per-virtual-pipeline-stage num-virtual-stages-per-pipeline-rank pipeline-model-parallel-size "
     "tensor-model-parallel-size train-samples",

@@ -277,7 +277,8 @@ PIPELINE = (
     Rule(
         id="MF-MICRO-BATCHES",
         doc="Every stage needs a micro-batch; the graph compiler refuses fewer, after everything was read.",
-        source="libmindspore_frontend: MicroBatch size can't be less than stage num; transformer_config.py:2698 @2.1.0",
+        source="libmindspore_frontend: MicroBatch size can't be less than stage num; "
+        "mindformers 2.1.0 parallel_core/transformer_config.py:2698",
         flags=(MICRO, PP),
         fields=("batch.global_batch_size", "batch.micro_batch_size", "parallel.pp"),
         check=_micro,
@@ -304,7 +305,7 @@ PIPELINE = (
     Rule(
         id="MF-PIPELINE-KEYS",
         doc="MindSpore wants both keys of pipeline_config, or none.",
-        source="mindspore 2.7 parallel/_auto_parallel_context.py:985",
+        source="mindspore 2.7.0 parallel/_auto_parallel_context.py:985",
         flags=(INTERLEAVE, SCHEDULER),
         check=lambda facts: facts.given(INTERLEAVE) != facts.given(SCHEDULER),
         message="pipeline_config needs pipeline_interleave and pipeline_scheduler together",
@@ -312,7 +313,7 @@ PIPELINE = (
     Rule(
         id="MF-SCHEDULER",
         doc="MindSpore has these pipeline schedules; all but 1f1b need chunks.",
-        source="mindspore 2.7 parallel/_auto_parallel_context.py",
+        source="mindspore 2.7.0 parallel/_auto_parallel_context.py",
         flags=(SCHEDULER, INTERLEAVE),
         check=_scheduler,
     ),

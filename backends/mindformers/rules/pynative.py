@@ -220,7 +220,7 @@ _TABLE = (
     Rule(
         id="MF-PY-RECOMPUTE",
         doc="Recompute is None (as text), full with layers, or select.",
-        source=f"{_RECOMPUTE}:239-355; config.py:889",
+        source=f"{_RECOMPUTE}:239-355; pynative/config/config.py:889",
         flags=("recompute.mode", "recompute.full_recompute_layer"),
         fields=("backend.args",),
         check=_recompute,
