@@ -42,7 +42,17 @@ ENTRY = Entry(
 RULES = (
     *(
         f"backends.mindspeed.rules.{part}"
-        for part in ("context_parallel", "recompute", "parallel", "moe", "features", "sizes", "changes", "version_2_1")
+        for part in (
+            "context_parallel_sizes",
+            "context_parallel",
+            "recompute",
+            "parallel",
+            "moe",
+            "features",
+            "sizes",
+            "changes",
+            "version_2_1",
+        )
     ),
     *MEGATRON_RULES,
 )
