@@ -1,6 +1,7 @@
 """What real validators change in the arguments of drawn command lines, beside what our rules say.
 
-    python -m tools.bench.effective --backend megatron_lm --megatron-lm DIR [--megatron-lm DIR] --count 300 --seed 1
+    python -m tools.bench.effective --megatron-lm DIR [--megatron-lm DIR] --count 300 --seed 1
+    python -m tools.bench.effective --mindspeed LLM MINDSPEED MEGATRON --facts ../shared/facts --count 100 --seed 1
     python -m tools.bench.effective … --record tests/backends/megatron_lm/effective.json
 
 Counts, for the command lines that the real validator accepts, the destinations that both change to the same value,
@@ -14,48 +15,92 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.mapping.backend import get_backend
 from launcher.rules.effective import setting_rules
 from launcher.rules.registry import RULES
 from tests.backends.effective import KINDS, Changed, Compared, compare
 from tests.backends.megatron_lm import effective as drawn
+from tests.backends.megatron_lm import mutated
 from tests.backends.megatron_lm.checkout import version_of
 from tests.backends.megatron_lm.verdicts import validator
+from tests.backends.mindspeed import effective as mindspeed_moves
+from tests.backends.mindspeed import mutated as mindspeed
+from tests.backends.mutated import Line
+from tests.backends.verdicts import Validator
+from tools.bench.agreement_parts import mindspeed_version
 
 _CASES = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One version: its validator, and the command lines that it is asked about."""
+
+    backend: str
+    version: str
+    program: Validator
+    lines: Sequence[Line]
 
 
 def main() -> int:
     """Print the figures of each version."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backend", default="megatron_lm", choices=("megatron_lm",))
     parser.add_argument("--megatron-lm", action="append", default=[], metavar="DIR", help="a checkout; may be repeated")
+    parser.add_argument("--mindspeed", action="append", default=[], nargs=3, metavar=("LLM", "MINDSPEED", "MEGATRON"))
+    parser.add_argument("--facts", type=Path, help="folder with corpus_mindspeed.jsonl, whose lines are changed")
+    parser.add_argument("--python", default="", help="interpreter with what MindSpeed-LLM needs; else this one")
     parser.add_argument("--count", type=int, default=300, metavar="N", help="of each kind of command line")
     parser.add_argument("--seed", type=int, default=0, metavar="N")
     parser.add_argument("--record", type=Path, metavar="FILE", help="write the cases of the offline tests")
     options = parser.parse_args()
     recorded: dict[str, Any] = {}
     clean = True
-    for checkout in options.megatron_lm:
-        version = version_of(checkout)
-        if version is None:
-            parser.error(f"{checkout} is no checkout of a Megatron-LM that is known here")
+    for asked in [*_megatron_lm(options), *_mindspeed(options)]:
         start = time.perf_counter()
-        lines = drawn.lines("megatron_lm", version, options.count, options.seed, Path(checkout))
-        program = validator("megatron_lm", [checkout, "values"])
-        found = list(compare("megatron_lm", version, lines, program))
-        print(
-            f"\n## Megatron-LM {version}: {len(lines)} command lines, {len(found)} accepted, "
-            f"{time.perf_counter() - start:.0f} s\n"
-        )
-        clean &= report(found, "megatron_lm", version)
-        recorded[version] = cases_of(found)
+        found = list(compare(asked.backend, asked.version, asked.lines, asked.program))
+        seconds = time.perf_counter() - start
+        title = get_backend(asked.backend).title
+        print(f"\n## {title} {asked.version}: {len(asked.lines)} lines, {len(found)} accepted, {seconds:.0f} s\n")
+        clean &= report(found, asked.backend, asked.version)
+        recorded[asked.version] = cases_of(found)
     if options.record:
         options.record.write_text(as_text(recorded), encoding="utf-8")
     return 0 if clean else 1
+
+
+def _megatron_lm(options: argparse.Namespace) -> Iterator[Asked]:
+    for checkout in options.megatron_lm:
+        version = version_of(checkout)
+        if version is None:
+            raise SystemExit(f"{checkout} is no checkout of a Megatron-LM that is known here")
+        bases = mutated.bases(Path(checkout))
+        lines = drawn.lines("megatron_lm", version, options.count, options.seed, bases=bases)
+        program = validator("megatron_lm", [checkout, "values"])
+        yield Asked(backend="megatron_lm", version=version, program=program, lines=lines)
+
+
+def _mindspeed(options: argparse.Namespace) -> Iterator[Asked]:
+    for checkouts in options.mindspeed:
+        version = mindspeed_version(checkouts[0])
+        bases = mindspeed.bases(options.facts / "corpus_mindspeed.jsonl") if options.facts else []
+        lines = drawn.lines(
+            "mindspeed",
+            version,
+            options.count,
+            options.seed,
+            moves=mindspeed_moves.MOVES,
+            corners=2 * options.count,
+            bases=bases,
+            dialect=mindspeed.DIALECT,
+        )
+        env = dict(zip(("MINDSPEED_LLM_PATH", "MINDSPEED_PATH", "MEGATRON_LM_PATH"), checkouts, strict=True))
+        program = validator("mindspeed", ["values"], python=options.python, env=env)
+        yield Asked(backend="mindspeed", version=version, program=program, lines=lines)
 
 
 def report(found: Sequence[Compared], backend: str, version: str) -> bool:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from backends.megatron_lm.rules.effective_tables import BOTH, SIXTEEN, TWELVE, WHERE, data_ranks, sets
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, arguments, config
+from backends.megatron_lm.rules.effective_tables import SIXTEEN, data_ranks, sets
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.sanity_checks import layout_chunks
@@ -17,7 +17,7 @@ _ROUTING = ("moe_router", "moe_preprocess")
 
 
 @term(
-    WHERE[0],
+    "megatron_lm",
     "chunks",
     "pipeline-model-parallel-layout",
     _STAGES,
@@ -64,7 +64,7 @@ _VALIDATED = (
         {_ENCODER_RANKS: "{tensor-model-parallel-size}"},
         "An encoder with stages of its own has the decoder's tensor-parallel size.",
         arguments(308),
-        TWELVE,
+        UNTIL_12,
     ),
     sets(
         "MLM-SET-EXPERT-TP",
@@ -107,7 +107,6 @@ _VALIDATED = (
             f"job.imported.backend job.cluster.* micro-batch-size tensor-model-parallel-size {_STAGES} "
             f"context-parallel-size {_ENCODER_STAGES} {_ENCODER_RANKS}",
         ),
-        backends=BACKENDS,
         check=_one_round,
         tells_unwritten=True,
         fields=("batch.global_batch_size",),
@@ -122,7 +121,7 @@ _VALIDATED = (
         },
         "The split rank divides the pipeline stages between encoder and decoder.",
         arguments("347, 348"),
-        TWELVE,
+        UNTIL_12,
     ),
     sets(
         "MLM-SET-P2P",
@@ -130,7 +129,7 @@ _VALIDATED = (
         {"no-overlap-p2p-communication": True, "no-align-param-gather": True},
         "Without chunks pipeline communication and weight gathering do not overlap.",
         arguments("470, 471"),
-        TWELVE,
+        UNTIL_12,
     ),
     sets(
         "MLM-SET-P2P-16",
@@ -146,7 +145,7 @@ _VALIDATED = (
         {"overlap-param-gather": True, "overlap-grad-reduce": True},
         "Sharded weights are gathered, and their gradients reduced, while others are computed.",
         arguments("496, 497"),
-        TWELVE,
+        UNTIL_12,
     ),
     sets(
         "MLM-SET-SHARDING-GRADS",
@@ -154,7 +153,7 @@ _VALIDATED = (
         {"overlap-grad-reduce": True},
         "Sharded gradients are reduced while others are computed.",
         arguments(500),
-        TWELVE,
+        UNTIL_12,
     ),
     sets(
         "MLM-SET-FSDP2-FP8",
@@ -231,7 +230,7 @@ _CONFIGURED = (
         {"recompute-granularity": "selective", _MODULES: _with_experts},
         "The older switch stands for selective recomputation of MoE layers.",
         config("763, 765", "1264, 1266"),
-        BOTH,
+        EVERY,
         _MODULES,
     ),
     sets(
@@ -244,5 +243,5 @@ _CONFIGURED = (
         _SCOPE,
     ),
 )
-declare(_VALIDATED, backends=WHERE)
-declare(_CONFIGURED, backends=WHERE, phase="config")
+declare(_VALIDATED, backends=BACKENDS)
+declare(_CONFIGURED, backends=BACKENDS, phase="config")

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from backends.megatron_lm.rules.effective_tables import BOTH, SIXTEEN, TWELVE, WHERE, sets
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, arguments, config
+from backends.megatron_lm.rules.effective_tables import SIXTEEN, sets
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.job.width import megatron_width
 from launcher.rules.registry import RuleContext
@@ -49,7 +49,6 @@ _VALIDATED = (
             EVERY,
             f"swiglu {' '.join(_SIZES)}",
         ),
-        backends=BACKENDS,
         check=_default_width,
         tells_unwritten=True,
         fields=("model.intermediate_size",),
@@ -102,7 +101,7 @@ _VALIDATED = (
         {"moe-ffn-hidden-size": "{ffn-hidden-size}"},
         "Experts are as wide as dense layers.",
         arguments(843),
-        TWELVE,
+        UNTIL_12,
     ),
     sets(
         "MLM-SET-EXPERT-WIDTH-16",
@@ -172,5 +171,5 @@ _CONFIGURED = (
         check=lambda facts: facts.number(_EVERY_FEW) > 0 and facts.number("num-layers") % facts.number(_EVERY_FEW) == 0,
     ),
 )
-declare(_VALIDATED, backends=WHERE, versions=BOTH)
-declare(_CONFIGURED, backends=WHERE, phase="config")
+declare(_VALIDATED, backends=BACKENDS)
+declare(_CONFIGURED, backends=BACKENDS, phase="config")

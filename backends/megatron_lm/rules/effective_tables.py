@@ -3,13 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from backends.megatron_lm.rules.versions import ONLY_16, PLAIN
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16
 from launcher.rules.registry import Range, Rule, RuleContext, Setting
 
-TWELVE: Mapping[str, Range] = {"megatron_lm": (None, "0.12.9")}
 SIXTEEN: Mapping[str, Range] = {"megatron_lm": ONLY_16}
-BOTH: Mapping[str, Range] = {"megatron_lm": (None, None)}
-WHERE = PLAIN
 
 
 def sets(
@@ -18,7 +15,7 @@ def sets(
     values: Mapping[str, Setting],
     doc: str,
     source: str,
-    versions: Mapping[str, Range] = BOTH,
+    versions: Mapping[str, Range] = EVERY,
     reads: str = "",
 ) -> Rule:
     """Return a row that sets arguments; a bare switch that stores false is set to True to store it."""
@@ -29,6 +26,7 @@ def sets(
         doc=doc,
         source=source,
         versions=versions,
+        backends=tuple(name for name in BACKENDS if name in versions),
         severity="change",
         reads=reads,
         flags=tuple(values),

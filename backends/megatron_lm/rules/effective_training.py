@@ -1,7 +1,7 @@
 """What validation sets of training: data, precision, optimizer, checkpoints."""
 
-from backends.megatron_lm.rules.effective_tables import SIXTEEN, WHERE, sets
-from backends.megatron_lm.rules.versions import arguments
+from backends.megatron_lm.rules.effective_tables import SIXTEEN, sets
+from backends.megatron_lm.rules.versions import BACKENDS, arguments
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import declare
@@ -23,6 +23,7 @@ declare(
             {"tokenizer-type": "GPT2BPETokenizer"},
             "The entry point has a tokenizer of its own.",
             "Megatron-LM core_v0.12.1 pretrain_gpt.py:326; Megatron-LM core_v0.16.1 pretrain_gpt.py:347",
+            {"megatron_lm": (None, None)},
         ),
         sets(
             "MLM-SET-SPLIT",
@@ -130,5 +131,5 @@ declare(
             SIXTEEN,
         ),
     ),
-    backends=WHERE,
+    backends=BACKENDS,
 )

@@ -1,11 +1,11 @@
 """Command lines drawn to see what Megatron-LM's validation changes in them."""
 
 import random
-from pathlib import Path
+from collections.abc import Sequence
 
 from launcher.mapping.backend import get_backend
 from tests.backends.megatron_lm import fuzzed, mutated, rule_cases
-from tests.backends.mutated import Line, changed
+from tests.backends.mutated import Dialect, Line, changed
 
 # Corners of the records in backends/megatron_lm/rules/effective_*.py that fuzzed.MOVES does not reach.
 MOVES = (
@@ -74,23 +74,34 @@ MOVES = (
 _FSDP = ("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp")
 
 
-def lines(backend: str, version: str, count: int, seed: int, checkout: Path | None = None) -> list[Line]:
+def lines(
+    backend: str,
+    version: str,
+    count: int,
+    seed: int,
+    *,
+    moves: Sequence[str] = MOVES,
+    corners: int | None = None,
+    bases: Sequence[Line] = (),
+    dialect: Dialect = mutated.DIALECT,
+) -> list[Line]:
     """Return both bases, every move alone, and `count` arguments alone, mixtures of moves and changed real lines each.
 
     Args:
-        checkout: of Megatron-LM, for the command lines of its functional tests; None: none are drawn.
+        corners: number of the moves that are asked about alone; None: all.
+        bases: real command lines, changed as the dialect says; none: none are drawn.
     """
     draw = random.Random(seed)
     catalogue = get_backend(backend).catalogue(version)
-    moves = (*MOVES, *fuzzed.MOVES)
+    moves = (*moves, *fuzzed.MOVES)
     every = list(fuzzed.lines(catalogue, count, seed, moves))
     alone, mixtures = every[:-count], every[-count:]
-    corners = [(moe, changes) for moe, changes in alone if changes in moves]
-    single = [case for case in alone if case not in corners]
-    cases = [(False, ""), (True, ""), *corners, *draw.sample(single, min(count, len(single))), *mixtures]
+    known = [(moe, changes) for moe, changes in alone if changes in moves]
+    single = [case for case in alone if case not in known]
+    known = known if corners is None else draw.sample(known, min(corners, len(known)))
+    cases = [(False, ""), (True, ""), *known, *draw.sample(single, min(count, len(single))), *mixtures]
     found = [made(backend, version, changes, moe=moe) for moe, changes in cases]
-    bases = mutated.bases(checkout) if checkout is not None else []
-    return [*found, *(changed(bases, mutated.DIALECT, count, seed) if bases else ())]
+    return [*found, *(changed(bases, dialect, count, seed) if bases else ())]
 
 
 def made(backend: str, version: str, changes: str, *, moe: bool) -> Line:

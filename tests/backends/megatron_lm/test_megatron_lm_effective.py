@@ -15,6 +15,7 @@ from launcher.rules.effective import effective_values, setting_rules
 from launcher.rules.registry import RULES
 from tests.backends.effective import changed_by, compare
 from tests.backends.megatron_lm import effective as drawn
+from tests.backends.megatron_lm import mutated
 from tests.backends.megatron_lm.checkout import CHECKOUT, checked_out_version
 from tests.backends.megatron_lm.verdicts import validator
 from tests.sampling import fuzz_seed, trials
@@ -71,7 +72,7 @@ def test_recorded_command_lines_reach_every_record(version: str) -> None:
 def test_drawn_command_lines_change_as_they_really_do() -> None:
     version = checked_out_version()
     assert version is not None
-    lines = drawn.lines("megatron_lm", version, trials(100), fuzz_seed(), Path(CHECKOUT))
+    lines = drawn.lines("megatron_lm", version, trials(100), fuzz_seed(), bases=mutated.bases(Path(CHECKOUT)))
     found = list(compare("megatron_lm", version, lines, validator("megatron_lm", [CHECKOUT, "values"])))
     assert len(found) > len(lines) / 3
     assert [change for one in found for change in one.found if change.kind != "same"] == []

@@ -2,7 +2,8 @@
 
 MindSpeed decides by the command line what it patches at import; see templates.py.
 Input: one JSON object per line (argv, world_size); output: one JSON list of verdicts, empty where it is accepted;
-with the argument ``each`` one JSON line per verdict, as they come.
+with the argument ``each`` one JSON line per verdict, as they come. With ``values`` an answer is an object: the verdict
+(`said`) and what validation changes in the namespace (`changed`).
 """
 
 import atexit
@@ -24,6 +25,8 @@ from typing import Any
 from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "megatron_lm"))
+import namespaces
 import templates
 
 # Upstream's own packages and what stands in for them: to be imported anew under each command line.
@@ -42,19 +45,23 @@ _PRETENDED = {
 
 
 def verdict(words: list[str], world_size: int, env: dict[str, str] | None = None) -> str:
-    """Return what MindSpeed-LLM has against a command line, in a child process; empty where it accepts it."""
+    """Return what MindSpeed-LLM has against a command line, in a child process.
+
+    Where it accepts it, what validation changes, as JSON.
+    """
     return str(_in_child(lambda: _judge(words, world_size, env or {})))
 
 
 def serve(case: Mapping[str, Any]) -> Any:
     """Do one part of a start in a process of its own: import, look at the arguments as an import does, or judge.
 
-    Returns: what upstream says against it, empty: nothing; for `look` every argument's value as text.
+    Returns: what upstream says against it, else (`judge`) what validation changes, as JSON, else nothing; for `look`
+        every argument's value as text.
     """
     gc.disable()
     os.environ.update(case.get("env") or {}, WORLD_SIZE=str(case["world_size"]))
     sys.argv = ["pretrain_gpt.py", *case["argv"]]
-    stage, reached = case["stage"], ["import"]
+    stage, reached, accepted = case["stage"], ["import"], ""
     try:
         if stage == "import":
             output = tempfile.TemporaryFile("w+")  # noqa: SIM115  (as long as the process)
@@ -68,12 +75,12 @@ def serve(case: Mapping[str, Any]) -> Any:
         if stage == "look":
             return seen
         templates.note_no_more()
-        _validate(reached)
+        accepted = _validate(reached)
     except (Exception, SystemExit) as error:
         last = _last_words() if isinstance(error, SystemExit) else ""
         said = f"{reached[-1]}: {type(error).__name__}: {error} {last}"
     else:
-        said = ""
+        said = accepted
     return templates.STALE if stage == "judge" and not case.get("own") and templates.disagreeing(seen) else said
 
 
@@ -101,11 +108,10 @@ def _judge(words: list[str], world_size: int, env: dict[str, str]) -> str:
     gc.disable()
     reached: list[str] = []
     try:
-        check(reached)
+        return check(reached)
     except (Exception, SystemExit) as error:
         last = _last_words() if isinstance(error, SystemExit) else ""
         return f"{reached[-1]}: {type(error).__name__}: {error} {last}"
-    return ""
 
 
 def _last_words() -> str:
@@ -116,11 +122,11 @@ def _last_words() -> str:
     return os.pread(2, _LAST_WORDS, max(0, size - _LAST_WORDS)).decode(errors="replace").strip().rpartition("\n")[2]
 
 
-def check(reached: list[str]) -> None:
-    """Go through the stages of a start, noting each one before it begins."""
+def check(reached: list[str]) -> str:
+    """Go through the stages of a start, noting each one before it begins; return what validation changes."""
     reached.append("import")
     _import()
-    _validate(reached)
+    return _validate(reached)
 
 
 def _import() -> None:
@@ -129,15 +135,16 @@ def _import() -> None:
     importlib.import_module("mindspeed_llm.training.initialize")
 
 
-def _validate(reached: list[str]) -> None:
+def _validate(reached: list[str]) -> str:
     arguments = importlib.import_module("megatron.training.arguments")
     reached.append("parser")
     args = arguments.parse_args()
+    parsed = namespaces.snapshot(args)
     reached.append("validators")
-    arguments.validate_args(args)
+    args = arguments.validate_args(args, {})
     reached.append("TransformerConfig")
     importlib.import_module("megatron.training.global_vars").set_args(args)
-    arguments.core_transformer_config_from_args(args)
+    return json.dumps(namespaces.changed(parsed, args, arguments.core_transformer_config_from_args(args)))
 
 
 def _found_beside() -> list[str]:
@@ -229,15 +236,24 @@ def verdicts() -> Iterator[str]:
     kept.close()
 
 
+def answers(*, values: bool) -> Iterator[Any]:
+    """Yield the answer to every line of the input, with what validation changes or only the verdict."""
+    for answer in verdicts():
+        is_accepted = answer.startswith("{")
+        said = "" if is_accepted else answer
+        yield {"said": said, "changed": json.loads(answer) if is_accepted else {}} if values else said
+
+
 def main() -> None:
     """Answer every line of the input."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # upstream prints
+    found = answers(values="values" in sys.argv[1:])
     if "each" in sys.argv[1:]:
-        for answer in verdicts():
+        for answer in found:
             print(json.dumps(answer), file=out, flush=True)
     else:
-        print(json.dumps(list(verdicts())), file=out)
+        print(json.dumps(list(found)), file=out)
 
 
 if __name__ == "__main__":
