@@ -1,6 +1,6 @@
 """Effective values: what the phases of a backend's validation leave of the parsed arguments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -56,18 +56,24 @@ class EffectiveValues:
 
 
 def differences(before: EffectiveValues, after: EffectiveValues) -> list[Difference]:
-    """Return the arguments, written in either, whose value differs after validation."""
+    """Return the arguments whose value differs after validation: the written ones, else those that it sets."""
     assert before.catalogue is not None
     catalogue = before.catalogue
     left, right = (normal_form(each.values, catalogue) for each in (before, after))
-    written = [normal_form(each.written, catalogue) for each in (before, after)]
-    found = []
-    for key in dict.fromkeys(key for each in written for key in each):
+    written = [key for each in (before, after) for key in normal_form(each.written, catalogue)]
+    return list(_differing(written, left, right, catalogue)) or list(
+        _differing((*left, *right), left, right, catalogue)
+    )
+
+
+def _differing(
+    keys: Iterable[str], left: Mapping[str, Value], right: Mapping[str, Value], catalogue: Catalogue
+) -> Iterator[Difference]:
+    for key in dict.fromkeys(keys):
         default = default_of(key, catalogue)
         values = left.get(key, default), right.get(key, default)
         if canonical(values[0]) != canonical(values[1]):
-            found.append(Difference(flag=key, before=values[0], after=values[1]))
-    return found
+            yield Difference(flag=key, before=values[0], after=values[1])
 
 
 def effective_values(facts: RuleContext) -> EffectiveValues:

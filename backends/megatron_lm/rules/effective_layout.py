@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from backends.megatron_lm.effective import chunks_of
 from backends.megatron_lm.rules.effective_tables import SIXTEEN, data_ranks, sets
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments, config
 from launcher.job import Value
@@ -29,14 +30,10 @@ _ROUTING = ("moe_router", "moe_preprocess")
 )
 def chunks(facts: RuleContext) -> int:
     """Return the chunks of a pipeline stage: virtual_pipeline_model_parallel_size (arguments.py:515-556 @0.16.1)."""
-    stages, layers = facts.number(_STAGES, 1), facts.number("num-layers")
-    layout, per_chunk = facts.flag("pipeline-model-parallel-layout"), facts.number(_LAYERS_OF_CHUNK)
+    layout = facts.flag("pipeline-model-parallel-layout")
     if layout is not None:
-        return len(layout_chunks(str(layout))) // max(stages, 1)
-    if per_chunk > 0:
-        ends = ("account-for-embedding-in-pipeline-split", "account-for-loss-in-pipeline-split")
-        return (layers + sum(bool(facts.flag(end)) for end in ends)) // max(stages, 1) // per_chunk
-    return facts.number(_CHUNKS, 1)
+        return len(layout_chunks(str(layout))) // max(facts.number(_STAGES, 1), 1)
+    return chunks_of(facts.values) or facts.number(_CHUNKS, 1)
 
 
 def _one_round(facts: RuleContext) -> str:

@@ -1,5 +1,6 @@
 """What validation sets of training: data, precision, optimizer, checkpoints."""
 
+from backends.megatron_lm.effective import TOKENIZER
 from backends.megatron_lm.rules.effective_tables import SIXTEEN, sets
 from backends.megatron_lm.rules.versions import BACKENDS, arguments
 from launcher.job import Value
@@ -20,7 +21,7 @@ declare(
         sets(
             "MLM-SET-TOKENIZER",
             "!tokenizer-type?",
-            {"tokenizer-type": "GPT2BPETokenizer"},
+            {"tokenizer-type": TOKENIZER},
             "The entry point has a tokenizer of its own.",
             "Megatron-LM core_v0.12.1 pretrain_gpt.py:326; Megatron-LM core_v0.16.1 pretrain_gpt.py:347",
             {"megatron_lm": (None, None)},
