@@ -196,6 +196,8 @@ def _environment(outcome: Outcome, plan: LaunchPlan) -> list[Explained]:
 
 
 def _value(value: object) -> str:
+    if value is None:
+        return "unset"
     if isinstance(value, bool):
         return str(value).lower()
     return " ".join(_value(item) for item in value) if isinstance(value, tuple) else str(value)
