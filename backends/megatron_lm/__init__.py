@@ -87,6 +87,7 @@ BACKEND = Backend(
         "transformer-engine[pytorch], export MEGATRON_LM_PATH=<the checkout>"
     ),
     aliases={"0.16": "0.16.1", "0.12": "0.12.1", "core_v0.16.1": "0.16.1", "core_v0.12.1": "0.12.1"},
+    absent=late("backends.megatron_lm.absent:absent"),
     entry=ENTRY,
     environment=ENVIRONMENT,
     support=SUPPORT,

@@ -81,6 +81,7 @@ BACKEND = Backend(
     install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
     "MINDFORMERS_PATH to it",
     aliases={"2.1": "2.1.0", "1.6": "1.6.0"},
+    absent=late("backends.mindformers.absent:absent"),
     entry=ENTRY,
     other_entries=("2.1.0-pynative",),
     environment=ENVIRONMENT,

@@ -89,6 +89,7 @@ BACKEND = Backend(
         "MINDSPEED_LLM_PATH, MINDSPEED_PATH and MEGATRON_LM_PATH"
     ),
     aliases={"26.1": "26.1.0", "2.1": "2.1.0"},
+    absent=late("backends.megatron_lm.absent:absent"),
     entry=ENTRY,
     other_entries=("master-fsdp2",),
     environment=ENVIRONMENT,

@@ -11,7 +11,7 @@ from backends import BUILT_IN
 from launcher import plugins
 from launcher.catalogue.catalogue import Catalogue
 from launcher.catalogue.requirements import Needed
-from launcher.job import Job, fields
+from launcher.job import Job, Value, fields
 from launcher.job.model import Model
 from launcher.mapping.environment import Variable
 from launcher.mapping.family_row import FamilyRow
@@ -135,6 +135,8 @@ class Backend:
         stored_classes: packages whose classes its checkpoints contain besides weights; they are read as inert records.
         aliases: other spellings of versions ("4.6" for "4.6.0").
         other_entries: catalogues of further entry points that are not separate versions; `launch args` lists them.
+        absent: job to the canonical fields that the absence of arguments decides beyond the parser's defaults, such as
+            packing in pre-training and a start from random weights.
         started_by: folder with the catalogues of its launchers, by name, and of `environment`.
         entry: description of its commands, for `launch import`.
         watch: its log line of an iteration and the files that mark complete checkpoints.
@@ -170,6 +172,7 @@ class Backend:
     aliases: Mapping[str, str] = field(default_factory=dict)
     other_entries: tuple[str, ...] = ()
     started_by: Path | None = None
+    absent: Callable[[Job], Mapping[str, Value]] = field(default=lambda job: {})
     entry: Entry = Entry()
     watch: Watch = Watch()
     environment: tuple[Variable, ...] = ()

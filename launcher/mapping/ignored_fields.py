@@ -32,7 +32,7 @@ _OF_EXPERTS = frozenset(
     }
 )
 _OF_LATENT = ("model.q_lora_rank", "model.qk_nope_head_dim", "model.qk_rope_head_dim", "model.v_head_dim")
-OF_DATA = ("data.", "tokenizer.")
+OF_DATA = ("data.", "tokenizer.", "batch.packing")
 _TOKENS = ("megatron", "mock", "sample")
 
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from launcher.job import Job, Value, fields, value_at, with_values
 from launcher.job.finding import Finding
 from launcher.mapping.engine import active_rows, translate, write_row
+from launcher.mapping.equivalence import canonical
 from launcher.mapping.ignored_fields import idle
 from launcher.mapping.rows import NativeView, Row
 from launcher.port.dropped import PortRoute, text_of
-from launcher.rules.effects import absent_value, fields_set
+from launcher.rules.effects import absent_value, fields_set, meaning
 from launcher.rules.native import effective_of
 
 CARRIED = "PORT-DEFAULT"
@@ -39,7 +40,8 @@ def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
     if not open_paths:
         return {}
     # Values written by an earlier port are not part of the script.
-    bare = with_values(way.job, {path: fields()[path].default for path in job.imported.defaults if path in fields()})
+    earlier = {path: fields()[path].default for path in job.imported.defaults if path in fields()}
+    bare, job = with_values(way.job, earlier), with_values(job, earlier)
     prepared = way.source.prepare(bare, way.own_version)
     native = translate(prepared, way.source, way.own_version).native
     written = {arg.flag: arg.value for arg in native}
@@ -48,12 +50,24 @@ def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
         path: value for path, value in fields_set(effective, way.source, way.own_version).items() if value is not None
     }
     rows = _rows_by_field(way.source.table(way.own_version).rows)
+    there = meaning(job, way.target, way.version).fields
     found: dict[str, Value] = {}
     for path in open_paths:
         value = computed.get(path, _default(way, path, rows.get(path, ()), written))
-        if value not in (None, (), "") and (path in job.imported.defaults or _differs(way, job, path, value)):
+        same = path not in _NEEDED and canonical(there[path].value) == canonical(value)
+        if value not in (None, (), "") and not same and _differs(way, job, path, value):
             found[path] = value
-    return found
+    return found | _of_absence(way, bare, job)
+
+
+def _of_absence(way: PortRoute, bare: Job, job: Job) -> dict[str, Value]:
+    """Return what the absence of arguments means in the source, where it means something else in the target."""
+    meant, there = way.source.absent(bare), way.target.absent(job)
+    return {
+        path: value
+        for path, value in meant.items()
+        if _is_open(way, job, path) and value_at(job, path) is None and there.get(path) != value
+    }
 
 
 def told_defaults(way: PortRoute, values: Mapping[str, Value]) -> Iterator[Finding]:

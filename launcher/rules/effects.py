@@ -72,6 +72,11 @@ def meaning(job: Job, backend: Backend, version: str) -> Meaning:
         path: _effect(path, prepared, meant, rows_by_field.get(path, []), written, catalogue) for path in field_paths()
     }
     found |= _after_validation(found, effective, backend, version)
+    found |= {
+        path: Effect(value=value, how=DEFAULT)
+        for path, value in backend.absent(prepared).items()
+        if found[path].how != WRITTEN and value_at(prepared, path) is None
+    }
     for path in _OF_LAUNCH:
         found[path] = Effect(value=value_at(prepared, path), how=WRITTEN)
     refused = {
