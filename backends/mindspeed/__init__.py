@@ -43,15 +43,8 @@ RULES = (
     *(
         f"backends.mindspeed.rules.{part}"
         for part in (
-            "context_parallel_sizes",
-            "context_parallel",
-            "recompute",
-            "parallel",
-            "moe",
-            "features",
-            "sizes",
-            "changes",
-            "version_2_1",
+            *("context_parallel_sizes", "context_parallel", "recompute", "parallel", "moe", "features", "sizes"),
+            *("changes", "version_2_1", "effective"),
         )
     ),
     *MEGATRON_RULES,

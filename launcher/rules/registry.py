@@ -63,7 +63,8 @@ class RuleContext:
     def flag(self, name: str, default: Value = None) -> Value:
         """Return the value that the backend's parser would see: as written, else its own default.
 
-        A bare switch is True when it is written and False when it is not, whatever it switches.
+        A bare switch is True when it is written and False when it is not, whatever it switches; one that stores true
+        and has that default is always True.
         """
         if name in self.values:
             return self.values[name]
@@ -105,7 +106,9 @@ def _default(catalogue: Catalogue, name: str, command: str) -> Value:
     argument = catalogue.get(name)
     if argument is None:
         return None
-    return False if argument.is_flag else argument.default_for(command)
+    if argument.is_flag:
+        return argument.action == "store_true" and argument.default is True
+    return argument.default_for(command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

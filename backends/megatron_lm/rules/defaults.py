@@ -24,12 +24,12 @@ def _visited(facts: RuleContext) -> int:
 
 # Megatron-LM checks the arguments for every model: see MLM-EXPERT-BIAS.
 lift("MOE-BIAS-SIGMOID", "megatron_lm", lambda facts: facts.existing)
-# MLM-SET-SP says so of the argument.
-lift("PAR-SP-TP", "megatron_lm", lambda facts: True)
 # A separate encoder uses additional devices: see MLM-ENCODER.
 for _id in ("PAR-WORLD", "PAR-EXPERT-WORLD"):
     lift(_id, "megatron_lm", lambda facts: facts.number("encoder-pipeline-model-parallel-size") > 0)
 for _backend in BACKENDS:
+    # MLM-SET-SP says so of the argument.
+    lift("PAR-SP-TP", _backend, lambda facts: True)
     # The two warm-up arguments are compared only if a training length is set (arguments.py:634).
     lift("LR-WARMUP-TWICE", _backend, lambda facts: not facts.flag("train-iters") and not facts.flag("train-samples"))
     lift("REQ-MODEL", _backend, _has_shape)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from backends.megatron_lm.effective import chunks_of
-from backends.megatron_lm.rules.effective_tables import SIXTEEN, data_ranks, sets
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments, config
+from backends.megatron_lm.rules.effective_tables import ALONE, SIXTEEN, data_ranks, sets
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_12, SINCE_12, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
 from launcher.rules.sanity_checks import layout_chunks
@@ -118,7 +118,7 @@ _VALIDATED = (
         },
         "The split rank divides the pipeline stages between encoder and decoder.",
         arguments("347, 348"),
-        UNTIL_12,
+        ONLY_12,
     ),
     sets(
         "MLM-SET-P2P",
@@ -220,6 +220,7 @@ _CONFIGURED = (
         {_MODULES: ("core_attn",)},
         "Selective recomputation is of core attention.",
         config(724, 1194),
+        ALONE,  # MS-SET-MODULES
     ),
     sets(
         "MLM-SET-MOE-RECOMPUTE",
@@ -227,7 +228,7 @@ _CONFIGURED = (
         {"recompute-granularity": "selective", _MODULES: _with_experts},
         "The older switch stands for selective recomputation of MoE layers.",
         config("763, 765", "1264, 1266"),
-        EVERY,
+        SINCE_12,
         _MODULES,
     ),
     sets(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from backends.megatron_lm.rules.effective_tables import SIXTEEN, sets
-from backends.megatron_lm.rules.versions import BACKENDS, EVERY, UNTIL_12, arguments, config
+from backends.megatron_lm.rules.versions import BACKENDS, EVERY, SINCE_12, UNTIL_12, arguments, config
 from launcher.job import Value
 from launcher.job.width import megatron_width
 from launcher.rules.registry import RuleContext
@@ -80,6 +80,7 @@ _VALIDATED = (
         {"add-qkv-bias": True},
         "A bias on all linear layers includes queries, keys and values.",
         arguments(789, 970),
+        {"megatron_lm": (None, None), "mindspeed": (None, "2.1.0")},  # later ones: MS-QKV-BIAS
     ),
     sets(
         "MLM-SET-ROPE-FUSION",
@@ -87,6 +88,7 @@ _VALIDATED = (
         {"no-rope-fusion": True},
         "Only rotary positions have a fused kernel.",
         arguments(818, 995),
+        SINCE_12,
     ),
     sets(
         "MLM-SET-DENSE",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from backends.megatron_lm.rules.versions import BACKENDS, EVERY, ONLY_16
 from launcher.rules.registry import Range, Rule, RuleContext, Setting
 
+ALONE: Mapping[str, Range] = {"megatron_lm": (None, None)}
 SIXTEEN: Mapping[str, Range] = {"megatron_lm": ONLY_16}
 
 

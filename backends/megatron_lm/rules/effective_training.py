@@ -1,7 +1,7 @@
 """What validation sets of training: data, precision, optimizer, checkpoints."""
 
 from backends.megatron_lm.effective import TOKENIZER
-from backends.megatron_lm.rules.effective_tables import SIXTEEN, sets
+from backends.megatron_lm.rules.effective_tables import ALONE, SIXTEEN, sets
 from backends.megatron_lm.rules.versions import BACKENDS, arguments
 from launcher.job import Value
 from launcher.rules.registry import RuleContext
@@ -24,7 +24,7 @@ declare(
             {"tokenizer-type": TOKENIZER},
             "The entry point has a tokenizer of its own.",
             "Megatron-LM core_v0.12.1 pretrain_gpt.py:326; Megatron-LM core_v0.16.1 pretrain_gpt.py:347",
-            {"megatron_lm": (None, None)},
+            ALONE,
         ),
         sets(
             "MLM-SET-SPLIT",
@@ -58,7 +58,7 @@ declare(
         ),
         sets(
             "MLM-SET-GRADS-FP32",
-            "bf16 & !grad-reduce-in-bf16 & main-grads-dtype=fp32",
+            "bf16 & !grad-reduce-in-bf16 & main-grads-dtype=fp32|None",
             {_FP32: True},
             "Training in bf16 reduces and accumulates gradients in fp32.",
             arguments(594, 723),

@@ -9,6 +9,12 @@ from launcher.rules.table import declare
 # Deprecated names that other rules cover, or whose meaning differs from that of the new name.
 _OTHERWISE = frozenset({"use-mcore-models", "n-shared-experts", "use-rotary-position-embeddings"})
 _BASIC = f"{LLM}/megatron_basic/training_basic.py"
+_SHARED_WIDTH = "moe-shared-expert-intermediate-size"
+
+
+def _expert_width(facts: RuleContext) -> int:
+    return facts.number("moe-ffn-hidden-size") or facts.number("ffn-hidden-size")
+
 
 declare(
     (
@@ -18,6 +24,8 @@ declare(
             "log_throughput true → false: sequences of different length have no throughput in FLOP/s",
             "Throughput is not logged where sequences differ in length.",
             f"{LLM}/finetune/finetune.py:33",
+            sets={"log-throughput": False},
+            phase="parse",
         ),
         changes(
             "MS-VARIABLE-SEQ",
@@ -25,6 +33,8 @@ declare(
             "variable_seq_lengths true → false: Megatron-LM resets it, and only --no-pad-to-seq-lengths sets it again",
             "The switch for micro-batches of different length is reset.",
             "Megatron-LM core_v0.12.1 arguments.py:618",
+            sets={"variable-seq-lengths": False},
+            phase="validate",
         ),
         changes(
             "MS-UNPADDED",
@@ -32,6 +42,7 @@ declare(
             "variable_seq_lengths false → true: samples are not padded",
             "Samples that are not padded make micro-batches of different length.",
             f"{LLM}/finetune/finetune.py:43",
+            sets={"variable-seq-lengths": True},
         ),
         changes(
             "MS-QKV-BIAS",
@@ -39,6 +50,8 @@ declare(
             "add_qkv_bias false → true: linear layers have a bias",
             "A bias on all linear layers includes queries, keys and values.",
             "Megatron-LM core_v0.12.1 arguments.py:789",
+            sets={"add-qkv-bias": True},
+            phase="validate",
         ),
         changes(
             "MS-SHARED-WIDTH",
@@ -46,6 +59,7 @@ declare(
             "shared_expert_intermediate_size not set → {n-shared-experts} × the width of one expert",
             "The number of shared experts becomes a width.",
             f"{LLM}/moe/shared_expert.py:16",
+            sets={_SHARED_WIDTH: lambda facts: facts["n-shared-experts"] * _expert_width(facts)},
         ),
         changes(
             "MS-SLICES",
@@ -53,6 +67,7 @@ declare(
             "output_layer_slice_num {output-layer-slice-num} → 1: the feature was removed, the argument stayed",
             "Slicing the output layer is forced off.",
             "MindSpeed-LLM 26.1.0 training/arguments.py:179",
+            sets={"output-layer-slice-num": 1},
         ),
         changes(
             "MS-MCORE-IGNORED",
@@ -67,6 +82,7 @@ declare(
             "use_fused_lightning_indexer_loss false → true: the fused indexer and its loss go together",
             "The fused indexer switches its loss on.",
             f"{LLM}/transformer/multi_latent_attention/dsa_indexer_feature.py:92",
+            sets={"use-fused-lightning-indexer-loss": True},
         ),
         changes(
             "MS-DSA-TOGETHER-LOSS",
@@ -74,6 +90,7 @@ declare(
             "use_fused_lightning_indexer false → true: the fused indexer and its loss go together",
             "The fused loss switches its indexer on.",
             f"{LLM}/transformer/multi_latent_attention/dsa_indexer_feature.py:92",
+            sets={"use-fused-lightning-indexer": True},
         ),
         changes(
             "MS-MUON-LAYERWISE",
@@ -81,6 +98,7 @@ declare(
             "distributed_optimizer true → false, and a layer-wise distributed optimizer instead: Muon",
             "Muon is distributed by layers.",
             f"{LLM}/optimizer/muon_optimizer_feature.py:115",
+            sets={"use-distributed-optimizer": False},
         ),
         changes(
             "MS-MUON-STEP-GATHER",
@@ -88,6 +106,7 @@ declare(
             "overlap_param_gather_with_optimizer_step true → false: Muon",
             "Muon does not gather weights during its step.",
             f"{LLM}/optimizer/muon_optimizer_feature.py:119",
+            sets={"overlap-param-gather-with-optimizer-step": False},
         ),
         changes(
             "MS-MOE-A2A-SHARED",
@@ -96,6 +115,7 @@ declare(
             "shared_expert_overlap false → true: overlapped dispatch",
             "Overlapped dispatch overlaps the shared expert too.",
             f"{FEATURES}/moe/moe_alltoall_overlap.py:35",
+            sets={"moe-shared-expert-overlap": True},
         ),
         changes(
             "MS-MTP-CP-PASSES",
@@ -213,21 +233,3 @@ def old_names_are_copied(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(
             message="deprecated names: " + ", ".join(f"{name} → {new}" for name, new in old.items()), flags=tuple(old)
         )
-
-
-@rule(
-    "MS-EXPERT-WIDTH-TWICE",
-    source=f"{LLM}/arguments/deprecated_args.py:75",
-    reads="*",
-    severity="change",
-    backends=MINDSPEED,
-    since=SINCE,
-)
-def older_expert_width_wins(facts: RuleContext) -> Iterator[Violation]:
-    """If both arguments for the expert width are given, the deprecated one takes effect."""
-    names = ("moe-ffn-hidden-size", "moe-intermediate-size")
-    if facts.native is None or not all(facts.native.has(name) for name in names):
-        return
-    now, old = (facts.native.get(name) for name in names)
-    if now != old:
-        yield Violation(message=f"moe_ffn_hidden_size {now} → {old}: the deprecated --{names[1]} wins", flags=names)

@@ -126,7 +126,9 @@ _ALL = (
     ),
     Rule(
         id="MS-CP-KV-REPEAT-OFF",
-        when=f"{SIZE}<=1 & kv-head-repeat-before-uly-alltoall?",
+        when=f"{SIZE}<=1",
+        sets={"kv-head-repeat-before-uly-alltoall": False},
+        phase="config",
         doc="Repeating key/value heads is switched off where there is one context-parallel rank.",
         source="MindSpeed-LLM 26.1.0 features_manager/context_parallel/ulysses_context_parallel.py:21",
         severity="change",
@@ -147,6 +149,9 @@ _ALL = (
         source=f"{FEATURE}:51, 80; {ULYSSES}:34; {OLD_ARGUMENTS}:288",
         severity="change",
         message="use_flash_attn false → true: context parallelism works on flash attention only",
+        sets={"use-flash-attn": True},
+        tells_unwritten=True,
+        phase="config",
         about=("use-flash-attn",),
     ),
     Rule(
@@ -239,6 +244,9 @@ _NEW = (
         source="MindSpeed-LLM 26.1.0 reset_attention_mask_feature.py",
         severity="change",
         message="variable_seq_lengths false → true: ring attention over packed samples",
+        sets={"variable-seq-lengths": True},
+        tells_unwritten=True,
+        phase="config",
     ),
     Rule(
         id="MS-CP-RING-UPDATE",

@@ -187,25 +187,24 @@ def bubble_chooses_layers(facts: RuleContext) -> Iterator[Violation]:
         )
 
 
-@rule(
-    "MS-RC-BUBBLE-CHANGE",
-    source=f"{_RIPIPE}:66-75",
-    reads="recompute-in-bubble recompute-granularity num-layers-per-virtual-pipeline-stage",
-    severity="change",
-    backends=_MINDSPEED,
-    since="26.1.0",
-)
-def bubble_recomputes_all(facts: RuleContext) -> Iterator[Violation]:
-    """Recomputation in bubbles sets full recomputation with method block and the layers of a chunk."""
-    if facts.flag("recompute-in-bubble") and facts.flag("recompute-granularity") != "full":
-        yield Violation(
-            message=f"recompute.granularity {facts.flag('recompute-granularity')} → full, method → block, num_layers → "
-            f"{facts.flag(_VPP)}: recompute.in_bubble",
-            flags=("recompute-granularity", "recompute-method", "recompute-num-layers"),
-        )
-
-
 _NEW = (
+    Rule(
+        id="MS-RC-BUBBLE-CHANGE",
+        when="recompute-in-bubble & recompute-granularity!=full",
+        sets={
+            "recompute-granularity": "full",
+            "recompute-method": "block",
+            "recompute-num-layers": "{" + _VPP + "}",
+        },
+        tells_unwritten=True,
+        phase="config",
+        doc="Recomputation in bubbles sets full recomputation with method block and the layers of a chunk.",
+        source=f"{_RIPIPE}:66-75",
+        severity="change",
+        message="recompute.granularity {recompute-granularity} → full, method → block, num_layers → "
+        f"{{{_VPP}}}: recompute.in_bubble",
+        flags=("recompute-granularity", "recompute-method", "recompute-num-layers"),
+    ),
     Rule(
         id="MS-RC-BUBBLE-VPP",
         when="recompute-in-bubble",
@@ -252,6 +251,8 @@ _NEW = (
         severity="change",
         message=f"recompute.in_advance true → false: chunks have {{{_VPP}}} layers, not 1",
         about=("recompute-in-advance",),
+        sets={"recompute-in-advance": False},
+        phase="config",
     ),
     Rule(
         id="MS-SWAP-LORA",
@@ -298,25 +299,3 @@ _BOTH = (
     ),
 )
 declare(_BOTH, backends=_MINDSPEED)
-
-
-@rule(
-    "MS-SWAP-MODULES-OLD",
-    source=f"MindSpeed-LLM parameter guide §26.4; {_OLD}:1024-1028",
-    reads="swap-attention swap-modules use-mcore-models",
-    severity="change",
-    backends=_MINDSPEED,
-    until="2.1.0",
-)
-def swapped_modules_have_a_default(facts: RuleContext) -> Iterator[Violation]:
-    """If no modules are given, swapping uses those of a Megatron-core layer, or of a legacy layer."""
-    if facts.flag("swap-attention") and facts.flag("swap-modules") is None:
-        core = facts.flag("use-mcore-models")
-        names = (
-            "input_layernorm,self_attention,pre_cross_attn_layernorm"
-            if core
-            else "input_norm,self_attention,post_attention_norm"
-        )
-        yield Violation(
-            message=f"offload.modules not set → {names}", fields=("offload.modules",), flags=("swap-modules",)
-        )

@@ -1,6 +1,8 @@
 """Row factories and source prefixes of MindSpeed-LLM's rule tables."""
 
-from launcher.rules.registry import Rule
+from collections.abc import Mapping
+
+from launcher.rules.registry import Rule, Setting
 
 MINDSPEED = ("mindspeed",)
 SINCE = "26.1.0"
@@ -23,6 +25,25 @@ def excludes(prefix: str, flag: str, others: tuple[str, ...], what: str, source:
     )
 
 
-def changes(id: str, when: str, message: str, doc: str, source: str, severity: str = "change") -> Rule:
-    """Return a row of a silent change, or of a warning."""
-    return Rule(id=id, when=when, doc=doc, source=source, severity=severity, message=message)
+def changes(
+    id: str,
+    when: str,
+    message: str,
+    doc: str,
+    source: str,
+    severity: str = "change",
+    sets: Mapping[str, Setting] | None = None,
+    phase: str = "config",
+) -> Rule:
+    """Return a row of a silent change, with what it sets where that is an argument, or of a warning."""
+    return Rule(
+        id=id,
+        when=when,
+        doc=doc,
+        source=source,
+        severity=severity,
+        message=message,
+        sets=sets or {},
+        tells_unwritten=bool(sets),
+        phase=phase if sets else "",
+    )
