@@ -67,8 +67,7 @@ BACKEND = Backend(
     command=command,
     prepare=prepare,
     rules=tuple(
-        f"backends.megatron.rules.{name}"
-        for name in ("arguments", "core_config", "rlhf", "validate_args", "changes", "effective")
+        f"backends.megatron.rules.{name}" for name in ("arguments", "core_config", "rlhf", "validate_args", "changes")
     ),
     reads_hub=True,
     requires=("module:swift", "module:mcore_bridge"),

@@ -6,6 +6,7 @@ Up to 3.9 swift's own classes read config.json, from 3.10 on a bridge (swift/meg
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from launcher.job import Job
 from launcher.job.model import Model
 from launcher.mapping.family_row import FamilyRow, by_family
 from launcher.mapping.unbuildable_models import Unbuildable
@@ -165,3 +166,11 @@ def stacks_layers(model: Model) -> bool:
 def families() -> Mapping[str, SwiftFamily]:
     """Return the rows of all families."""
     return FAMILIES
+
+
+def is_multimodal(job: Job) -> bool:
+    """Return whether a model's name is that of one that reads pictures, sound or films, too."""
+    words = f"{job.model.hub_id or ''} {job.model.path or ''} {job.model.model_type or ''}".lower()
+    return any(
+        sign in words for sign in ("vl", "omni", "ovis", "glm4v", "4.5v", "4.6v", "vision", "llava", "kimi-k2.5")
+    )

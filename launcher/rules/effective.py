@@ -96,7 +96,7 @@ def _changes(rule: Rule, applies: bool | str, facts: RuleContext, current: RuleC
     """Yield what a rule that applies changes; all before any is set."""
     pairs = [(flag, value, current.flag(flag)) for flag, value in _settings(rule, current)]
     pairs = [pair for pair in pairs if _differs(pair[2], pair[1])]
-    is_told = rule.tells_unwritten or any(facts.given(flag) for flag, _, _ in pairs)
+    is_told = rule.tells_unwritten or (rule.tells_written and any(facts.given(flag) for flag, _, _ in pairs))
     message = _message(rule, applies, pairs, current) if is_told and pairs else ""
     for flag, after, before in pairs:
         yield Change(flag=flag, before=before, after=after, rule=rule.id, written=facts.given(flag), message=message)

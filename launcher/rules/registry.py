@@ -156,6 +156,7 @@ class Rule:
             argument, a function computes it from the context. Where they differ and the job writes one of the
             arguments, that is a finding; what is not written is set without one.
         tells_unwritten: a change of arguments that the job does not write is a finding, too.
+        tells_written: False: what is set means the same as what the job writes, so that it is no finding.
         message: text of the finding, with `{name}` for values; empty: made from the conditions and `doc`.
         flags: arguments that the finding concerns, which a fix may change; empty: those of the conditions.
         about: arguments that it concerns beside those.
@@ -184,6 +185,7 @@ class Rule:
     sets: Mapping[str, Setting] = field(default_factory=dict)
     tells_unwritten: bool = False
     computes: bool = False
+    tells_written: bool = True
     applies: Callable[[RuleContext], bool | str] | None = None
     message: str = ""
     flags: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 Source: swift/megatron/arguments/*.py and swift/arguments/base_args/*.py @4.6.0; 3.12.6 for older names.
 """
 
+from backends.megatron.families import is_multimodal
 from backends.megatron.native_only.single import SINGLE
 from launcher.job import Job
 from launcher.mapping.native_only import (
@@ -38,13 +39,6 @@ def _online(job: Job) -> bool:
 
 def _prefers(job: Job) -> bool:
     return job.task.type not in ("pretrain", "sft")
-
-
-def _multimodal(job: Job) -> bool:
-    words = f"{job.model.hub_id or ''} {job.model.path or ''} {job.model.model_type or ''}".lower()
-    return any(
-        sign in words for sign in ("vl", "omni", "ovis", "glm4v", "4.5v", "4.6v", "vision", "llava", "kimi-k2.5")
-    )
 
 
 _DATA_ROWS = (
@@ -157,7 +151,7 @@ _TEMPLATES = (
         neutral=("swift",),
     ),
     own("padding_side", "chooses the side of padding", NOTHING, _TEMPLATE),
-    own("max_pixels", "limits the size of pictures", MODEL, _VISION, read=_multimodal),
+    own("max_pixels", "limits the size of pictures", MODEL, _VISION, read=is_multimodal),
     own("sequence_parallel_size", "splits sequences in ms-swift's other trainers", NOTHING, _OTHER),
 )
 
@@ -169,7 +163,7 @@ _TUNER = (
         MODEL,
         _VISION,
         without="only text is trained",
-        read=_multimodal,
+        read=is_multimodal,
     ),
     own(
         "freeze_parameters freeze_parameters_ratio freeze_parameters_regex trainable_parameters "

@@ -1,5 +1,6 @@
 """Values that Megatron-SWIFT's rules derive from its options, and the version ranges of those rules."""
 
+from backends.megatron.families import is_multimodal
 from launcher.catalogue.versions import in_range
 from launcher.rules.registry import RuleContext
 from launcher.rules.table import term
@@ -31,3 +32,9 @@ def trains_adapters(facts: RuleContext) -> bool:
     if not in_range(facts.version or "", "3.7", None):  # the option exists there, but all weights are trained
         return False
     return (facts["tuner_type"] or facts["train_type"] or "full") != "full" or bool(facts["adapters"])
+
+
+@term(NAME, "multimodal", "job.model.hub_id", "job.model.path", "job.model.model_type")
+def multimodal(facts: RuleContext) -> bool:
+    """Return whether the model reads pictures, sound or films."""
+    return is_multimodal(facts.job)

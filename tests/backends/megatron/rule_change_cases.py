@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from tests.backends.megatron.rule_cases import LATENT, MOE, Pair, args
+from tests.backends.megatron.rule_cases import GRPO, LATENT, MOE, Pair, args
 
+_GKD = {"type": "gkd"}
 _BIASED = {**LATENT, "router_expert_bias": True}
 
 CHANGES: Mapping[str, Pair] = {
@@ -87,6 +88,42 @@ CHANGES: Mapping[str, Pair] = {
         {"model": {"tie_word_embeddings": True}},
     ),
     "SW-SET-REWARD": Pair({"task": {"type": "reward_model"}, **args(num_labels=2)}, {"task": {"type": "reward_model"}}),
+    "SW-SET-LABELS": Pair(args(task_type="generative_reranker", num_labels=2), args(task_type="seq_cls", num_labels=2)),
+    "SW-SET-TEACHER": Pair(
+        {"task": _GKD, "lora": {"rank": 8}, **args(teacher_model="/models/qwen3")},
+        {"task": _GKD, "lora": {"rank": 8}, **args(teacher_model="/models/qwen3-32b")},
+    ),
+    "SW-SET-SHUFFLE": Pair(
+        {"task": GRPO, **args(dataset_shuffle=False, train_dataloader_shuffle=True)},
+        {"task": GRPO, **args(dataset_shuffle=True, train_dataloader_shuffle=True)},
+    ),
+    "SW-SET-GKD-GENERATIONS": Pair({"task": _GKD, **args(num_generations=4)}, {"task": _GKD}),
+    "SW-SET-GKD-LOSS": Pair({"task": _GKD}, {"task": _GKD, "precision": {"calculate_per_token_loss": True}}),
+    "SW-SET-COLUMNS": Pair({"task": GRPO, **args(remove_unused_columns=True)}, args(remove_unused_columns=True)),
+    "SW-SET-REAL": Pair(
+        {"task": GRPO, **args(loss_type="real", scale_rewards="group", num_generations=1)},
+        {"task": GRPO, **args(scale_rewards="group", num_generations=1)},
+    ),
+    "SW-SET-MODEL-FP16": Pair(args(torch_dtype="bfloat16", fp16=True), args(torch_dtype="float16", fp16=True)),
+    "SW-SET-MODEL-BF16": Pair(
+        args(torch_dtype="float32", bf16=True, fp16=False), args(torch_dtype="bfloat16", bf16=True, fp16=False)
+    ),
+    "SW-SET-SP": Pair({"parallel": {"sequence_parallel": True}}, {"parallel": {"sequence_parallel": True, "tp": 2}}),
+    "SW-SET-EXTRA": Pair(
+        args(apply_rope_fusion=True, megatron_extra_kwargs={"apply_rope_fusion": False}),
+        args(apply_rope_fusion=True, megatron_extra_kwargs={"apply_rope_fusion": True}),
+    ),
+    "SW-SET-P2P-BATCHES": Pair(
+        {"parallel": {"pp": 2, "vpp": 2}, **args(batch_p2p_comm=True)},
+        {"parallel": {"pp": 2, "vpp": 2}, **args(batch_p2p_comm=False)},
+    ),
+    "SW-SET-MTP": Pair(
+        args(mtp_num_layers=2, mtp_shared_weights=True), args(mtp_num_layers=1, mtp_shared_weights=True)
+    ),
+    "SW-SET-MOE-RECOMPUTE": Pair(
+        {"model": MOE, **args(moe_layer_recompute=True, recompute_modules=["mlp"])},
+        {"model": MOE, **args(recompute_modules=["mlp"])},
+    ),
     "SW-SET-INITIALIZATION": Pair({"parallel": {"tp": 2}}, {"parallel": {"tp": 2}, "lora": {"rank": 8}}),
     "SW-INITIALIZATION-TP": Pair(
         {"parallel": {"tp": 2}, **args(perform_initialization=False)}, {"parallel": {"tp": 2}}

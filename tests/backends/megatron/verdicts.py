@@ -70,7 +70,7 @@ def compare(jobs: Iterable[tuple[str, Job]], folder: Path, program: Validator) -
     cases = []
     for name, job in jobs:
         try:
-            located, case = _case(name, job, folder)
+            located, case = case_of(name, job, folder)
         except ModelConfigError:  # no config.json says this model
             continue
         outcome = judge(located, fixes=False)
@@ -88,7 +88,12 @@ def _later(ours: tuple[str, ...]) -> Mapping[str, str]:
     return dict.fromkeys(ours, LATER["MAP-UNSUPPORTED"]) if "MAP-UNSUPPORTED" in ours else LATER
 
 
-def _case(name: str, job: Job, folder: Path) -> tuple[Job, dict[str, Any]]:
+def case_of(name: str, job: Job, folder: Path) -> tuple[Job, dict[str, Any]]:
+    """Return a job with its model in a folder of its own, and the case for the program, without the job's arguments.
+
+    Raises:
+        ModelConfigError: no config.json says this model.
+    """
     content = json.dumps(config_from_model(job.model))
     home = folder / hashlib.sha256(content.encode()).hexdigest()[:16]
     home.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,146 @@
+"""What runs of Megatron-SWIFT showed, and what mcore-bridge reads from config.json."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from backends.megatron.mapping.factories import mapping_of
+from backends.megatron.mapping.model import source
+from backends.megatron.rules.terms import FOUR, trains_adapters
+from launcher.rules.registry import Rule, RuleContext
+
+_BRIDGE = "mcore-bridge 1.6.5 config/parser.py"
+
+
+def _extra(facts: RuleContext) -> Mapping[str, Any]:
+    return mapping_of(facts["megatron_extra_kwargs"]) or {}
+
+
+def _initialises(facts: RuleContext) -> bool:
+    return bool(facts["tensor_model_parallel_size"] > 1 and not trains_adapters(facts))
+
+
+def _offline(facts: RuleContext) -> bool:
+    env = facts.job.backend.env
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "MODELSCOPE_OFFLINE")
+    return any(str(env.get(name, "0")).lower() in ("1", "true", "on", "yes") for name in names)
+
+
+def _balances_by_bias(facts: RuleContext) -> bool:
+    model = facts.job.model
+    written = {"moe_router_bias_update_rate"} & set(_extra(facts)) or facts.given("moe_router_bias_update_rate")
+    return bool(model.router_expert_bias and source(facts.job) and model.pretrained is not False and not written)
+
+
+def _scores(facts: RuleContext) -> bool:
+    model = facts.job.model
+    named = source(facts.job) is not None and "moe_router_score_function" not in _extra(facts)
+    return bool(named and model.model_type == "deepseek_v3" and model.scoring_func == "sigmoid") and (
+        not model.router_expert_bias
+    )
+
+
+SEEN = (
+    Rule(
+        id="SW-SET-INITIALIZATION",
+        phase="model",
+        severity="change",
+        flags=("perform_initialization", "tensor_model_parallel_size"),
+        check=lambda facts: (
+            _initialises(facts)
+            and facts["perform_initialization"] is True
+            and facts.written["perform_initialization"].origin == "derived"
+        ),
+        reads="@lora",
+        message="perform_initialization false → true: else the gradient norm would count one vocabulary shard only",
+        doc="With tensor parallelism the vocabulary's weights are marked as split only where they are initialised.",
+        source="megatron-core 0.16.1 tensor_parallel/layers.py:244; seen in runs: norm 7.188 instead of 7.873",
+        since=FOUR,
+        fields=("parallel.tp",),
+    ),
+    Rule(
+        id="SW-INITIALIZATION-TP",
+        phase="model",
+        doc="With tensor parallelism and no initialisation, the gradient norm counts one shard of the vocabulary "
+        "only: clipping changes and the loss drifts.",
+        source="megatron-core 0.16.1 tensor_parallel/layers.py:244,265; seen in runs: norm 7.188 instead of 7.873",
+        flags=("perform_initialization", "tensor_model_parallel_size"),
+        fields=("parallel.tp",),
+        check=lambda facts: (
+            _initialises(facts) and not facts["perform_initialization"] and not facts["use_megatron_fsdp"]
+        ),
+        reads="@lora use_megatron_fsdp",
+        message="perform_initialization false with tp {tensor_model_parallel_size}: the gradient norm counts one "
+        "vocabulary shard only; set it to true, weights are loaded afterwards anyway",
+        severity="warning",
+        since=FOUR,
+    ),
+    Rule(
+        id="SW-FP32-RESUME",
+        phase="launch",
+        doc="Resuming the distributed optimizer in fp32 writes into views of leaf tensors, which PyTorch refuses.",
+        source="megatron-core 0.16.1 optimizer/distrib_optimizer.py; seen in runs of ms-swift 4.6.0",
+        flags=("mcore_model", "torch_dtype", "no_load_optim"),
+        fields=("checkpoint.load", "precision.dtype", "checkpoint.no_load_optim"),
+        when="job.precision.dtype=fp32 & mcore_model? & finetune=False & use_distributed_optimizer & !no_load_optim",
+        message="resuming in fp32 fails while the optimizer is loaded (a view of a leaf variable is written in "
+        "place): train in bf16, or set checkpoint.no_load_optim",
+        severity="warning",
+        since=FOUR,
+    ),
+    Rule(
+        id="SW-CHECK-MODEL",
+        phase="parse",
+        doc="swift asks a hub for the model's newest revision, which takes long where there is no network.",
+        source="ms-swift 4.6.0 model_args.py check_model; seen in runs: 20 s",
+        flags=("check_model",),
+        fields=("backend.env",),
+        check=lambda facts: _offline(facts) and facts["check_model"] is not False,
+        reads="job.backend.env",
+        message="the environment is offline, but check_model asks a hub for the newest revision: pass "
+        "check_model false",
+        severity="warning",
+        since="3.7",
+    ),
+    Rule(
+        id="SW-BIAS-RATE",
+        phase="model",
+        doc="mcore-bridge takes config.json's aux_loss_alpha as the step of the expert bias, without a word.",
+        source=f"{_BRIDGE}: moe_router_bias_update_rate from aux_loss_alpha",
+        flags=("megatron_extra_kwargs",),
+        fields=("moe.bias_update_rate", "model.router_expert_bias"),
+        check=_balances_by_bias,
+        reads="moe_router_bias_update_rate job.model.router_expert_bias job.model.path job.model.hub_id "
+        "job.model.pretrained",
+        message="config.json's aux_loss_alpha, if there is one, becomes the step of the expert bias: set "
+        "moe.bias_update_rate (0.001 is usual)",
+        severity="warning",
+        since="4.3",
+    ),
+    Rule(
+        id="SW-SCORING",
+        phase="model",
+        doc="mcore-bridge routes with softmax where config.json does not say scoring_func.",
+        source=f"{_BRIDGE}: moe_router_score_function from scoring_func",
+        flags=("megatron_extra_kwargs",),
+        fields=("model.scoring_func",),
+        check=_scores,
+        reads="job.model.path job.model.hub_id job.model.model_type job.model.scoring_func "
+        "job.model.router_expert_bias",
+        message="the model routes with sigmoid; if config.json does not say scoring_func, softmax would be used: "
+        "pass megatron_extra_kwargs {{moe_router_score_function: sigmoid}}",
+        severity="warning",
+        since=FOUR,
+    ),
+    Rule(
+        id="SW-NPU-EXPERTS",
+        phase="model",
+        doc="On Ascend devices the grouped kernel takes at most 128 experts of one rank.",
+        source="mcore-bridge 1.6.5 config/model_config.py:478",
+        flags=("expert_model_parallel_size",),
+        when="job.hardware.device=npu & job.model.num_experts!=None",
+        check=lambda facts: facts.job.model.num_experts // max(1, facts["expert_model_parallel_size"]) > 128,
+        message="more than 128 experts on one device: raise parallel.ep on Ascend devices",
+        severity="warning",
+        since="4.6",
+    ),
+)

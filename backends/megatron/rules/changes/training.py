@@ -1,0 +1,263 @@
+"""What ms-swift sets of tuning, numbers, the optimizer and what a run writes."""
+
+from collections.abc import Sequence
+
+from backends.megatron.rules.changes.sources import ARGS, sets
+from backends.megatron.rules.terms import FOUR
+from launcher.job import Value
+from launcher.rules.registry import Rule, RuleContext
+
+_HALF, _SCALED = ("float16", "float32"), "apply_query_key_layer_scaling"
+
+
+def _plain(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _per_token(facts: RuleContext) -> Value:
+    return facts["task_type"] == "causal_lm" and facts["rlhf_type"] is None
+
+
+def _callbacks(facts: RuleContext) -> Value:
+    own: Sequence[str] = ("print", "default_flow")
+    return (*facts.items("callbacks"), *own, *facts.items("report_to"))
+
+
+def _names_tied_head(facts: RuleContext) -> bool:
+    other = (
+        facts["task_type"] not in (None, "causal_lm", "generative_reranker") or facts.job.task.type == "reward_model"
+    )
+    return bool(other and facts.job.model.tie_word_embeddings)
+
+
+DTYPE = (
+    Rule(
+        id="SW-SET-DTYPE",
+        phase="parse",
+        severity="change",
+        flags=("torch_dtype",),
+        when="torch_dtype=float32|torch.float32 & fp16=None & bf16=None",
+        sets={"fp16": True, "bf16": False},
+        tells_unwritten=True,
+        message="torch_dtype float32 → fp16 mixed precision, unless fp16 and bf16 are both false",
+        doc="A float32 model trains in fp16 unless both mixed precisions are switched off.",
+        source="ms-swift 4.6.0 arguments/base_args/model_args.py:130",
+        fields=("precision.dtype",),
+    ),
+)
+TUNING = (
+    sets(
+        "SW-SET-TRAIN-TYPE",
+        "train_type!=None",
+        {"tuner_type": "{train_type}"},
+        "The older argument stands for the newer one.",
+        "ms-swift 4.0.0 arguments/base_args/base_args.py:153",
+        until="4.5",
+        tells_written=False,
+    ),
+    sets(
+        "SW-SET-TARGETS",
+        "target_regex!=None",
+        {"target_modules": "{target_regex}"},
+        "A pattern names the modules that get an adapter.",
+        f"{ARGS}:496",
+        tells_written=False,
+    ),
+    sets(
+        "SW-SET-NO-RECOMPUTE",
+        "recompute_granularity=none",
+        {"recompute_granularity": None},
+        "none is no recomputation.",
+        f"{ARGS}:848",
+        tells_written=False,
+    ),
+    sets(
+        "SW-SET-LR",
+        "lr=None",
+        {"lr": lambda facts: 1e-5 if (facts["tuner_type"] or facts["train_type"]) == "full" else 1e-4},
+        "Adapters learn ten times as fast as all weights.",
+        f"{ARGS}:777; ms-swift 3.12.6 megatron/argument/megatron_args.py:615",
+        reads="tuner_type train_type",
+        since="3.7",
+    ),
+    sets(
+        "SW-SET-GKD-LOSS",
+        "rlhf_type=gkd",
+        {"calculate_per_token_loss": True},
+        "Distillation averages over tokens.",
+        f"{ARGS}:784",
+        since="4.6",
+    ),
+    sets(
+        "SW-SET-PER-TOKEN",
+        "calculate_per_token_loss=None",
+        {"calculate_per_token_loss": _per_token},
+        "Language models average the loss over tokens.",
+        f"{ARGS}:786",
+        reads="task_type rlhf_type",
+    ),
+)
+RUN = (
+    sets(
+        "SW-SET-VISION",
+        "vit_gradient_checkpointing=None",
+        {"vit_gradient_checkpointing": lambda facts: not facts["freeze_vit"]},
+        "A vision model that is trained recomputes its activations.",
+        f"{ARGS}:857",
+        reads="freeze_vit",
+    ),
+    Rule(
+        id="SW-SET-UNTIE",
+        severity="change",
+        flags=("task_type",),
+        check=_names_tied_head,
+        reads="job.task.type job.model.tie_word_embeddings",
+        message="tie_word_embeddings true → false: this task has a head of its own",
+        doc="Tasks other than causal language models have a head of their own.",
+        source=f"{ARGS}:898",
+        since=FOUR,
+        fields=("task.type", "model.tie_word_embeddings"),
+    ),
+    Rule(
+        id="SW-SET-GRADIENT-FUSION",
+        doc="Without apex the fusion of gradient accumulation is switched off with a warning in the log.",
+        source=f"{ARGS}:902",
+        when="gradient_accumulation_fusion? & gradient_accumulation_fusion",
+        message="gradient_accumulation_fusion true → false where apex is not installed",
+        severity="change",
+        since="4.6",
+    ),
+    sets(
+        "SW-SET-CALLBACKS",
+        "",
+        {"callbacks": _callbacks},
+        "A run prints, follows its plan and reports.",
+        f"{ARGS}:908",
+        reads="callbacks report_to",
+        tells_written=False,
+    ),
+    sets(
+        "SW-SET-METRIC",
+        "metric_for_best_model=None",
+        {"metric_for_best_model": lambda facts: "reward" if facts["rlhf_type"] == "grpo" else "loss"},
+        "The best checkpoint is the one with the lowest loss, of GRPO with the highest reward.",
+        f"{ARGS}:916",
+        reads="rlhf_type",
+    ),
+    sets(
+        "SW-SET-GREATER",
+        "greater_is_better=None",
+        {"greater_is_better": lambda facts: "loss" not in facts["metric_for_best_model"]},
+        "Of a loss less is better, of anything else more.",
+        f"{ARGS}:918",
+        reads="metric_for_best_model",
+    ),
+    sets(
+        "SW-SET-EVAL-STEPS",
+        "eval_steps=None",
+        {"eval_steps": "{save_steps}"},
+        "A run is evaluated where it is saved.",
+        f"{ARGS}:922",
+    ),
+    Rule(
+        id="SW-SET-MERGE",
+        severity="change",
+        flags=("merge_lora",),
+        when="@lora & merge_lora=None & save_safetensors",
+        sets={"merge_lora": True},
+        tells_unwritten=True,
+        message="merge_lora unset → true: merged weights are written beside the adapters (save_safetensors)",
+        doc="With save_safetensors, merged weights are written unless merge_lora is false.",
+        source=f"{ARGS}:923",
+        since="4.6",
+        fields=("lora.merge", "checkpoint.save_safetensors"),
+    ),
+    sets(
+        "SW-SET-MERGED",
+        "merge_lora=None",
+        {"merge_lora": "{save_safetensors}"},
+        "Adapters are merged where weights are written as safetensors.",
+        f"{ARGS}:924",
+    ),
+    Rule(
+        id="SW-SET-TUNER",
+        severity="change",
+        flags=("tuner_type", "adapters", "mcore_adapter"),
+        when="tuner_type=None|full",
+        then="!adapters & !mcore_adapter & !ref_adapters & !mcore_ref_adapter",
+        sets={"tuner_type": "lora"},
+        tells_unwritten=True,
+        message="tuner_type full → lora: adapters are given",
+        doc="Adapters that are given are trained, not all weights.",
+        source=f"{ARGS}:932",
+        since=FOUR,
+        fields=("lora.rank", "lora.load"),
+    ),
+)
+PRECISION = (
+    sets(
+        "SW-SET-FP16",
+        "fp16=None",
+        {"fp16": lambda facts: _plain(facts["torch_dtype"]) in _HALF},
+        "Models in float16 and float32 train in fp16.",
+        "ms-swift 4.6.0 arguments/base_args/model_args.py:137",
+        reads="torch_dtype",
+    ),
+    sets(
+        "SW-SET-BF16",
+        "bf16=None",
+        {"bf16": lambda facts: _plain(facts["torch_dtype"]) not in _HALF},
+        "Models in bfloat16, as is config.json's unless torch_dtype says otherwise, train in bf16.",
+        "ms-swift 4.6.0 arguments/base_args/model_args.py:139",
+        reads="torch_dtype",
+    ),
+    Rule(
+        id="SW-SET-QK-SCALING",
+        severity="change",
+        when="job.precision.dtype=fp16 & apply_query_key_layer_scaling=None",
+        sets={"apply_query_key_layer_scaling": True},
+        tells_unwritten=True,
+        message="apply_query_key_layer_scaling unset → true: fp16 training scales Q·K by the layer",
+        doc="fp16 training scales attention scores by the layer's number, and softmax is then in fp32.",
+        source=f"{ARGS}:794",
+    ),
+    sets(
+        "SW-SET-QK-PLAIN",
+        f"{_SCALED}=None",
+        {_SCALED: "{fp16}"},
+        "Only fp16 training scales attention scores by the layer's number.",
+        f"{ARGS}:794",
+    ),
+    sets(
+        "SW-SET-MODEL-FP16",
+        "fp16",
+        {"torch_dtype": "float16"},
+        "fp16 training has a model in float16.",
+        f"{ARGS}:1206",
+    ),
+    sets(
+        "SW-SET-MODEL-BF16",
+        "!fp16 & bf16",
+        {"torch_dtype": "bfloat16"},
+        "bf16 training has a model in bfloat16.",
+        f"{ARGS}:1208",
+    ),
+    Rule(
+        id="SW-SET-GRADS",
+        severity="change",
+        flags=("accumulate_allreduce_grads_in_fp32", "main_grads_dtype"),
+        when="!fp16 & bf16 & main_grads_dtype=None|fp32",
+        sets={"accumulate_allreduce_grads_in_fp32": True},
+        message="accumulate_allreduce_grads_in_fp32 false → true: bf16 with fp32 main gradients reduces in fp32",
+        doc="bf16 training with fp32 main gradients always reduces in fp32.",
+        source=f"{ARGS}:1211",
+        since=FOUR,
+    ),
+    sets(
+        "SW-SET-DECAY",
+        "weight_decay_incr_style=constant & start_weight_decay=None & end_weight_decay=None",
+        {"start_weight_decay": "{weight_decay}", "end_weight_decay": "{weight_decay}"},
+        "Constant weight decay starts and ends with the same value.",
+        f"{ARGS}:1217",
+    ),
+)
