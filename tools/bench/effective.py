@@ -2,6 +2,7 @@
 
     python -m tools.bench.effective --megatron-lm DIR [--megatron-lm DIR] --count 300 --seed 1
     python -m tools.bench.effective --mindspeed LLM MINDSPEED MEGATRON --facts ../shared/facts --count 100 --seed 1
+    python -m tools.bench.effective --swift --count 300 --seed 1
     python -m tools.bench.effective … --record tests/backends/megatron_lm/effective.json
 
 Counts, for the command lines that the real validator accepts, the destinations that both change to the same value,
@@ -11,12 +12,15 @@ the tests that need no checkout. Exit code 1 where something is missed, wrong or
 """
 
 import argparse
+import itertools
 import json
 import shlex
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +28,14 @@ from launcher.mapping.backend import get_backend
 from launcher.rules.effective import setting_rules
 from launcher.rules.registry import RULES
 from tests.backends.effective import KINDS, Changed, Compared, compare
+from tests.backends.megatron import effective_real as swift
 from tests.backends.megatron_lm import effective as drawn
 from tests.backends.megatron_lm import mutated
 from tests.backends.megatron_lm.checkout import version_of
 from tests.backends.megatron_lm.verdicts import validator
 from tests.backends.mindspeed import effective as mindspeed_moves
 from tests.backends.mindspeed import mutated as mindspeed
-from tests.backends.mutated import Line
-from tests.backends.verdicts import Validator
+from tests.rehearse.native.environments import swift_python
 from tools.bench.agreement_parts import mindspeed_version
 
 _CASES = 30
@@ -39,17 +43,18 @@ _CASES = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One version: its validator, and the command lines that it is asked about."""
+    """One version: the command lines that its validator is asked about, and how they are compared."""
 
     backend: str
     version: str
-    program: Validator
-    lines: Sequence[Line]
+    lines: Sequence[Any]
+    compared: Callable[[], Iterable[Compared]]
 
 
 def main() -> int:
     """Print the figures of each version."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--swift", action="store_true", help="Megatron-SWIFT, in the environment of its tests")
     parser.add_argument("--megatron-lm", action="append", default=[], metavar="DIR", help="a checkout; may be repeated")
     parser.add_argument("--mindspeed", action="append", default=[], nargs=3, metavar=("LLM", "MINDSPEED", "MEGATRON"))
     parser.add_argument("--facts", type=Path, help="folder with corpus_mindspeed.jsonl, whose lines are changed")
@@ -60,9 +65,9 @@ def main() -> int:
     options = parser.parse_args()
     recorded: dict[str, Any] = {}
     clean = True
-    for asked in [*_megatron_lm(options), *_mindspeed(options)]:
+    for asked in itertools.chain(_megatron_lm(options), _mindspeed(options), _swift(options)):
         start = time.perf_counter()
-        found = list(compare(asked.backend, asked.version, asked.lines, asked.program))
+        found = list(asked.compared())
         seconds = time.perf_counter() - start
         title = get_backend(asked.backend).title
         print(f"\n## {title} {asked.version}: {len(asked.lines)} lines, {len(found)} accepted, {seconds:.0f} s\n")
@@ -81,7 +86,12 @@ def _megatron_lm(options: argparse.Namespace) -> Iterator[Asked]:
         bases = mutated.bases(Path(checkout))
         lines = drawn.lines("megatron_lm", version, options.count, options.seed, bases=bases)
         program = validator("megatron_lm", [checkout, "values"])
-        yield Asked(backend="megatron_lm", version=version, program=program, lines=lines)
+        yield Asked(
+            backend="megatron_lm",
+            version=version,
+            lines=lines,
+            compared=partial(compare, "megatron_lm", version, lines, program),
+        )
 
 
 def _mindspeed(options: argparse.Namespace) -> Iterator[Asked]:
@@ -100,7 +110,20 @@ def _mindspeed(options: argparse.Namespace) -> Iterator[Asked]:
         )
         env = dict(zip(("MINDSPEED_LLM_PATH", "MINDSPEED_PATH", "MEGATRON_LM_PATH"), checkouts, strict=True))
         program = validator("mindspeed", ["values"], python=options.python, env=env)
-        yield Asked(backend="mindspeed", version=version, program=program, lines=lines)
+        yield Asked(
+            backend="mindspeed",
+            version=version,
+            lines=lines,
+            compared=partial(compare, "mindspeed", version, lines, program),
+        )
+
+
+def _swift(options: argparse.Namespace) -> Iterator[Asked]:
+    if options.swift:
+        with tempfile.TemporaryDirectory() as folder:
+            lines = swift.lines(options.count, options.seed, Path(folder))
+            found = partial(swift.compare, lines, swift_python(), title="ms-swift")
+            yield Asked(backend="megatron", version=swift.NEWEST, lines=lines, compared=found)
 
 
 def report(found: Sequence[Compared], backend: str, version: str) -> bool:
@@ -127,11 +150,11 @@ def _shortest(changes: Iterable[Changed]) -> Changed:
 
 
 def cases_of(found: Sequence[Compared]) -> dict[str, Any]:
-    """Return both bases' changes, and command lines that together reach every record, as differences from them."""
-    named = {one.line.name: one for one in found}
-    bases = {base: dict(named[f"{base} "].real) for base in ("dense", "moe")}
+    """Return the bases' changes, and command lines that together reach every record, as differences from them."""
+    plain = [one for one in found if one.line.name.count(" ") == 1 and one.line.name.endswith(" ")]
+    bases = {one.line.name.strip(): dict(one.real) for one in plain}
     cases: list[dict[str, Any]] = []
-    reached = named["dense "].rules | named["moe "].rules
+    reached = {rule for one in plain for rule in one.rules}
     for one in sorted(found, key=lambda one: len(one.line.name)):
         base, _, changes = one.line.name.partition(" ")
         if base not in bases or not changes or (one.rules <= reached and len(cases) >= _CASES):
@@ -158,7 +181,7 @@ def as_text(recorded: dict[str, Any]) -> str:
     """Return the record as JSON, one case a line."""
     parts = []
     for version, found in recorded.items():
-        rows = [f"  {json.dumps(base)}: {json.dumps(found[base])}" for base in ("dense", "moe")]
+        rows = [f"  {json.dumps(base)}: {json.dumps(found[base])}" for base in found if base != "cases"]
         cases = ",\n".join(f"   {json.dumps(case)}" for case in found["cases"])
         rows.append(f'  "cases": [\n{cases}\n  ]')
         parts.append(f" {json.dumps(version)}: {{\n" + ",\n".join(rows) + "\n }")

@@ -151,34 +151,44 @@ MOVES = (
 
 
 def lines(count: int, seed: int, folder: Path) -> list[Line]:
-    """Return upstream's command lines with every one of `MOVES`, with `count` drawn changes, and those of `count` jobs.
+    """Return the bases with every one of `MOVES`, upstream's command lines with drawn changes, and those of jobs.
 
     Args:
+        count: of command lines with drawn changes, and of jobs.
         folder: for the models' directories.
     """
+    known, first = _known(folder), bases(folder)
+    moves = ((name, move) for move in ("", *MOVES) for name in first if "--rlhf_type" not in move or "rlhf" in name)
+    return [
+        *(made(first, name, move) for name, move in moves),
+        *changed(known, _wider(mutated.DIALECT), count, seed),
+        *_of_jobs(count, seed, folder),
+    ]
+
+
+def bases(folder: Path) -> dict[str, Line]:
+    """Return a command line of upstream for each command and each of the two models in the folder."""
+    found: dict[str, Line] = {}
+    for line in _known(folder):
+        kind = "moe" if "A3B" in (Words(line.argv).value("--model") or "") else "dense"
+        found.setdefault(f"{line.program[1]}-{kind}", line)
+    return found
+
+
+def _known(folder: Path) -> list[Line]:
     records = json.loads(Path(__file__).with_name("upstream_commands.json").read_text(encoding="utf-8"))
-    known = mutated.lines_of([each for each in records if each["version"] == NEWEST], folder)
-    return [*_moved(known), *changed(known, _wider(mutated.DIALECT), count, seed), *_of_jobs(count, seed, folder)]
+    return mutated.lines_of([each for each in records if each["version"] == NEWEST], folder)
 
 
-def _moved(known: Sequence[Line]) -> Iterator[Line]:
-    """Yield every move in the command line of a dense model and of one with experts, of each command."""
-    first: dict[tuple[str, bool], Line] = {}
-    for line in known:
-        first.setdefault((line.program[1], "A3B" in " ".join(line.argv)), line)
-    for move in MOVES:
-        for (command, _), line in first.items():
-            if "--rlhf_type" not in move or command == "rlhf":
-                yield _with_move(line, move)
-
-
-def _with_move(line: Line, move: str) -> Line:
+def made(first: Mapping[str, Line], base: str, move: str) -> Line:
+    """Return a base with a move; its name says both."""
+    line = first[base]
     words, model = Words(line.argv), Words(line.argv).value("--model") or ""
-    for flag, values in Words(move.split(" ")).items():
+    for flag, values in Words(move.split(" ")).items() if move else ():
         words.set(flag, None if values == ["-"] else [value.replace("MODEL", model) for value in values])
     # ms-swift 4.6.0 megatron_args.py:967
     env = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"} if "fsdp" in move else {}
-    return dataclasses.replace(line, name=f"{line.name}: {move}", argv=tuple(words), env=env)
+    return dataclasses.replace(line, name=f"{base} {move}", argv=tuple(words), env=env)
 
 
 def _wider(dialect: Dialect) -> Dialect:
@@ -226,22 +236,26 @@ def compare(lines: Sequence[Line], python: Path, **settings: Any) -> list[Compar
     answers = ask(dataclasses.replace(program, command=(*program.command, "values")), cases)
     found = []
     for line, answer in zip(lines, answers, strict=True):
-        if answer["error"] is None and (one := _compared(line, answer["changed"])) is not None:
+        if answer["error"] is None and (one := compared(line, answer["changed"])) is not None:
             found.append(one)
     return found
 
 
-def _compared(line: Line, real: Mapping[str, Sequence[Any]]) -> Compared | None:
-    compared = changed_by(line, real, "megatron", NEWEST)
-    if compared is None:
+def compared(line: Line, real: Mapping[str, Sequence[Any]]) -> Compared | None:
+    """Return an accepted command line's changes by ms-swift and by ours; None where it cannot be read."""
+    known = changed_by(line, real, "megatron", NEWEST)
+    if known is None:
         return None
     catalogue = get_backend("megatron").catalogue(NEWEST)
     found = tuple(
         each
-        for each in compared.found
+        for each in known.found
         if not (each.dest in ELSEWHERE or (each.dest in UNWRITTEN and f"--{each.dest}" not in line.argv))
         # JSON that is not written only became an empty mapping, or the catalogue has what an absent argument is.
         and each.real not in ({}, [])
         and not (each.kind == "missed" and canonical(each.real) == canonical(default_of(each.dest, catalogue)))
     )
-    return dataclasses.replace(compared, found=found)
+    dests = {each.dest for each in found}
+    return dataclasses.replace(
+        known, found=found, real={dest: pair for dest, pair in known.real.items() if dest in dests}
+    )
