@@ -129,7 +129,7 @@ def _applies(rule: Rule, facts: RuleContext) -> bool | str:
 
 def _settings(rule: Rule, facts: RuleContext) -> Iterator[tuple[str, Value]]:
     for flag, setting in rule.sets.items():
-        if facts.catalogue is not None and not facts.knows(flag):
+        if facts.catalogue is not None and not facts.knows(flag) and flag not in facts.values:
             continue
         try:
             yield flag, value_of(setting, facts)

@@ -42,6 +42,14 @@ ROWS = (
         source="t",
     ),
     Rule(id="TOY-HEADS", phase="parse", when="layers>10", sets={"heads": "{layers}"}, severity="change", source="t"),
+    Rule(
+        id="TOY-SPELLING",
+        when="layers<0",
+        sets={"layers": None, "of-a-file": 1, "elsewhere": 1},
+        tells_written=False,
+        severity="change",
+        source="t",
+    ),
 )
 
 
@@ -67,6 +75,10 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"layers": 32},
         {"layers": 32, "width": 128, "heads": 32, "fused": False},
     ),
+    "what the catalogue lacks is set where it is written": (
+        {"layers": -1, "of-a-file": 0},
+        {"layers": None, "width": 32, "heads": 8, "fused": True, "of-a-file": 1},
+    ),
     "a written value is not filled in": ({"width": 7}, {"layers": 4, "width": 7, "heads": 8, "fused": True}),
 }
 
@@ -81,3 +93,7 @@ def test_a_written_value_that_changes_is_a_finding_and_a_default_is_none() -> No
     (finding,) = of_the_toy(layers=32, heads=16)
     assert (finding.rule, finding.severity, finding.flags) == ("TOY-HEADS", "change", ("layers",))
     assert finding.message.startswith("--heads 16 → 32")
+
+
+def test_another_spelling_of_what_is_written_is_no_finding() -> None:
+    assert of_the_toy(layers=-1) == []

@@ -229,6 +229,7 @@ GENERAL = (
         source=f"{_TRAINER}:201",
         fields=("backend.args",),
         when=f"@automatic & {FULL_BATCH} & {STRATEGY}!=None|full_batch",
+        sets={STRATEGY: "full_batch"},
         message="dataset_strategy → full_batch: full_batch true resets it",
         severity="change",
     ),

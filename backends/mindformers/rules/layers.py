@@ -6,7 +6,9 @@ from backends.mindformers.mapping.support import MODEL
 from backends.mindformers.rules.terms import (
     ACCUMULATION,
     BACKENDS,
+    CP,
     DP,
+    EP,
     INTERLEAVE,
     MCORE,
     MICRO,
@@ -15,6 +17,7 @@ from backends.mindformers.rules.terms import (
     PP,
     RECOMPUTE,
     SELECT,
+    SP,
     STATIC,
     SWAP,
     TP,
@@ -33,6 +36,7 @@ _OLD_UTILS = "mindformers 1.6.0 models/utils.py"
 _TRAINER = "mindformers 1.6.0 trainer/base_trainer.py"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"
 OFFSET, CHUNKS = MODEL + "offset", MODEL + "pp_interleave_num"
+_ALONE = {DP: 1, TP: 1, CP: 1, EP: 1, PP: 1, MICRO: 1, SP: False}
 _SPLIT = ("parallel.layout", "parallel.first_stage_layers", "parallel.last_stage_layers", "parallel.pp", "parallel.vpp")
 
 
@@ -222,11 +226,22 @@ RESETS = (
         flags=(MODE, "use_parallel", DP, TP, PP),
         fields=("parallel.tp", "parallel.pp", "parallel.cp"),
         when="!@automatic",
-        check=lambda facts: max(size_of(facts, key) for key in (TP, PP, "parallel_config.context_parallel")) > 1,
-        reads="parallel_config.context_parallel",
+        check=lambda facts: max(size_of(facts, key) for key in (TP, PP, CP)) > 1,
+        reads=CP,
+        sets=_ALONE,
         message="tp, pp, cp → 1: parallel_mode is not automatic (1) or use_parallel is false, and every device trains "
         "alone with its data",
         severity="warning",
+    ),
+    Rule(
+        id="MF-SET-ALONE",
+        doc="Outside the automatic parallel modes every device trains alone, whatever else the sizes say.",
+        source=f"{_TRAINER}:273-280",
+        flags=(MODE, DP),
+        when="!@automatic",
+        sets=_ALONE,
+        tells_written=False,
+        severity="change",
     ),
     Rule(
         id="MF-SET-MICRO-BATCHES",
@@ -240,6 +255,7 @@ RESETS = (
             and size_of(facts, MICRO) > 1
             and f"micro_batch_num {size_of(facts, MICRO)} → 1 with pp 1: the global batch shrinks with it"
         ),
+        sets={MICRO: 1},
         severity="warning",
     ),
     Rule(
@@ -248,16 +264,37 @@ RESETS = (
         source=f"{_TRAINER}:301",
         flags=(ACCUMULATION, PP),
         fields=("batch.global_batch_size", "parallel.pp"),
-        when=f"{PP}>1 & {ACCUMULATION}>1",
+        when=f"@automatic & {PP}>1 & {ACCUMULATION}>1",
+        sets={ACCUMULATION: 1},
         message=f"gradient_accumulation_steps {{{ACCUMULATION}}} → 1 with pp {{{PP}}}: raise micro_batch_num",
         severity="warning",
+    ),
+    Rule(
+        id="MF-SET-ACCUMULATION-ALONE",
+        doc="Outside the automatic parallel modes gradients are not accumulated, and the global batch shrinks with it.",
+        source=f"{_TRAINER}:308",
+        flags=(ACCUMULATION, MODE),
+        fields=("batch.global_batch_size",),
+        when=f"!@automatic & {ACCUMULATION}>1",
+        sets={ACCUMULATION: 1},
+        message=f"gradient_accumulation_steps {{{ACCUMULATION}}} → 1: parallel_mode is not automatic (1)",
+        severity="change",
+    ),
+    Rule(
+        id="MF-SET-ONE-STEP",
+        doc="Gradients of one step are accumulated where nothing else is said.",
+        source=f"{_TRAINER}:286",
+        when=f"{ACCUMULATION}=None",
+        sets={ACCUMULATION: 1},
+        severity="change",
     ),
     Rule(
         id="MF-SET-VOCABULARY",
         doc="With stages the vocabulary is split over tensor-parallel ranks, whatever vocab_emb_dp says.",
         source="mindformers 1.6.0 core/parallel_config.py:66",
         fields=("parallel.pp",),
-        when=f"parallel_config.vocab_emb_dp? & parallel_config.vocab_emb_dp & {PP}>1",
+        when=f"parallel_config.vocab_emb_dp & {PP}>1",
+        sets={"parallel_config.vocab_emb_dp": False},
         message="vocab_emb_dp true → false: with stages the vocabulary is split over tensor-parallel ranks",
         severity="change",
     ),

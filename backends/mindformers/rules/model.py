@@ -30,6 +30,7 @@ _ALGORITHMS = ("colossalai_cp", "ulysses_cp", "hybrid_cp")
 _POSITIONS = ("rope", "yarn", "none", "relative", "learned_absolute", "partial_rope")
 _HEADS = ("parallel.tp", "parallel.cp", "parallel.ulysses_degree", "model.num_attention_heads")
 # Hugging Face's, Megatron's and MindFormers' names of one setting (transformer_config_utils.py @1.6.0).
+_SOFTMAX, _SOFTMAX_TYPE = MODEL + "attention_softmax_in_fp32", MODEL + "softmax_compute_dtype"
 _SYNONYMS = (
     ("num_hidden_layers", "num_layers", "n_layer"),
     ("num_attention_heads", "num_heads", "n_head"),
@@ -488,6 +489,8 @@ STRUCTURE = (
         flags=(MODEL + "apply_query_key_layer_scaling",),
         fields=("precision.apply_query_key_layer_scaling", "precision.attention_softmax_in_fp32"),
         when="job.precision.apply_query_key_layer_scaling & !job.precision.attention_softmax_in_fp32",
+        sets={_SOFTMAX: True, _SOFTMAX_TYPE: lambda facts: "float32" if facts.given(_SOFTMAX_TYPE) else None},
+        reads=_SOFTMAX_TYPE,
         message="attention_softmax_in_fp32 false → true: scaling Q·K by the layer needs it",
         severity="change",
     ),

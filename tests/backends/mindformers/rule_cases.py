@@ -148,6 +148,10 @@ LAYERS: Mapping[str, Pair] = {
     "MF-SET-SIZES": Pair(both({"parallel": {"tp": 2}}, keys(parallel__parallel_mode=0)), {"parallel": {"tp": 2}}),
     "MF-SET-MICRO-BATCHES": Pair(keys(parallel_config__micro_batch_num=2), keys(parallel_config__micro_batch_num=1)),
     "MF-SET-ACCUMULATION": Pair(both(_PP2, keys(runner_config__gradient_accumulation_steps=2)), _PP2),
+    "MF-SET-ACCUMULATION-ALONE": Pair(
+        keys(parallel__parallel_mode=0, runner_config__gradient_accumulation_steps=2),
+        keys(runner_config__gradient_accumulation_steps=2),
+    ),
     "MF-SET-VOCABULARY": Pair(
         both(_PP2, keys(parallel_config__vocab_emb_dp=True)), both(_PP2, keys(parallel_config__vocab_emb_dp=False))
     ),
