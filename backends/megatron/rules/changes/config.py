@@ -186,7 +186,7 @@ MODEL = (
     ),
     sets(
         "SW-SET-BALANCING",
-        "moe_router_load_balancing_type=None",
+        "moe_router_load_balancing_type=None & job.model.model_type!=None",
         {"moe_router_load_balancing_type": _balancing},
         "Experts are balanced by an auxiliary loss, of DeepSeek's models within each sequence.",
         "mcore-bridge 1.6.5 config/parser.py:196; " + f"{BRIDGE}:165",
