@@ -6,6 +6,7 @@ from functools import cache
 
 from launcher.catalogue.catalogue import Catalogue
 from launcher.job import Value
+from launcher.mapping.backend import backend_names, get_backend
 from launcher.mapping.equivalence import Difference, canonical, default_of, normal_form, stored
 from launcher.rules.registry import PHASES, RULES, Rule, RuleContext
 from launcher.rules.table import OF_ANOTHER_TYPE, getter, message_of, shown_name
@@ -117,9 +118,14 @@ def _shown(value: Value) -> str:
 
 @cache
 def setting_rules(backend: str | None, version: str | None, declared: int) -> tuple[Rule, ...]:
-    """Return the rules with `sets`, by phase, then as declared; `declared` is a part of the cache key."""
+    """Return the rules with `sets`, in their order: by phase, by the backend's list of modules, then as declared.
+
+    The order does not depend on which backends were loaded before. `declared` is a part of the cache key.
+    """
+    modules = get_backend(backend).rules if backend in backend_names() else ()
+    places = {module: number for number, module in enumerate(modules)}
     found = [rule for rule in RULES.values() if rule.sets and rule.holds_for(backend, version)]
-    return tuple(sorted(found, key=lambda rule: PHASES.index(rule.phase)))
+    return tuple(sorted(found, key=lambda rule: (PHASES.index(rule.phase), places.get(rule.module, -1))))
 
 
 def _applies(rule: Rule, facts: RuleContext) -> bool | str:

@@ -168,6 +168,7 @@ class Rule:
         stricter: not enforced by the backend; `rules.strict=upstream` lowers it to a warning.
         enforced_until: last version that enforced it; only later ones are less strict than the rule.
         reason: why a stricter rule is kept.
+        module: module whose table declares it, which orders `sets`.
         mandatory: `rules.disable` has no effect: without the rule a value could run as a command.
         covers: fields whose MAP-UNSUPPORTED finding reports the same arithmetic with a worse message: it is not shown
             beside an error of this rule.
@@ -199,6 +200,7 @@ class Rule:
     enforced_until: str | None = None
     reason: str = ""
     mandatory: bool = False
+    module: str = ""
     covers: tuple[str, ...] = ()
 
     def is_stricter(self, version: str | None) -> bool:

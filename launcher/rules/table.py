@@ -8,6 +8,7 @@ value that is not set or not a number does not hold.
 """
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -116,9 +117,11 @@ def declare(
     versions: Mapping[str, Range] | None = None,
 ) -> None:
     """Declare the rules of a table for these backends and versions, all `when` something; a row's own ones win."""
+    module = sys._getframe(1).f_globals["__name__"]
     for row in rows:
         made = replace(
             row,
+            module=module,
             when=" & ".join(filter(None, (when, row.when))),
             backends=row.backends or backends,
             phase=row.phase or phase,

@@ -1,5 +1,7 @@
 """Effective values: `sets` of rules in the order of phases, each on what the rules before it left."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -7,8 +9,9 @@ import pytest
 from launcher.catalogue.catalogue import Argument, Catalogue
 from launcher.job import Job
 from launcher.job.finding import Finding
-from launcher.rules.effective import effective_values
-from launcher.rules.engine import run
+from launcher.mapping.backend import backend_names, get_backend
+from launcher.rules.effective import effective_values, setting_rules
+from launcher.rules.engine import load, run
 from launcher.rules.registry import RULES, Rule, RuleContext
 from launcher.rules.table import declare
 
@@ -97,3 +100,34 @@ def test_a_written_value_that_changes_is_a_finding_and_a_default_is_none() -> No
 
 def test_another_spelling_of_what_is_written_is_no_finding() -> None:
     assert of_the_toy(layers=-1) == []
+
+
+ORDER = """
+import sys
+from launcher.mapping.backend import get_backend
+from launcher.rules.effective import setting_rules
+from launcher.rules.engine import load
+from launcher.rules.registry import RULES
+for name in sys.argv[1:]:
+    load(get_backend(name).rules)
+for name in sorted(sys.argv[1:]):
+    backend = get_backend(name)
+    for version in backend.versions:
+        print(name, version, *(rule.id for rule in setting_rules(name, version, len(RULES))))
+"""
+
+
+def test_the_order_does_not_depend_on_what_was_loaded_before() -> None:
+    names = backend_names()
+    answers = {
+        subprocess.run([sys.executable, "-c", ORDER, *order], capture_output=True, text=True, check=True).stdout
+        for order in (names, names[::-1], sorted(names))
+    }
+    assert len(answers) == 1
+
+
+def test_every_rule_that_sets_values_is_in_a_module_of_its_backend() -> None:
+    for name in backend_names():
+        load(get_backend(name).rules)
+        rules = setting_rules(name, get_backend(name).default_version, len(RULES))
+        assert not [rule.id for rule in rules if rule.module not in get_backend(name).rules]
