@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
         "backend", nargs="?", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`"
     )
     made.add_argument("names", nargs="*", metavar="TEXT", help="only arguments whose name contains one of these")
-    made.add_argument("--backend-version", metavar="V", help="none: the newest known")
+    made.add_argument("--backend-version", metavar="V", help="default: the newest known")
     made.add_argument(
         "--environment",
         action="store_true",

@@ -46,11 +46,13 @@ def _options(made: argparse.ArgumentParser) -> None:
     made.add_argument("--mps", metavar="FILE.mps", help="write the mixed-integer program for other solvers")
     made.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="seconds for the solver (default 60)")
     made.add_argument("--gap", type=float, default=1e-3, help="stop this close to the proven bound (default 0.001)")
-    made.add_argument("--quick", action="store_true", help="local search alone, with the bound of the linear program")
-    made.add_argument("--keep-recompute", action="store_true", help="leave recomputation as the job says")
-    made.add_argument("--empty-ends", action="store_true", help="first and last chunk may hold no layer")
+    made.add_argument("--quick", action="store_true", help="only local search, with the bound of the linear program")
+    made.add_argument("--keep-recompute", action="store_true", help="keep the job's recomputation")
+    made.add_argument("--empty-ends", action="store_true", help="allow a first and last chunk without layers")
     made.add_argument(
-        "--profile-result", metavar="FILE.csv", help="measured times: the row of this layout (see launch search)"
+        "--profile-result",
+        metavar="FILE.csv",
+        help="measured times; the row of this layout is used (see launch search)",
     )
     for flag, name, text in _RATIOS:
         made.add_argument(flag, dest=f"ratio_{name}", type=float, metavar="R", help=f"measured: {text}")
@@ -60,11 +62,11 @@ def _refuse_wrong(options: argparse.Namespace) -> None:
     for flag, name, _ in _RATIOS:
         ratio = getattr(options, f"ratio_{name}")
         if ratio is not None and not 0 < ratio < float("inf"):
-            raise WrongUse(f"{flag} {ratio:g}: a ratio of times is above 0")
+            raise WrongUse(f"{flag} {ratio:g}: must be above 0")
     if not 0 < options.time_limit < float("inf"):
-        raise WrongUse(f"--time-limit {options.time_limit:g}: seconds above 0", "--time-limit 60")
+        raise WrongUse(f"--time-limit {options.time_limit:g}: must be above 0", "--time-limit 60")
     if not 0 <= options.gap < 1:
-        raise WrongUse(f"--gap {options.gap:g}: a share from 0 to below 1", "--gap 0.001")
+        raise WrongUse(f"--gap {options.gap:g}: must be from 0 to below 1", "--gap 0.001")
     writable("--plot", options.plot, PICTURE, ".html", ".svg", ".png")
     writable("--mps", options.mps, PROGRAM, ".mps")
     writable("-o", options.output, JOB, ".yaml", ".yml")
@@ -104,7 +106,9 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         print(screen(answer))
     if not options.quick and not answer.balanced.optimal:
         share = 100 * answer.balanced.gap
-        _say(f"warning: {options.time_limit:g} s were over before this was proven: up to {share:.2g} % above the best")
+        _say(
+            f"warning: {options.time_limit:g} s ended before the optimum was proven: up to {share:.2g} % above the best"
+        )
     values = strategy(answer)
     if options.output and values is not None:
         from launcher.report.strategy import strategy_text

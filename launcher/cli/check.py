@@ -133,9 +133,9 @@ def _fix(job: Job, options: argparse.Namespace, unsaid: Collection[str]) -> dict
         if found.affects_training:
             print(f"  changes training: {', '.join(found.affects_training)}")
         if found.asks:
-            print(f"  say: {' '.join(found.asks)}")
+            print(f"  specify: {' '.join(found.asks)}")
         if options.output:
-            print(f"written: {options.output} (give +strategy={options.output} instead of the words it changes)")
+            print(f"written: {options.output} (add +strategy={options.output} instead of the overrides it changes)")
         for finding in found.left:
             print(f"  not fixed: {finding.rule}: {finding.message}")
     return {

@@ -11,7 +11,7 @@ def main(words: list[str]) -> int:
     """Clean up after a run that has ended; exit 1 if it still runs, is unknown, or not all could be removed."""
     made = parser(
         "clean",
-        "Remove what a run that has ended left outside of its folder: objects in Kubernetes, processes on ssh hosts. "
+        "Remove what an ended run left outside its folder: objects in Kubernetes, processes on ssh hosts. "
         "Its folder, with logs and checkpoints, stays; a second time there is nothing to remove.",
         "launch clean qwen3_8b-2",
         overrides=False,
@@ -24,6 +24,6 @@ def main(words: list[str]) -> int:
         state = state_of(record, deep=False)
         print_json({"ok": True, "removed": list(removed), **tree(record, state)})
         return 0
-    print(f"{record.id}: " + (f"removed {', '.join(removed)}" if removed else "nothing is left outside of its folder"))
-    print(f"its folder stays: {record.folder}")
+    print(f"{record.id}: " + (f"removed {', '.join(removed)}" if removed else "nothing to remove outside its folder"))
+    print(f"folder kept: {record.folder}")
     return 0

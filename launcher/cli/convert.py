@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from launcher.convert.conversion import Conversion
 
 _VERBS = {
-    "hf-to-mcore": "a Hugging Face model to what a training stack loads",
+    "hf-to-mcore": "a Hugging Face model to a training checkpoint",
     "mcore-to-hf": "a training checkpoint to a Hugging Face model",
     "reshard": "a training checkpoint to another layout or format",
     "verify": "compare two checkpoints of one model, byte by byte (exit 3: equal after rounding)",
@@ -32,7 +32,7 @@ example:
   launch convert hf-to-mcore --model Qwen3-8B --out Qwen3-8B-tp2 --backend {npu} parallel.tp=2 parallel.pp=2
   launch convert mcore-to-hf --checkpoint checkpoints --model Qwen3-8B --out Qwen3-8B-trained
   launch convert verify Qwen3-8B Qwen3-8B-mcore
-Each: --help. Every conversion is verified byte by byte unless --no-verify is given.
+--help of each lists its options. Every conversion is verified byte by byte unless --no-verify is given.
 """
 
 
@@ -43,12 +43,12 @@ def main(words: list[str]) -> int:
         print(filled(_HELP.replace("{verbs}", "|".join(_VERBS)).replace("{lines}", lines)), end="")
         return 0 if words else 2
     if words[0] not in _VERBS:
-        raise WrongUse(f"{words[0]!r} is none of {', '.join(_VERBS)}", "launch convert --help")
+        raise WrongUse(f"{words[0]!r} is not one of {', '.join(_VERBS)}", "launch convert --help")
     verb, rest = words[0], words[1:]
     made = _parser(verb)
     options = parse(made, rest)
     if getattr(options, "rewrite", False) and not options.adapter:
-        raise WrongUse("--rewrite is about an adapter: --adapter DIR is missing", f"{made.prog} --help")
+        raise WrongUse("--rewrite needs --adapter DIR", f"{made.prog} --help")
     if options.workers is not None and options.workers < 1:
         raise WrongUse(f"--workers {options.workers}: must be at least 1", "--workers 1")
     for name in ("left", "right", "checkpoint", "model", "adapter"):
@@ -71,7 +71,7 @@ def _parser(verb: str) -> argparse.ArgumentParser:
         made.add_argument(
             "--rewrite",
             action="store_true",
-            help="--adapter: as an equal one of higher rank where a training stack cannot have it as it is",
+            help="--adapter: write an equal one of higher rank where a training stack cannot store it as it is",
         )
     else:
         made.add_argument("--checkpoint", metavar="DIR", required=True, help="training checkpoint")
@@ -89,12 +89,12 @@ def _described(verb: str) -> str:
 
 
 def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
-    made.add_argument("--out", metavar="DIR", required=True, help="folder to write; appears when it is complete")
+    made.add_argument("--out", metavar="DIR", required=True, help="folder to write; created once complete")
     if verb != "mcore-to-hf":
-        made.add_argument("--backend", metavar="NAME", help="write what this backend loads")
+        made.add_argument("--backend", metavar="NAME", help="write the format that this backend loads")
         made.add_argument("--format", metavar="NAME", help="torch_dist, legacy …; default: the backend's own")
         made.add_argument(
-            "--layers", choices=("transformer_engine", "local"), help="whose layer names; default: the format's choice"
+            "--layers", choices=("transformer_engine", "local"), help="naming of layers; default: the format's"
         )
     made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="an option of the target format")
     made.add_argument(
@@ -102,7 +102,7 @@ def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
         action="append",
         default=[],
         metavar="OVERRIDE",
-        help="layout of the source, where files do not tell",
+        help="layout of the source, if its files do not record it",
     )
     if verb != "hf-to-mcore":
         made.add_argument(
@@ -111,7 +111,7 @@ def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
             help="Hugging Face target: linear layers in FP8 with blockwise scales, as DeepSeek-V3 is published; what"
             " --model has in FP8 and training left alone comes back to the byte",
         )
-    made.add_argument("--dtype", metavar="T", help="cast to bf16, fp16 or fp32; default: nothing is cast")
+    made.add_argument("--dtype", metavar="T", help="cast to bf16, fp16 or fp32; default: no cast")
     made.add_argument(
         "--allow-overflow",
         action="store_true",
@@ -119,7 +119,7 @@ def _add_writing(made: argparse.ArgumentParser, verb: str) -> None:
     )
     made.add_argument("--no-verify", action="store_true", help="do not compare the result with the source")
     made.add_argument("--overwrite", action="store_true", help="replace a conversion or checkpoint at --out")
-    made.add_argument("--durable", action="store_true", help="wait until the disk has everything before renaming")
+    made.add_argument("--durable", action="store_true", help="flush everything to disk before renaming")
     made.add_argument("--dry-run", action="store_true", help="show the plan, its size and its time; write nothing")
 
 

@@ -16,13 +16,13 @@ def merge_parser() -> argparse.ArgumentParser:
     made = parser("convert merge", "Add a LoRA adapter to the model that it was trained on.", EXAMPLE, overrides=False)
     made.add_argument("--model", metavar="DIR", required=True, help="Hugging Face model")
     made.add_argument("--adapter", metavar="DIR", required=True, help="adapter_config.json, adapter_model.safetensors")
-    made.add_argument("--out", metavar="DIR", required=True, help="folder to write; appears when it is complete")
+    made.add_argument("--out", metavar="DIR", required=True, help="folder to write; created once complete")
     made.add_argument(
         "--allow-overflow",
         action="store_true",
         help="finite sums that do not fit the model's number format become infinite; default: they are refused",
     )
-    made.add_argument("--no-verify", action="store_true", help="do not read the result back")
+    made.add_argument("--no-verify", action="store_true", help="do not verify the result")
     made.add_argument("--overwrite", action="store_true", help="replace a conversion or checkpoint at --out")
     made.add_argument("--dry-run", action="store_true", help="show what would be merged; write nothing")
     made.add_argument("--workers", type=int, metavar="N", help="threads; default: one for each processor, at most 8")

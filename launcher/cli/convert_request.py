@@ -110,7 +110,7 @@ def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None
     if job is not None and other:
         told = ", ".join(f"{name} {getattr(job.model, name)} against {getattr(model, name)}" for name in other)
         raise ConvertError(
-            f"the job's model is not that of {donor / 'config.json'}: {told}; works: the job of this model, or "
+            f"the job's model differs from {donor / 'config.json'}: {told}; works: the job of this model, or "
             "overrides of the layout alone (parallel.tp=2 …)"
         )
     return donor, model
@@ -122,7 +122,7 @@ def _own_format(backend: str | None) -> Format | None:
     try:
         return format_of_backend(backend)
     except UnknownBackend:
-        raise WrongWord(f"--backend {backend}: none of that name; works: {', '.join(backend_names())}") from None
+        raise WrongWord(f"--backend {backend}: no such backend; works: {', '.join(backend_names())}") from None
 
 
 def _target(named: str | None, backend: str | None, own: Format | None) -> Format:
@@ -131,7 +131,7 @@ def _target(named: str | None, backend: str | None, own: Format | None) -> Forma
     if own is not None:
         return own
     if backend is not None:
-        raise ConvertError(f"how {backend} stores weights is not known; works: --format torch_dist")
+        raise ConvertError(f"the checkpoint format of {backend} is unknown; works: --format torch_dist")
     return format_named("torch_dist")
 
 

@@ -20,7 +20,7 @@ def main(words: list[str]) -> int:
     """Show differences, those that affect training first; exit 0 if there are none, 1 if there are, 2 for mistakes."""
     made = parser(
         "diff",
-        "Compare what jobs mean, after each backend's own defaults: two or more files (scripts, configurations, job "
+        "Compare the values of jobs, with each backend's own defaults: two or more files (scripts, configurations, job "
         "files), +job= or +recipe=, each on its own backend; or one of them on several backends. Overrides change all.",
         _EXAMPLES,
     )
@@ -28,7 +28,7 @@ def main(words: list[str]) -> int:
         "--backends", metavar="A,B[,C]", help="names, each with @VERSION if not the newest; for several jobs, one each"
     )
     made.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="value of a shell variable")
-    made.add_argument("--partial", action="store_true", help="compare what can be read in spite of problems")
+    made.add_argument("--partial", action="store_true", help="compare what can be read despite errors")
     options = parse(made, words)
 
     wrong = next((pair for pair in options.set if "=" not in pair), None)
@@ -79,7 +79,7 @@ def _show(rows: Sequence[Row], columns: Sequence[Side]) -> None:
     for row in rows:
         if row.does:
             print(f"{row.path}: {row.does}")
-    unknown = " · ? may: no table says what it does" if any(row.affects_training is None for row in rows) else ""
+    unknown = " · ? unknown effect" if any(row.affects_training is None for row in rows) else ""
     print(f"* changes training{unknown}")
 
 

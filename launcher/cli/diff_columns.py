@@ -56,9 +56,9 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends is not None else ()
     if len(jobs) < 2 and len(targets) < 2:
         works = ("launch diff old.sh new.sh", "launch diff +recipe=NAME --backends A,B")
-        raise WrongUse("two things are compared", *works)
+        raise WrongUse("two files or jobs, or two backends, are needed", *works)
     if len(jobs) > 1 and len(targets) not in (0, 1, len(jobs)):
-        raise WrongUse(f"{len(jobs)} jobs take one backend, or {len(jobs)}, one for each; --backends has {backends}")
+        raise WrongUse(f"{len(jobs)} jobs need one backend, or one for each; --backends has {backends}")
     return Words(jobs=jobs, common=common, targets=targets)
 
 

@@ -20,7 +20,7 @@ usage: launch [VERB] OVERRIDES …          no verb means run
 Overrides are Hydra's: +recipe=NAME|FILE.yaml, +job=FILE.yaml, backend=NAME, model=NAME, hardware=NAME, task=NAME,
 any field (parallel.tp=2, model.path=DIR, batch.global_batch_size=256), native arguments (backend.args.NAME=VALUE).
 Every verb: --help, --json for programs, --config-dir DIR for your own recipes and groups.
-Exit codes: 0 fine, 1 the job is refused or failed, 2 the command line is wrong.
+Exit codes: 0 success, 1 the job is refused or failed, 2 the command line is wrong.
 """
 
 
@@ -33,23 +33,25 @@ class Verb:
 
 
 VERBS = {
-    "run": Verb(module="launcher.cli.run", doc="start the job (-m: one after another for each combination of values)"),
+    "run": Verb(
+        module="launcher.cli.run", doc="start the job (-m: one job for each combination of values, in sequence)"
+    ),
     "dry-run": Verb(module="launcher.cli.dry_run", doc="show exactly what would run"),
     "check": Verb(module="launcher.cli.check", doc="apply every rule before anything starts"),
-    "doctor": Verb(module="launcher.cli.doctor", doc="is everything there that a job, or this machine, needs"),
-    "estimate": Verb(module="launcher.cli.estimate", doc="will it fit, how fast will it be"),
+    "doctor": Verb(module="launcher.cli.doctor", doc="check that everything a job or this machine needs is installed"),
+    "estimate": Verb(module="launcher.cli.estimate", doc="memory and step time, without a device"),
     "search": Verb(module="launcher.cli.search", doc="the parallel strategy with the least step time"),
     "balance": Verb(module="launcher.cli.balance", doc="layers and recomputation over pipeline stages"),
-    "diff": Verb(module="launcher.cli.diff", doc="what files, jobs or backends do otherwise, side by side"),
-    "explain": Verb(module="launcher.cli.explain", doc="what a field, an argument, a variable or a rule means"),
-    "import": Verb(module="launcher.cli.import_", doc="read a script or configuration that somebody already has"),
-    "convert": Verb(module="launcher.cli.convert", doc="checkpoints to another format or layout, with proof"),
-    "args": Verb(module="launcher.cli.args", doc="the arguments that a backend really accepts"),
-    "ps": Verb(module="launcher.cli.ps", doc="the runs that you started, and how they stand"),
-    "status": Verb(module="launcher.cli.status", doc="one run: its nodes, how far it came, why it failed"),
-    "logs": Verb(module="launcher.cli.logs", doc="what a run or one of its ranks printed (-f: as it grows)"),
+    "diff": Verb(module="launcher.cli.diff", doc="differences between files, jobs or backends, side by side"),
+    "explain": Verb(module="launcher.cli.explain", doc="meaning of a field, argument, variable or rule"),
+    "import": Verb(module="launcher.cli.import_", doc="convert an existing script or configuration to a job"),
+    "convert": Verb(module="launcher.cli.convert", doc="convert checkpoints to another format or layout, verified"),
+    "args": Verb(module="launcher.cli.args", doc="the arguments that a backend accepts, from its own parser"),
+    "ps": Verb(module="launcher.cli.ps", doc="the runs that you started, with their state"),
+    "status": Verb(module="launcher.cli.status", doc="one run: its nodes, its progress, why it failed"),
+    "logs": Verb(module="launcher.cli.logs", doc="output of a run or one of its ranks (-f: follow)"),
     "stop": Verb(module="launcher.cli.stop", doc="end a run cleanly"),
-    "clean": Verb(module="launcher.cli.clean", doc="remove what a run that has ended left outside of its folder"),
+    "clean": Verb(module="launcher.cli.clean", doc="remove what an ended run left outside its folder"),
 }
 
 
@@ -100,7 +102,7 @@ def _no_text(words: list[str]) -> NoReturn:
 
     word = next(word for word in words if not _is_text(word))
     shown = ascii(without_secrets([word])[0])
-    raise WrongUse(f"word {words.index(word) + 1} is not UTF-8 text: {shown}", "words and file names in UTF-8")
+    raise WrongUse(f"word {words.index(word) + 1} is not UTF-8 text: {shown}", "arguments and file names in UTF-8")
 
 
 def _unknown_verb(word: str) -> NoReturn:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from launcher.doctor.check import Check
 
 _EXAMPLES = """\
-launch doctor                                       what this machine has of every backend
-  launch doctor backend={npu:29}of one
+launch doctor                                       software of every backend on this machine
+  launch doctor backend={npu:29}of one backend
   launch doctor +recipe=qwen3_8b backend={cuda:13}what a job needs here"""
 _MARKS = {"ok": "ok", "warning": "warning", "error": "ERROR", "skipped": "-"}
 
 
 def main(words: list[str]) -> int:
     """Show what is installed; exit 1 if a job cannot run natively, or no backend can."""
-    made = parser("doctor", "Look for everything that a job needs before it starts.", _EXAMPLES)
+    made = parser("doctor", "Check that everything a job needs is installed before it starts.", _EXAMPLES)
     made.add_argument("--no-hosts", action="store_true", help="ssh: do not compare software on all hosts")
     options = parse(made, words)
     names = _backends(options.overrides)

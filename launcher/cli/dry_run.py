@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
         choices=FORMATS,
         default="text",
         help="shell: a script; argv: one line per node; yaml: the job; "
-        "submit: what the queue gets (cluster=kubernetes: the manifest)",
+        "submit: what is submitted to the queue (cluster=kubernetes: the manifest)",
     )
     made.add_argument("--render", metavar="DIR", help="also write the files that start it without this program to DIR")
     add_option(made)

@@ -33,7 +33,7 @@ def main(words: list[str]) -> int:
     made.add_argument(
         "--trace",
         action="store_true",
-        help="the way of an override, field, native argument or rule through the program: where the field and the rows "
+        help="trace an override, field, native argument or rule through the program: where the field and the rows "
         "of the mapping tables are declared, the arguments, the rules that read them; with further overrides also what "
         "that job writes, and its findings",
     )
@@ -49,7 +49,7 @@ def main(words: list[str]) -> int:
     if options.trace:
         return _traced(typed or options.name, backends, options)
     if options.overrides:
-        raise WrongUse("a job is read with --trace only", f"launch explain --trace {' '.join(words)}")
+        raise WrongUse("overrides need --trace", f"launch explain --trace {' '.join(words)}")
     found = list(explained(typed or options.name, backends))
     if not found:
         raise _unknown(options.name, backends)
@@ -71,7 +71,7 @@ def _traced(name: str, backends: Sequence[Backend], options: argparse.Namespace)
         plain = name.partition("=")[0].lstrip("+~-")
         if next(explained(plain, backends), None) is None:
             raise _unknown(plain, backends)
-        raise WrongUse(f"{plain} is no field, native argument or rule of a job", f"launch explain {plain}")
+        raise WrongUse(f"{plain} is not a field, native argument or rule of a job", f"launch explain {plain}")
     found = trace(word, backends, options.overrides, options.config_dir)
     if options.json:
         print_json({key: value for key, value in found.items() if key != "texts"})
@@ -82,7 +82,7 @@ def _traced(name: str, backends: Sequence[Backend], options: argparse.Namespace)
 
 def _unknown(name: str, backends: Sequence[Backend]) -> WrongUse:
     near = _near(name, backends) or ("launch args BACKEND lists native arguments", "parallel")
-    return WrongUse(f"nothing is called {name!r}", *near)
+    return WrongUse(f"no field, argument, variable or rule is called {name!r}", *near)
 
 
 def _without_dashes(words: Sequence[str]) -> tuple[list[str], str]:

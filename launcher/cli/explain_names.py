@@ -127,9 +127,9 @@ def _mapping(name: str, backend: Backend, version: str, catalogue: Catalogue) ->
         return {"backend": label, "says": f"cannot: {table.unsupported[name].why}"}
     if name not in table.irrelevant:  # rows that write nothing: they only refuse unsupported values
         notes = list(dict.fromkeys(row.note for row in first if row.note))
-        says = "has no argument for it: a value is accepted where it is what this backend does anyway"
+        says = "has no argument for it: a value is accepted where it equals this backend's fixed behaviour"
         return {"backend": label, "says": says, "notes": notes}
-    return {"backend": label, "says": f"does not concern it: {table.irrelevant[name]}"}
+    return {"backend": label, "says": f"not applicable: {table.irrelevant[name]}"}
 
 
 def _flags(rows: Iterable[Row]) -> list[str]:

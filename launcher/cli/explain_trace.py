@@ -281,7 +281,7 @@ def _walk_lines(walk: Tree) -> Iterable[str]:
     if walk["cannot"]:
         yield f"cannot: {walk['cannot']}"
     if walk["irrelevant"]:
-        yield f"does not concern it: {walk['irrelevant']}"
+        yield f"not applicable: {walk['irrelevant']}"
     for name in walk["passed through"]:
         yield f"no field: {_PASSED}{name} passes it through"
     for argument in walk["arguments"]:

@@ -47,19 +47,19 @@ def _parser() -> argparse.ArgumentParser:
         "import", "Read a script or configuration and write the job that it describes.", _EXAMPLE, overrides=False
     )
     made.add_argument("file", nargs="?", metavar="FILE", help="bash script, YAML, JSON, or a file of arguments")
-    made.add_argument("--backend", metavar="B", help="what the file is written for, if that is not recognised")
-    made.add_argument("--backend-version", metavar="V", help="its version; without it the one that fits best")
-    made.add_argument("--to", metavar="B[@V]", help="port: judge and write the job for this backend")
+    made.add_argument("--backend", metavar="B", help="backend of the file, if it is not recognised")
+    made.add_argument("--backend-version", metavar="V", help="its version; default: the one that fits best")
+    made.add_argument("--to", metavar="B[@V]", help="port: check and write the job for this backend")
     made.add_argument(
         "--accept",
         action="append",
         default=[],
         metavar="ARGUMENT",
-        help="with --to: go without this argument though the model or its loss is another one then (all: every one)",
+        help="with --to: drop this argument although that changes the model or its loss (all: every one)",
     )
     made.add_argument("--set", action="append", default=[], metavar="VAR=VALUE", help="value of a shell variable")
     made.add_argument("--all-commands", action="store_true", help="every training command, not only the first")
-    made.add_argument("--partial", action="store_true", help="import what can be read in spite of problems")
+    made.add_argument("--partial", action="store_true", help="import what can be read despite errors")
     made.add_argument("-o", "--output", metavar="JOB.yaml", help="write the job to this file")
     return made
 
@@ -87,13 +87,13 @@ def _refuse_wrong(options: argparse.Namespace, argv: list[str]) -> None:
             f"--to {options.to!r}: the name of a backend is missing", *(f"--to {n}" for n in backend_names())
         )
     if options.accept and options.to is None:
-        raise WrongUse("--accept needs --to: only a port leaves arguments out")
+        raise WrongUse("--accept needs --to: only a port drops arguments")
     file, output = options.file, options.output
     if bool(file) == bool(argv):
         raise WrongUse("name one FILE, or give arguments after --", "launch import train.sh")
     if argv and options.backend is None and argv[0].startswith("-"):
         works = (f"--backend {name}" for name in backend_names())
-        raise WrongUse("arguments need --backend B: they do not say what they are for", *works)
+        raise WrongUse("arguments need --backend B: they do not name their backend", *works)
     if file and not Path(file).exists():
         raise WrongUse(f"there is no file {file}")
     if file and output and Path(output).exists() and Path(output).samefile(file):

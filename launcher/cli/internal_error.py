@@ -84,7 +84,7 @@ def _of_exit(error: SystemExit) -> int:
 def _reason(error: BaseException) -> str:
     """Return the reason if the machine, not the program, caused the error; "": the program did."""
     if isinstance(error, MemoryError):
-        return "this machine has not enough memory for it"
+        return "this machine does not have enough memory"
     if not isinstance(error, OSError):
         return ""
     if error.errno == errno.ENOENT and error.filename is None and not _has_directory():
@@ -119,7 +119,7 @@ def _internal(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
     said = _without_secrets(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
     said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
-    return f"internal error: {said}{_place(error)}; this is a fault of Launch"
+    return f"internal error: {said}{_place(error)}; this is a bug in Launch"
 
 
 def _place(error: BaseException) -> str:

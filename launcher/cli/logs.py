@@ -13,14 +13,14 @@ def main(words: list[str]) -> int:
     """Print the log of a run; exit 1 for an unknown id or rank, 2 for an invalid pattern."""
     made = parser("logs", "Show what a run printed.", "launch logs qwen3_8b-2 -f --rank 3", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
-    made.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
+    made.add_argument("-f", "--follow", action="store_true", help="follow the output until the run ends")
     made.add_argument("--rank", type=int, metavar="R", help="only this global rank")
-    made.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+    made.add_argument("--grep", metavar="RE", help="only lines that match this regular expression")
     options = parse(made, words)
     try:
         pattern = None if options.grep is None else re.compile(options.grep)
     except re.error as error:
-        raise WrongUse(f"--grep {options.grep!r} is no regular expression: {error}") from None
+        raise WrongUse(f"--grep {options.grep!r} is not a valid regular expression: {error}") from None
     record = find_run(options.id)
     files = sources(record, options.rank)
     fetch(record)

@@ -44,7 +44,7 @@ class Answer:
 
 def add_option(made: ArgumentParser) -> None:
     """Add -m to a verb."""
-    made.add_argument("-m", "--multirun", action="store_true", help="one answer for each combination (a=1,2 b=3,4)")
+    made.add_argument("-m", "--multirun", action="store_true", help="one result for each combination (a=1,2 b=3,4)")
 
 
 def answered(options: Namespace, one: Callable[[Namespace], Answer]) -> int:
@@ -142,7 +142,7 @@ def _one_value(name: str, word: str, form: str, value: str) -> Mistake:
     parts = [text.format(part.strip()) for part in value.split(",")] if "(" not in value else ["…", "…"]
     works = [f"{field}={','.join(parts)} (a job for each)"]
     if is_text(field) and text == "{}":
-        works.append(f"{name}='{value}' (one text)")
+        works.append(f"{name}='{value}' (one string)")
     return Mistake(what=f"{name} takes one value", where=word, works=tuple(works))
 
 
@@ -157,4 +157,4 @@ def _no_meaning(name: str, word: str) -> Mistake:
         "hydra.launcher.setup": ("cluster.setup=[…]",),
         "hydra.launcher.additional_parameters": ("cluster.sbatch_options=[…]",),
     }.get(name, tuple(f"hydra.launcher.{each}=…" for each in _SETTINGS))
-    return Mistake(what=f"{name} is not a setting of Hydra that means anything here", where=word, works=works)
+    return Mistake(what=f"{name} is not a supported setting of Hydra", where=word, works=works)

@@ -92,13 +92,11 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
     if endings and path.suffix not in endings:
         raise WrongUse(f"{flag} {file}: the name must end in {' or '.join(endings)}", f"{flag} {path.stem}{endings[0]}")
     if path.is_dir():
-        raise WrongUse(f"{flag} {file}: is a folder, and a file is written", f"{flag} {file.rstrip('/')}/NAME")
+        raise WrongUse(f"{flag} {file}: is a folder; expected a file", f"{flag} {file.rstrip('/')}/NAME")
     if not folder.is_dir():
         raise WrongUse(f"{flag} {file}: there is no folder {path.parent}", f"mkdir -p {path.parent}")
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise WrongUse(
-            f"{flag} {file}: {path if path.exists() else folder} may not be written", f"{flag} ./{path.name}"
-        )
+        raise WrongUse(f"{flag} {file}: {path if path.exists() else folder} is not writable", f"{flag} ./{path.name}")
     try:
         check_output(path, kind)
     except OutputRefused as error:
@@ -124,7 +122,7 @@ def readable(flag: str, file: str | None) -> None:
         WrongUse: there is no such file.
     """
     if file is not None and not Path(file).expanduser().is_file():
-        what = "is a folder, and a file is read" if Path(file).expanduser().is_dir() else "there is no such file"
+        what = "is a folder; expected a file" if Path(file).expanduser().is_dir() else "there is no such file"
         raise WrongUse(f"{flag} {file}: {what}")
 
 

@@ -57,19 +57,19 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
     for account in ported.accounts:
         if account.fate == CARRIED:
             new = account.becomes[0]
-            print(printable(f"carried over  {shown_argument(account.flag, account.value)}: backend.args.{new}"))
+            print(printable(f"passed through  {shown_argument(account.flag, account.value)}: backend.args.{new}"))
     _print_later(ported.accounts)
     _print_left_out(ported.missing)
     for name in ported.variables:
-        print(f"left out  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
+        print(f"dropped  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
     # Dropped arguments that do not change training have been reported above in more detail.
     told = [each for each in ported.findings if each.rule != LEFT_BEHIND or each.severity != "change"]
     print_findings(told, ported.job, sys.stdout)
     count = dict(counted(ported.accounts))
     errors = sum(finding.severity == "error" for finding in ported.findings)
     print(
-        f"# {len(ported.accounts)} arguments read: {count['translated']} translated, {count[CARRIED]} carried over, "
-        f"{count[LEFT_OUT]} left out, of these {count['training']} change training; {errors} errors to settle"
+        f"# {len(ported.accounts)} arguments read: {count['translated']} translated, {count[CARRIED]} passed through, "
+        f"{count[LEFT_OUT]} dropped, of these {count['training']} change training; {errors} errors to resolve"
     )
 
 
@@ -92,14 +92,14 @@ def _print_left_out(missing: Iterable[DroppedArg]) -> None:
     for group in groups.values():
         one = group[0]
         flags = _few([shown_argument(each.flag, each.value) for each in group])
-        print(printable(f"left out  {flags}: {one.does} ({EFFECTS[one.effect]})"))
+        print(printable(f"dropped  {flags}: {one.does} ({EFFECTS[one.effect]})"))
         print(printable(f"  {one.why}; instead: {one.instead}"))
     idle: dict[str, list[str]] = {}
     for each in missing:
         if each.effect == NOTHING:
             idle.setdefault(each.why, []).append(each.flag)
     for why, names in idle.items():
-        print(printable(f"left out, changes nothing  {_few(names)}: {why}"))
+        print(printable(f"dropped, changes nothing  {_few(names)}: {why}"))
 
 
 def _few(names: list[str]) -> str:
@@ -131,7 +131,7 @@ def _port_tree(imported: Imported, ported: Ported) -> dict[str, object]:
 def ported_yaml(imported: Imported, ported: Ported, source: str) -> str:
     """Return the text of the job file: dropped arguments are listed in notes, and as data under `imported`."""
     left_out = tuple(
-        Note(message=f"{each.flag} is left out: {each.does}; instead: {each.instead}")
+        Note(message=f"{each.flag} is dropped: {each.does}; instead: {each.instead}")
         for each in ported.missing
         if each.effect != NOTHING
     )

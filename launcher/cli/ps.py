@@ -14,7 +14,7 @@ _SHOWN = 20
 def main(words: list[str]) -> int:
     """List runs, newest last."""
     made = parser("ps", "List the runs that you started, newest last.", "launch ps", overrides=False)
-    made.add_argument("-a", "--all", action="store_true", help=f"all of them, not only the last {_SHOWN}")
+    made.add_argument("-a", "--all", action="store_true", help=f"all runs, not only the last {_SHOWN}")
     made.add_argument("--running", action="store_true", help="only runs that have not ended")
     options = parse(made, words)
     records, problems = all_runs()
@@ -27,7 +27,7 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json([tree(record, state) for record, state in rows])
     elif not rows:
-        print("no run is going on" if options.running else "no runs yet: launch +recipe=NAME starts one")
+        print("no run is active" if options.running else "no runs yet: launch +recipe=NAME starts one")
     else:
         _table([_row(record, state) for record, state in rows])
     return 0

@@ -264,7 +264,7 @@ def _no_home(error: RuntimeError, name: str) -> Refusal | None:
     """Return the refusal for the error that pathlib raises for `~name/…`."""
     if not str(error).startswith("Could not determine home"):
         return None
-    return _own(NotDone("~ or ~NAME: there is no such user, or no home directory", "the whole path"), name)
+    return _own(NotDone("~ or ~NAME: there is no such user, or no home directory", "the full path"), name)
 
 
 def _budget(error: Any, name: str) -> Refusal:

@@ -163,7 +163,7 @@ def _check_native(job: Job, outcome: Outcome) -> None:
         raise _NotStarted(job, missing_data[0].message, outcome.findings)
     too_large = _too_large(job)
     if too_large is not None:
-        raise _NotStarted(job, "it cannot fit (estimate.enforce=false starts it all the same)", [too_large])
+        raise _NotStarted(job, "it exceeds device memory (estimate.enforce=false starts it anyway)", [too_large])
     _preflight(job, outcome, None)
 
 
@@ -171,7 +171,7 @@ def _check_weights(job: Job, outcome: Outcome) -> None:
     """Refuse a start on this machine from missing converted weights, and report how to create them."""
     offer = offered(outcome.job, outcome.backend, outcome.version)
     if offer is not None and get_executor(job.cluster.executor).one_machine:
-        message = f"{offer.folder} is not there, and {outcome.backend.title} would start without it"
+        message = f"{offer.folder} does not exist, and {outcome.backend.title} would start without it"
         raise _NotStarted(job, message + _with_conversion(outcome), outcome.findings)
 
 

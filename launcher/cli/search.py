@@ -35,14 +35,14 @@ def main(words: list[str]) -> int:
         "launch search +recipe=deepseek_v3 backend={npu} hardware=ascend_910c cluster.nodes=64 -o best.yaml",
     )
     made.add_argument("--top", type=int, default=10, metavar="N", help="candidates to show (default 10)")
-    made.add_argument("--backends", metavar="A,B", help="accepted by the rules of all of these")
+    made.add_argument("--backends", metavar="A,B", help="backends whose rules must all accept a candidate")
     made.add_argument("-o", "--output", metavar="FILE.yaml", help="write the best as an override file (+strategy=FILE)")
     made.add_argument("--csv", metavar="FILE.csv", help="write every candidate that fits")
     made.add_argument("--plot", metavar="FILE", help="memory against step time: .html, .svg or .png")
     made.add_argument(
-        "--space", choices=("all", "taylor"), default="all", help="taylor: only layouts that Taylor keeps"
+        "--space", choices=("all", "taylor"), default="all", help="taylor: only layouts that pass Taylor's rules"
     )
-    made.add_argument("--resume", metavar="FILE.json", help="keep the state of the search there, and go on from it")
+    made.add_argument("--resume", metavar="FILE.json", help="save the search state to this file, and resume from it")
     search_profile.add_options(made)
     options = parse(made, words)
     from launcher.search.screen import CANDIDATES

@@ -20,7 +20,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
     """Add the options of the profile loop."""
     made.add_argument("--emit-profile", metavar="DIR", help="write short jobs that measure the candidates' layers")
     made.add_argument(
-        "--profile-devices", type=int, default=64, metavar="N", help="devices at hand to measure on (default 64)"
+        "--profile-devices", type=int, default=64, metavar="N", help="devices available to measure on (default 64)"
     )
     made.add_argument("--profile-result", metavar="FILE.csv", help="rank the candidates by these measured times")
 
@@ -31,7 +31,7 @@ def refuse_wrong(options: argparse.Namespace) -> None:
         raise WrongUse(f"--profile-devices {options.profile_devices}: at least 1", "--profile-devices 64")
     folder = options.emit_profile
     if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
-        raise WrongUse(f"--emit-profile {folder}: is no folder")
+        raise WrongUse(f"--emit-profile {folder}: is not a folder")
     if folder is not None:
         check_empty(folder)
     readable("--profile-result", options.profile_result)

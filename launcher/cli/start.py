@@ -118,7 +118,7 @@ def announce(ready: Ready) -> None:
     plan = ready.plan
     print_findings(ready.outcome.findings, ready.outcome.job)
     estimate = estimated(ready.outcome)
-    told = (f"estimate on its own hardware: {estimate}",) if estimate else ()
+    told = (f"estimate for its hardware: {estimate}",) if estimate else ()
     for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *told, f"output: {plan.output_dir}"):
         print(line, flush=True)
 
@@ -130,7 +130,7 @@ def after_submission(record: "Record", ready: Ready, options: Namespace) -> Fini
     if not options.json:
         handle = " ".join(f"{name} {value}" for name, value in record.handle.items())
         print(f"submitted: {record.executor} {handle}")
-        print(f"see it: launch status {run_id} · launch logs {run_id} -f · launch stop {run_id}", flush=True)
+        print(f"follow it: launch status {run_id} · launch logs {run_id} -f · launch stop {run_id}", flush=True)
     if not options.wait:
         return Finished(code=0, interrupted=False, tree=tree)
     from launcher.cli.follow import wait_for
@@ -138,7 +138,7 @@ def after_submission(record: "Record", ready: Ready, options: Namespace) -> Fini
     try:
         state = wait_for(record, quiet=options.json)
     except KeyboardInterrupt:
-        print(f"launch: not waiting any more; the job goes on: launch stop {run_id} ends it", file=sys.stderr)
+        print(f"launch: stopped waiting; the job continues: launch stop {run_id} ends it", file=sys.stderr)
         raise
     code = state.code if state.code is not None else 0 if state.state == "done" else 1
     tree |= {"ok": code == 0, "exit_code": code, "state": state.state, "restarts": state.restarts}

@@ -12,7 +12,7 @@ from launcher.observe.state import State, state_of
 
 def main(words: list[str]) -> int:
     """Show one run; exit 1 for an unknown id."""
-    made = parser("status", "Show how a run stands.", "launch status qwen3_8b-2", overrides=False)
+    made = parser("status", "Show the state of a run.", "launch status qwen3_8b-2", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
     options = parse(made, words)
     record = find_run(options.id)

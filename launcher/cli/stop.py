@@ -17,7 +17,7 @@ def main(words: list[str]) -> int:
     """Stop a run and wait for its end; exit 1 if the user has no such run to stop, or it does not end."""
     made = parser("stop", "End a run cleanly: its ranks get time to save.", "launch stop qwen3_8b-2", overrides=False)
     made.add_argument("id", metavar="ID", help="id of a run (launch ps), or its folder")
-    made.add_argument("--no-wait", action="store_true", help="ask, and do not wait for the end")
+    made.add_argument("--no-wait", action="store_true", help="request the stop and do not wait for the end")
     options = parse(made, words)
     record = find_run(options.id)
     stop_run(record)
@@ -29,5 +29,5 @@ def main(words: list[str]) -> int:
     if options.json:
         print_json({"ok": state.ended or options.no_wait, **tree(record, state)})
     else:
-        print(f"{record.id}: {state.state}" + ("" if state.ended else " (it was asked to end)"))
+        print(f"{record.id}: {state.state}" + ("" if state.ended else " (stop requested)"))
     return 0 if state.ended or options.no_wait else 1

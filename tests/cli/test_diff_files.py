@@ -181,12 +181,12 @@ def test_variables_of_the_environment(folder: Folder) -> None:
 
 
 WRONG = {
-    "nothing": ([], "two things are compared"),
-    "one file": (["old.sh"], "two things are compared"),
+    "nothing": ([], "two files or jobs, or two backends, are needed"),
+    "one file": (["old.sh"], "two files or jobs, or two backends, are needed"),
     "no such file": (["old.sh", "new.sh"], "new.sh does not exist"),
     "no such backend": (["old.sh", "--backends", "megatron,nemo"], "no backend 'nemo'"),
     "no such version": (["old.sh", "--backends", "megatron,megatron@1"], "versions: 4.6.0"),
-    "too few backends": (["old.sh", "old.sh", "old.sh", "--backends", "megatron,mindspeed"], "3 jobs take one backend"),
+    "too few backends": (["old.sh", "old.sh", "old.sh", "--backends", "megatron,mindspeed"], "3 jobs need one backend"),
     "unreadable": (["old.sh", "bad.sh"], "bad.sh:1"),
     "no such field": (["old.sh", "old.sh", "parallel.tensor=2"], "parallel.tensor is not a field"),
     "bad --set": (["old.sh", "old.sh", "--set", "A"], "--set takes VARIABLE=VALUE"),

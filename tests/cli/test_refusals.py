@@ -102,15 +102,15 @@ ALONE = {
     "run not known to stop": (("stop", "nosuch"), 1, "there is no run 'nosuch'"),
     "run not known to clean": (("clean", "nosuch"), 1, "there is no run 'nosuch'"),
     "no id": (("status",), 2, "required: ID"),
-    "no regular expression": (("logs", "x", "--grep", "("), 2, "is no regular expression"),
-    "nothing is called so": (("explain", "nosuchthing"), 2, "nothing is called 'nosuchthing'"),
+    "no regular expression": (("logs", "x", "--grep", "("), 2, "is not a valid regular expression"),
+    "nothing is called so": (("explain", "nosuchthing"), 2, "or rule is called 'nosuchthing'"),
     "no backend to explain for": (("explain", "parallel.tp", "--backend", "nosuch"), 2, "no backend 'nosuch'"),
     "no catalogue": (("args", "nosuch"), 2, "no backend or launcher 'nosuch'"),
     "no name of a catalogue": (("args",), 2, "the name of a backend or launcher is missing"),
     "no version of a catalogue": (("args", "megatron", "--backend-version", "9"), 2, "versions: 4.6.0"),
     "no argument of a catalogue": (("args", "megatron", "nosuchargument"), 1, "contains nosuchargument"),
     "no file to compare": (("diff", "a.sh", "b.sh"), 2, "a.sh does not exist"),
-    "nothing to compare": (("diff", "+recipe=qwen3_8b"), 2, "two things are compared"),
+    "nothing to compare": (("diff", "+recipe=qwen3_8b"), 2, "two files or jobs, or two backends, are needed"),
     "no backend to compare": (("diff", "+recipe=qwen3_8b", "--backends", "megatron,nosuch"), 2, "'nosuch'"),
     "unreadable to compare": (("diff", "bad.sh", "good.sh"), 2, "learning_rat"),
     "no candidates": (("search", *JOB, "--top", "0"), 2, "--top 0: at least 1"),
@@ -303,7 +303,7 @@ def test_a_prompt_is_no_blank(files: Path, capsys: pytest.CaptureFixture[str], p
     (files / "prompt.sh").write_text(f"{GOOD.strip()} --system '{prompt}'\n")
     code, _, err = said(capsys, "import", "prompt.sh")
     assert code == 0
-    assert "to be filled in" not in err
+    assert "is a placeholder" not in err
 
 
 def test_no_help_text_names_a_backend_that_is_not_there(launch: Launch) -> None:

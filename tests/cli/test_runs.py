@@ -52,7 +52,7 @@ WRONG = {
     "a folder without run": (("logs", "env"), 1, "no run was started in it"),
     "over": (("stop", "qwen3_8b-1"), 1, "is over: done"),
     "no such rank": (("logs", "qwen3_8b-1", "--rank", "8"), 1, "has ranks 0 to 7, not 8"),
-    "no pattern": (("logs", "qwen3_8b-1", "--grep", "("), 2, "is no regular expression"),
+    "no pattern": (("logs", "qwen3_8b-1", "--grep", "("), 2, "is not a valid regular expression"),
     "no id": (("status",), 2, "required: ID"),
 }
 
@@ -71,7 +71,7 @@ def test_a_run_on_this_machine_leaves_nothing(launch: Launch, words: tuple[str, 
     for _ in range(2):
         cleaned = launch("clean", "qwen3_8b-1")
         assert cleaned.code == 0
-        assert cleaned.out == f"qwen3_8b-1: nothing is left outside of its folder\nits folder stays: {tmp_path}/out\n"
+        assert cleaned.out == f"qwen3_8b-1: nothing to remove outside its folder\nfolder kept: {tmp_path}/out\n"
     tree = launch("clean", "out", "--json").json
     assert (tree["ok"], tree["removed"], tree["id"], tree["state"]) == (True, [], "qwen3_8b-1", "done")
     assert sorted(path for path in tmp_path.rglob("*")) == before

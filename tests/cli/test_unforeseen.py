@@ -26,7 +26,7 @@ RAISED = {
     "no end of recursion": ("RecursionError('deep')", 1, "internal error: RecursionError: deep"),
     "an error group": ("ExceptionGroup('many', [ValueError('a')])", 1, "internal error: ExceptionGroup: many"),
     "a base exception": ("BaseException('odd')", 1, "internal error: BaseException: odd"),
-    "no memory": ("MemoryError()", 1, "not enough memory"),
+    "no memory": ("MemoryError()", 1, "does not have enough memory"),
     "a full disk": (f"OSError({errno.ENOSPC}, 'No space left on device')", 1, "free some space"),
     "too many files": (f"OSError({errno.EMFILE}, 'Too many open files')", 1, "ulimit -n"),
     "another error of the system": ("OSError('odd')", 1, "internal error: OSError: odd"),
@@ -99,7 +99,7 @@ def test_where_no_details_can_be_written_nothing_else_goes_wrong(
     assert "details: /" in capsys.readouterr().err  # in a temporary folder
     monkeypatch.setattr("tempfile.tempdir", "/dev/null/x")
     assert main(["broken"]) == 1
-    assert "this is a fault of Launch\n" in capsys.readouterr().err
+    assert "this is a bug in Launch\n" in capsys.readouterr().err
 
 
 def test_old_details_do_not_pile_up(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
