@@ -140,7 +140,7 @@ def _write(file: PlanFile, content: str, written: Written) -> None:
     except OSError as error:
         raise CannotStart(f"{path} cannot be written: {error.strerror or error}") from None
     except UnicodeEncodeError:
-        raise CannotStart(f"{shown(str(path))} cannot be written: it would hold what is no UTF-8 text") from None
+        raise CannotStart(f"{shown(str(path))} cannot be written: its content is not UTF-8 text") from None
 
 
 def made_here(folder: Path) -> bool:

@@ -20,7 +20,7 @@ _SUMMARY = {
 }
 # Lines that quote an error, or come from the program that monitors the ranks.
 _ECHO = re.compile(r"torch\.distributed\.elastic|torch/distributed/elastic|torch/distributed/run\.py|^\s+File \"")
-_ERRORS_SINCE = re.compile(r"^launch: attempt \d+ failed|^launch: goes on from ")
+_ERRORS_SINCE = re.compile(r"^launch: attempt \d+ failed|^launch: resumes from ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,6 @@ def test_a_job_that_its_platform_restarts_goes_on_with_the_same_loss(site: Site)
     again = [start(site, rank, told, *command("out")) for rank in (0, 1)]
     out = ended(again)
     assert [node.returncode for node in again] == [0, 0], out
-    assert "goes on from" in "".join(out)
+    assert "resumes from" in "".join(out)
     assert losses(site, "out") == losses(site, "whole")
     assert len(losses(site, "out")) == 12

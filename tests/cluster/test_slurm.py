@@ -257,7 +257,7 @@ def test_a_controller_that_does_not_answer_ends_no_job(site: Site):
     wait_until(lambda: status(site)["state"] == "running")
     shown = site.launch("status", "out", "--json", env=unreachable(site))
     assert shown.json["state"] == "running"
-    assert "as it was last seen; Slurm cannot be asked" in shown.json["why"]
+    assert "last known state; Slurm cannot be asked" in shown.json["why"]
     (row,) = site.launch("ps", "--json", env=unreachable(site)).json
     assert row["state"] == "running"
     (site.folder / "go").touch()

@@ -175,7 +175,7 @@ def test_a_taken_port_is_avoided_and_a_demanded_one_is_refused(site: Site):
     with site.machines.holding("n1", HOLD, *(str(number) for number in range(port, port + 5))):
         refused = site.launch("run", *words, "output_dir=out2", f"cluster.master_port={port}")
         assert refused.code == 1
-        assert f"n1: port {port} is taken" in refused.err
+        assert f"n1: port {port} is in use" in refused.err
         assert not (site.folder / "out2").exists()
         assert [row["id"] for row in site.launch("ps", "--json").json] == ["qwen3_8b-1"]
         # The same id again asks for the same port first.
@@ -239,7 +239,7 @@ REFUSED = {
     "twice": (["cluster.hosts=[n1,n1]"], 2, "n1 stands twice"),
     "too few": (["cluster.hosts=[n1]", "cluster.nodes=2"], 1, "the job has 2 nodes and cluster.hosts names 1 (n1)"),
     "none": (["cluster.hosts=[]", "cluster.nodes=2"], 1, "no hosts are named"),
-    "an option": (["cluster.hosts=[-oProxyCommand]"], 2, "is no host name"),
+    "an option": (["cluster.hosts=[-oProxyCommand]"], 2, "is not a host name"),
     "no file": (["cluster.hosts=[]", "cluster.host_file=/none/hosts"], 2, "/none/hosts: No such file"),
 }
 

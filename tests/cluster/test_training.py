@@ -26,7 +26,7 @@ def test_a_killed_rank_costs_time_and_nothing_else(site: Site):
     os.kill(rank_processes(site, "n2")[-1], signal.SIGKILL)
     out, _ = process.communicate(timeout=300)
     assert process.returncode == 0, out
-    assert "goes on from" in out
+    assert "resumes from" in out
     assert len(losses(site, "whole")) == 12
     assert losses(site, "broken") == losses(site, "whole")
     status = json.loads((site.folder / "broken/run/status.json").read_text())

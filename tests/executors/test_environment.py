@@ -116,13 +116,16 @@ def test_what_the_user_says_of_the_rendezvous_wins():
 
 
 REFUSED = {
-    "nothing is said": ({}, "does not say which node"),
+    "nothing is said": ({}, "does not identify this node"),
     "too many nodes": ({**TOLD["PAI"][0], "WORLD_SIZE": "4"}, "WORLD_SIZE=4, but the job has cluster.nodes=2 x"),
-    "processes instead of nodes": ({**TOLD["PAI"][0], "WORLD_SIZE": "16"}, "nodes x devices must be what was started"),
+    "processes instead of nodes": (
+        {**TOLD["PAI"][0], "WORLD_SIZE": "16"},
+        "nodes x devices must match the platform",
+    ),
     "other devices": ({**TOLD["PAI"][0], "NPROC_PER_NODE": "4"}, "NPROC_PER_NODE=4, but the job has"),
     "rank beyond": ({**TOLD["PAI"][0], "RANK": "2"}, "RANK=2 is not one of 2 nodes"),
-    "rank no number": ({**TOLD["PAI"][0], "RANK": "master"}, "RANK='master' in the environment is no number"),
-    "no master": ({"NNODES": "2", "NODE_RANK": "1"}, "MASTER_ADDR does not say where node 0 is"),
+    "rank no number": ({**TOLD["PAI"][0], "RANK": "master"}, "RANK='master' in the environment is not a number"),
+    "no master": ({"NNODES": "2", "NODE_RANK": "1"}, "MASTER_ADDR does not name the host of node 0"),
     "a rank already": ({**TOLD["PAI"][0], "LOCAL_RANK": "0"}, "start launch once on every node"),
 }
 

@@ -171,7 +171,7 @@ def test_all_pods_start_again_from_the_last_checkpoint(cluster: Cluster, kind: s
     done = cluster.launch("run", *cluster.words(kind), "fault_tolerance.max_restarts=1", "--wait", "--json")
     assert (done.code, done.json["state"]) == (0, "done"), done
     log = (cluster.folder / "out/logs/node1.log").read_text()
-    assert "goes on from " in log
+    assert "resumes from " in log
     assert "10/10" in log
 
 

@@ -141,7 +141,7 @@ def test_a_port_that_the_user_chose_is_taken_or_nothing_starts(tmp_path):
         port = taken.getsockname()[1]
         made = plan(tmp_path / "out", "print('ran')", "--master_port", str(port))
         made = replace(made, start=Start(port=port))
-        with pytest.raises(CannotStart, match=f"port {port} is taken"):
+        with pytest.raises(CannotStart, match=f"port {port} is in use"):
             run(made)
         assert not (tmp_path / "out").exists()
     assert run(made).code == 0

@@ -50,13 +50,13 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
     platform = recognised(environ)
     if platform is None:
         known = " · ".join(f"{each.nodes} and {each.rank}" for each in PLATFORMS)
-        raise CannotStart(f"the environment does not say which node this is; works: {known}")
+        raise CannotStart(f"the environment does not identify this node; works: {known}")
     count, rank = _number(environ, platform.nodes), _number(environ, platform.rank)
     nodes, devices = len(plan.nodes), plan.start.devices_per_node
     if count != nodes:
         raise CannotStart(
             f"{platform.title}: {platform.nodes}={count}, but the job has cluster.nodes={nodes} x "
-            f"cluster.devices_per_node={devices}: nodes x devices must be what was started"
+            f"cluster.devices_per_node={devices}: nodes x devices must match the platform"
         )
     if platform.devices and environ.get(platform.devices, "").isdigit():
         told = _number(environ, platform.devices)
@@ -69,9 +69,9 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
     master = plan.start.address or _master(platform, environ)
     if nodes > 1 and not master:
         wanted = platform.master or platform.hosts
-        raise CannotStart(f"{platform.title}: {wanted} does not say where node 0 is; set cluster.master_addr")
+        raise CannotStart(f"{platform.title}: {wanted} does not name the host of node 0; set cluster.master_addr")
     if master and not is_host(master):
-        raise CannotStart(f"{platform.title}: {shown(master)} is no host, and it names node 0")
+        raise CannotStart(f"{platform.title}: {shown(master)} is not a host name, which node 0 needs")
     port = "" if plan.start.port is not None else environ.get(platform.port or _DEFAULT_PORT, "")
     job = environ.get(platform.job, "") if platform.job else ""
     return Here(platform=platform, rank=rank, master=master, port=port if port.isdigit() else "", job=job)
@@ -96,7 +96,7 @@ def _filled(node: NodePlan, place: Here) -> NodePlan:
 def _number(environ: Mapping[str, str], name: str) -> int:
     text = environ[name]
     if not text.strip().isdigit():
-        raise CannotStart(f"{name}={text!r} in the environment is no number")
+        raise CannotStart(f"{name}={text!r} in the environment is not a number")
     return int(text)
 
 

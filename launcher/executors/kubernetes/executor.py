@@ -94,7 +94,7 @@ class Kubernetes(Executor):
         try:
             kubectl(_where(_pods(plan)), *_APPLY, "--dry-run=server", "-f", "-", "-o", "name", text=manifest)
         except Refused as error:
-            raise CannotStart(f"the cluster does not take the job: {error}") from None
+            raise CannotStart(f"the cluster rejects the job: {error}") from None
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return the scripts and, last, the manifest that contains them: `kubectl apply -f` starts the job.
@@ -123,7 +123,7 @@ class Kubernetes(Executor):
         if size > MOST_BYTES:
             raise CannotStart(
                 f"the job's scripts have {size} bytes; a ConfigMap holds {MOST_BYTES}: put long lists into files "
-                "that the pods find on a volume"
+                "on a volume of the pods"
             )
         made = objects(plan, place, pods, files, os.environ)
         here = [replace(file, path=f"{place.folder}/run/{file.path.rpartition('/')[2]}") for file in files]
@@ -150,7 +150,7 @@ class Kubernetes(Executor):
                 "folder": notes.get(FOLDER, ""),
             }
             return Submitted(handle={key: value for key, value in handle.items() if value})
-        raise CannotStart(f"kubectl did not say what it made: {output.strip()[:300]!r}")
+        raise CannotStart(f"unexpected output of kubectl: {output.strip()[:300]!r}")
 
     def observe(self, handle: Mapping[str, Any]) -> Observed:
         """Query the job and its pods; once it has ended, its logs and exit codes are saved in the run directory."""
@@ -182,7 +182,7 @@ class Kubernetes(Executor):
         """Return the state of a job that is missing or whose cluster does not answer; neither counts as its end."""
         if error.is_missing or read_status(Path(handle["folder"])).get("state") in ENDED:
             return Observed(state="")
-        return Observed(state="running", why=f"as it was last seen; the cluster cannot be asked: {error}")
+        return Observed(state="running", why=f"last known state; the cluster cannot be reached: {error}")
 
     def fetch(self, handle: Mapping[str, Any]) -> None:
         """Append the output of the pods since the last call to the run directory."""
@@ -208,7 +208,7 @@ class Kubernetes(Executor):
                 named = f"{RESOURCES[handle['kind']]}/{handle['name']}"
                 kubectl(handle, "delete", named, "--wait=false", "--ignore-not-found")
         except Refused as error:
-            raise CannotStart(f"the cluster does not end job {handle['name']}: {error}") from None
+            raise CannotStart(f"the cluster cannot end job {handle['name']}: {error}") from None
         deadline = time.monotonic() + _GONE_SECONDS
         try:
             while time.monotonic() < deadline and (pods := pods_seen(handle)):
@@ -262,7 +262,7 @@ def _documents(output: str) -> list[Object]:
     try:
         return documents(output)
     except ValueError:
-        raise CannotStart(f"kubectl did not say what it made: {output.strip()[:300]!r}") from None
+        raise CannotStart(f"unexpected output of kubectl: {output.strip()[:300]!r}") from None
 
 
 def _pods(plan: LaunchPlan) -> Pods:

@@ -35,7 +35,7 @@ def kubectl(place: Mapping[str, Any], *words: str, text: str | None = None, seco
     except FileNotFoundError:
         raise Refused("there is no kubectl on the PATH: https://kubernetes.io/docs/tasks/tools") from None
     except subprocess.TimeoutExpired:
-        raise Refused(f"kubectl gave no answer within {seconds:.0f} s") from None
+        raise Refused(f"kubectl did not respond within {seconds:.0f} s") from None
     except OSError as error:
         raise Refused(f"kubectl cannot be started: {error.strerror or error}") from None
     if done.returncode:

@@ -111,7 +111,7 @@ def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[
             found.append({"name": name, "valueFrom": {"secretKeyRef": reference}})
         elif name in named and name in environ:
             if not is_text(environ[name]):
-                raise CannotStart(f"{name} in the environment is no UTF-8 text, and a manifest holds nothing else")
+                raise CannotStart(f"{name} in the environment is not UTF-8 text, which a manifest needs")
             # The kubelet expands $(NAME), and replaces $$ by $.
             found.append({"name": name, "value": environ[name].replace("$", "$$")})
     return found

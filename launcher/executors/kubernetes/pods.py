@@ -140,10 +140,10 @@ def unclear(job: Job) -> Iterator[Unclear]:
     for field in ("memory", "shm_size"):
         text = getattr(cluster, field)
         if text is not None and not _QUANTITY.fullmatch(text):
-            yield Unclear(field=field, message=f"{text!r} is no quantity of Kubernetes; works: 500Gi · 64000M")
+            yield Unclear(field=field, message=f"{text!r} is not a quantity of Kubernetes; works: 500Gi · 64000M")
     if cluster.time_limit is not None and seconds_of(cluster.time_limit) is None:
         yield Unclear(
-            field="time_limit", message=f"{cluster.time_limit!r} is no time; works: 90 (minutes) · 2-12:00:00"
+            field="time_limit", message=f"{cluster.time_limit!r} is not a time; works: 90 (minutes) · 2-12:00:00"
         )
     if cluster.work_dir is not None and not cluster.work_dir.startswith("/"):
         yield Unclear(field="work_dir", message=f"{cluster.work_dir!r} is not an absolute folder of the pods")
@@ -151,7 +151,7 @@ def unclear(job: Job) -> Iterator[Unclear]:
         yield Unclear(field="rank_table", message="is made for Volcano's jobs only: cluster.kind=volcano")
     if cluster.kind == "trainjob" and (cluster.host_network or cluster.priority_class):
         name = "host_network" if cluster.host_network else "priority_class"
-        yield Unclear(field=name, message="belongs into the cluster's training runtime: a TrainJob cannot set it")
+        yield Unclear(field=name, message="belongs in the cluster's training runtime: a TrainJob cannot set it")
     if job.fault_tolerance.max_restarts and cluster.kind in _NO_RESTARTS:
         yield Unclear(
             field="kind",
@@ -195,10 +195,10 @@ def _names(cluster: Cluster) -> Iterator[Unclear]:
     many = [("image_pull_secrets", name) for name in cluster.image_pull_secrets]
     for field, name in (*names.items(), *many):
         if name is not None and not _NAME.fullmatch(name):
-            yield Unclear(field=field, message=f"{name!r} is no name in Kubernetes: a-z, 0-9, - and . only")
+            yield Unclear(field=field, message=f"{name!r} is not a name in Kubernetes: a-z, 0-9, - and . only")
     if cluster.device_resource and not _LABEL_KEY.fullmatch(cluster.device_resource):
         yield Unclear(
-            field="device_resource", message=f"{cluster.device_resource!r} is no resource; works: nvidia.com/gpu"
+            field="device_resource", message=f"{cluster.device_resource!r} is not a resource; works: nvidia.com/gpu"
         )
 
 
@@ -225,23 +225,23 @@ def _pair(word: str) -> tuple[str, str]:
 def _label(word: str) -> tuple[str, str]:
     key, value = _pair(word)
     if not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
-        raise ValueError("is no label of Kubernetes: [DOMAIN/]NAME=VALUE of letters, digits, - _ .")
+        raise ValueError("is not a label of Kubernetes: [DOMAIN/]NAME=VALUE of letters, digits, - _ .")
     return key, value
 
 
 def _annotation(word: str) -> tuple[str, str]:
     key, value = _pair(word)
     if not _LABEL_KEY.fullmatch(key):
-        raise ValueError("is no annotation of Kubernetes: [DOMAIN/]NAME=VALUE")
+        raise ValueError("is not an annotation of Kubernetes: [DOMAIN/]NAME=VALUE")
     return key, value
 
 
 def _resource(word: str) -> tuple[str, str]:
     key, value = _pair(word)
     if not _LABEL_KEY.fullmatch(key):
-        raise ValueError(f"{key!r} is no resource; works: DOMAIN/NAME=QUANTITY")
+        raise ValueError(f"{key!r} is not a resource; works: DOMAIN/NAME=QUANTITY")
     if not _QUANTITY.fullmatch(value):
-        raise ValueError(f"{value!r} is no quantity")
+        raise ValueError(f"{value!r} is not a quantity")
     return key, value
 
 
@@ -258,7 +258,7 @@ def _toleration(word: str) -> Toleration:
 def _volume(word: str) -> Volume:
     kind, _, rest = word.partition(":")
     if kind not in VOLUME_KINDS:
-        raise ValueError(f"{kind!r} is no kind of volume; works: {' · '.join(VOLUME_KINDS)}, as in pvc:data:/data")
+        raise ValueError(f"{kind!r} is not a kind of volume; works: {' · '.join(VOLUME_KINDS)}, as in pvc:data:/data")
     read_only = rest.endswith(":ro")
     source, colon, path = rest.removesuffix(":ro").partition(":")
     if not colon or not source or not path.startswith("/") or ":" in path:
@@ -268,5 +268,5 @@ def _volume(word: str) -> Volume:
     if kind == "nfs" and "/" not in source:
         raise ValueError("an NFS volume is nfs:SERVER/FOLDER:PATH")
     if kind in ("pvc", "configmap", "secret") and not _NAME.fullmatch(source):
-        raise ValueError(f"{source!r} is no name in Kubernetes")
+        raise ValueError(f"{source!r} is not a name in Kubernetes")
     return Volume(kind=kind, source=source, path=path, read_only=read_only)

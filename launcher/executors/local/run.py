@@ -70,7 +70,7 @@ def check(plan: LaunchPlan) -> None:
     check_commands(plan)
     port = plan.start.port
     if port is not None and not is_free(port):
-        raise CannotStart(f"port {port} is taken: choose another cluster.master_port, or none")
+        raise CannotStart(f"port {port} is in use: choose another cluster.master_port, or none")
     check_free(Path(plan.output_dir))
 
 
@@ -222,7 +222,7 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
     again = plan.resume is not None and (attempt > 0 or run.kept.again)
     found = last_checkpoint(plan.watch, environ[LAUNCH_DIR]) if again else None
     if found is not None and plan.resume is not None:
-        _say(run, f"goes on from {found}")
+        _say(run, f"resumes from {found}")
         plan, environ = plan.resume, {**environ, RESUME: found}
         write(plan, environ, Written())
     if attempt == 0 or found is not None:

@@ -13,7 +13,7 @@ ATTEMPT=0
 while [ -e "$run/exits/$ATTEMPT.$rank" ]; do ATTEMPT=$((ATTEMPT + 1)); done
 LAUNCH_RESUME=$(last_checkpoint)
 export ATTEMPT LAUNCH_RESUME
-[ -z "$LAUNCH_RESUME" ] || say "goes on from $LAUNCH_RESUME"
+[ -z "$LAUNCH_RESUME" ] || say "resumes from $LAUNCH_RESUME"
 [ -n "$hang_seconds" ] && [ -n "$iteration_line" ] || exec bash "$run/node.sh"
 
 # Somebody must see when nothing moves any more: the pod that prints iterations watches them, and fails for all.

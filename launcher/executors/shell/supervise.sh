@@ -99,7 +99,7 @@ while :; do
     exit 73
   fi
   export ATTEMPT=$attempt LAUNCH_RESUME MASTER_PORT MASTER_ADDR
-  [ -z "$LAUNCH_RESUME" ] || say "goes on from $LAUNCH_RESUME"
+  [ -z "$LAUNCH_RESUME" ] || say "resumes from $LAUNCH_RESUME"
   write_status running null ""
   start_nodes
   watch_nodes

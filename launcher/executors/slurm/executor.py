@@ -73,9 +73,9 @@ class Slurm(Executor):
     image_forms = "REGISTRY/IMAGE:TAG without spaces, or a .sqsh file"
     log_files = ("slurm.log", "launch.log")
     secrets = (
-        "sbatch hands on the environment of the shell that calls launch (--export=ALL, its default; a site or "
-        "cluster.sbatch_options may say otherwise: then --export=ALL,{name}, without a value)",
-        "sbatch hands on the environment of the shell that calls launch (--export=ALL, its default); into a container "
+        "sbatch forwards the environment of the shell that calls launch (--export=ALL, its default; a site or "
+        "cluster.sbatch_options may change that: then --export=ALL,{name}, without a value)",
+        "sbatch forwards the environment of the shell that calls launch (--export=ALL, its default); into a container "
         "only if the job refers to it: {refer}",
     )
     launchers = MappingProxyType({"submitit_slurm": "launcher.executors.slurm.submitit"})
@@ -137,7 +137,7 @@ class Slurm(Executor):
         lines = output.split()
         number, _, cluster = (lines[-1] if lines else "").partition(";")
         if not number.isdigit():
-            raise CannotStart(f"sbatch did not say the number of the job: {output.strip()!r}")
+            raise CannotStart(f"sbatch did not print a job id: {output.strip()!r}")
         return Submitted(handle={"job": number, **({"cluster": cluster} if cluster else {})})
 
     def together(self, runs: Sequence[tuple[LaunchPlan, Place]]) -> Together | None:
@@ -171,7 +171,7 @@ class Slurm(Executor):
             return Observed(state="", why=str(error), asked=False)
         done = _call(["squeue", *place, "-h", "-j", job, "-t", "all", "-o", "%T|%r|%N"], _LOOK_SECONDS)
         if done.returncode and not any(sign in done.stderr for sign in _FORGOTTEN):
-            return Observed(state="", why=f"Slurm cannot be asked: {_words(done)}", asked=False)
+            return Observed(state="", why=f"Slurm cannot be queried: {_words(done)}", asked=False)
         if done.returncode == 0 and done.stdout.strip():
             state, why, nodes = (*done.stdout.strip().splitlines()[-1].split("|"), "", "")[:3]
         else:
@@ -241,7 +241,7 @@ def _header(option: str) -> str:
         CannotStart: the option does not fit on one line.
     """
     if not option.isprintable():
-        raise CannotStart(f"{shown(option)} is no option on one line: sbatch would run what follows as commands")
+        raise CannotStart(f"{shown(option)} is not a one-line option: sbatch would run what follows as commands")
     name, equals, value = option.replace("\\", "\\\\").partition("=")
     return f"#SBATCH {shlex.quote(name)}{equals}{shlex.quote(value) if equals else ''}"
 
@@ -254,7 +254,7 @@ def _pattern(folder: str) -> str:
     """
     if "\\" in folder:
         raise CannotStart(
-            f"{shown(folder)}: Slurm reads a backslash in file names as its own: choose another output_dir"
+            f"{shown(folder)}: Slurm reads a backslash in file names as an escape: choose another output_dir"
         )
     return folder.replace("%", "%%")
 
@@ -303,7 +303,7 @@ def _number(handle: Mapping[str, Any]) -> str:
     """
     job = str(handle.get("job", ""))
     if not _JOB.fullmatch(job):
-        raise CannotStart(f"run.json names the job {shown(job)}, which is no number of Slurm's")
+        raise CannotStart(f"run.json names the job {shown(job)}, which is not a Slurm job id")
     return job
 
 
@@ -322,7 +322,7 @@ def _call(words: Sequence[str], seconds: float = _SECONDS) -> "subprocess.Comple
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(words, 127, "", f"{words[0]} gave no answer within {seconds:.0f} s")
+        return subprocess.CompletedProcess(words, 127, "", f"{words[0]} did not respond within {seconds:.0f} s")
     except OSError as error:
         return subprocess.CompletedProcess(words, 127, "", str(error))
 

@@ -29,14 +29,14 @@ def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
         and limit.upper() not in _UNLIMITED
     ):
         yield Violation(
-            message=f"cluster.time_limit {limit!r} is no time: minutes, H:M:S, DAYS-HOURS or DAYS-H:M:S",
+            message=f"cluster.time_limit {limit!r} is not a time: minutes, H:M:S, DAYS-HOURS or DAYS-H:M:S",
             fields=("cluster.time_limit",),
             works=tuple(f"cluster.time_limit={each}" for each in _times(limit)),
         )
     memory = cluster.memory
     if memory is not None and memory.strip() and memory.isprintable() and not _MEMORY.fullmatch(memory):
         yield Violation(
-            message=f"cluster.memory {memory!r} is no size of Slurm: a number with K, M, G or T, or 0 for all",
+            message=f"cluster.memory {memory!r} is not a Slurm memory size: a number with K, M, G or T, or 0 for all",
             fields=("cluster.memory",),
             works=(f"cluster.memory={_size(memory)}", "cluster.memory=0"),
         )
@@ -44,7 +44,7 @@ def slurm_s_words_are_understood(facts: RuleContext) -> Iterator[Violation]:
         text = getattr(cluster, name)
         if text is not None and text.strip() and text.isprintable() and set(text) & set(" \"';`$\\"):
             yield Violation(
-                message=f"cluster.{name} {text!r}: a word of Slurm has no spaces, quotes or variables",
+                message=f"cluster.{name} {text!r}: a Slurm value has no spaces, quotes or variables",
                 fields=(f"cluster.{name}",),
             )
 

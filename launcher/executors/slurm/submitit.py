@@ -45,7 +45,7 @@ def check(plans: Sequence[LaunchPlan]) -> None:
     clusters = _clusters(plans[0])
     if "," in clusters or clusters == "all":
         raise CannotStart(
-            f"submitit does not say which of the clusters {clusters} took the jobs: name one, or leave out "
+            f"submitit does not report which of the clusters {clusters} took the jobs: name one, or leave out "
             "hydra/launcher=…"
         )
     if find_spec("submitit") is None:

@@ -17,7 +17,7 @@ def sbatch_options_problem(words: Iterable[str]) -> str:
         elif _SHORT.fullmatch(word):
             takes_value = len(word) == 2
         elif not takes_value or word.startswith("-"):
-            return f"{word!r} is no option of sbatch: --NAME or --NAME=VALUE"
+            return f"{word!r} is not an option of sbatch: --NAME or --NAME=VALUE"
         else:
             takes_value = False
     return ""

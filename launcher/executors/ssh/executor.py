@@ -117,7 +117,7 @@ class Ssh(Executor):
             removed += [f"{line} on {host}" for line in done.stdout.splitlines() if line.startswith("process ")]
         if problems:
             raise CannotStart(
-                "\n  ".join([f"not all hosts answer; removed: {', '.join(removed) or 'nothing'}", *problems])
+                "\n  ".join([f"not all hosts respond; removed: {', '.join(removed) or 'nothing'}", *problems])
             )
         return removed
 
@@ -188,7 +188,7 @@ def _checked(settings: Hosts, count: int) -> tuple[str, ...]:
         )
     for host in hosts[:count]:
         if not is_ssh_host(host):
-            raise CannotStart(f"{shown(host)} is no [USER@]HOST of ssh: cluster.hosts")
+            raise CannotStart(f"{shown(host)} is not a [USER@]HOST of ssh: cluster.hosts")
     problem = ssh_options_problem(settings.options)
     if problem:
         raise CannotStart(f"cluster.ssh_options: {problem}")
@@ -219,23 +219,23 @@ def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"{host}: no answer within {_PROBE_SECONDS} s"
+        return f"{host}: no response within {_PROBE_SECONDS} s"
     if done.returncode == 0:
         return ""
     said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode == 255:
-        return f"{host}: cannot be reached: {said[-1] if said else 'ssh says no reason'}"
+        return f"{host}: cannot be reached: {said[-1] if said else 'ssh gives no reason'}"
     return f"{host}: {said[-1] if said else f'exit code {done.returncode}'}"
 
 
 def _questions(plan: LaunchPlan, rank: int) -> Iterator[str]:
     yield shell_body("common")
     yield assignment("launch_dir", getcwd())
-    yield '[ -d "$launch_dir" ] || { echo "$launch_dir is not there: every host needs the same folders"; exit 72; }'
+    yield '[ -d "$launch_dir" ] || { echo "$launch_dir does not exist: every host needs the same folders"; exit 72; }'
     yield 'for program in setsid grep tee; do command -v $program >/dev/null || { echo "no $program"; exit 72; }; done'
     if rank == 0 and plan.start.port is not None:
         port = plan.start.port
-        yield f'if port_taken {port}; then echo "port {port} is taken: another cluster.master_port"; exit {_TAKEN}; fi'
+        yield f'if port_taken {port}; then echo "port {port} is in use: another cluster.master_port"; exit {_TAKEN}; fi'
 
 
 EXECUTOR = Ssh()

@@ -27,10 +27,12 @@ def with_hosts(job: Job) -> Job:
     for host in job.cluster.hosts:
         if host in seen:
             mistakes.append(
-                WrongOption(message=f"cluster.hosts: {host} stands twice; one host is one node", where=where, works=())
+                WrongOption(
+                    message=f"cluster.hosts: {host} is listed twice; one host is one node", where=where, works=()
+                )
             )
         if not is_ssh_host(host):
-            mistakes.append(WrongOption(message=f"cluster.hosts: {host!r} is no host name", where=where))
+            mistakes.append(WrongOption(message=f"cluster.hosts: {host!r} is not a host name", where=where))
         seen.add(host)
     if mistakes:
         raise WrongOptions(dict.fromkeys(mistakes))

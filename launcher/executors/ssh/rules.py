@@ -17,7 +17,9 @@ def hosts_are_hosts(facts: RuleContext) -> Iterator[Violation]:
     """A host must be a name or an address, optionally with a user before it; never an option of ssh."""
     for host in facts.job.cluster.hosts:
         if not is_ssh_host(host):
-            yield Violation(message=f"cluster.hosts: {shown(host)} is no [USER@]HOST of ssh", fields=("cluster.hosts",))
+            yield Violation(
+                message=f"cluster.hosts: {shown(host)} is not a [USER@]HOST of ssh", fields=("cluster.hosts",)
+            )
 
 
 @rule("SSH-OPTION", source="ssh(1)", reads="job.cluster.ssh_options", mandatory=True)

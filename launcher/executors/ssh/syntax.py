@@ -28,4 +28,4 @@ def ssh_options_problem(words: Iterable[str]) -> str:
         _, rest = getopt(given, _LETTERS)
     except GetoptError as error:
         return str(error)
-    return f"{rest[0]!r} is no option of ssh" if rest else ""
+    return f"{rest[0]!r} is not an option of ssh" if rest else ""
