@@ -125,7 +125,7 @@ def _mistake(problem: Problem, origins: Mapping[str, Origin]) -> Mistake:
 def _unread(error: Exception, overrides: list[Override]) -> Mistake:
     """Return the mistake for YAML that PyYAML or OmegaConf cannot read: a circular alias, a tag unfit for its value."""
     circular = isinstance(error, RecursionError)
-    what = "an alias stands inside of what it names" if circular else first_line(error)
+    what = "an alias refers to the value that contains it" if circular else first_line(error)
     where = next((each.value for each in overrides if each.value and looks_like_file(each.value)), "")
     works = () if circular else ("values without tags (!!…)",)
     return Mistake(what=f"a file cannot be read as YAML: {what}", where=where, works=works)
@@ -151,7 +151,7 @@ def _several(text: str, overrides: list[Override]) -> Mistake | None:
         works.append(f"{guilty[-1].sign}{key}={first}")
     typed = without_secrets([guilty[-1].raw])[0]
     works = works if typed == guilty[-1].raw else works[:1]
-    return Mistake(what=f"{typed} stands for several values, and one job has one", works=tuple(works))
+    return Mistake(what=f"{typed} expands to several values; a job takes one", works=tuple(works))
 
 
 def _ungrammatical(overrides: list[Override]) -> Iterator[str]:

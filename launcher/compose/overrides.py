@@ -63,7 +63,7 @@ def parse(words: list[str]) -> tuple[list[Override], list[Mistake]]:
         if match["sign"] == "~":
             works = (f"{match['key']}=null",)
             shown = without_secrets([word])[0]
-            mistakes.append(Mistake(what=f"{shown}: nothing is removed from a job; set a value instead", works=works))
+            mistakes.append(Mistake(what=f"{shown}: fields cannot be removed; set a value instead", works=works))
             continue
         overrides.append(Override(raw=word, sign=match["sign"] or "", key=match["key"], value=match["value"]))
     return overrides, mistakes
@@ -77,10 +77,10 @@ def _no_override(word: str) -> Mistake:
         works = _imported(word)
         if looks_like_yaml(word):
             works = (f"+job={word}", *works)
-        return Mistake(what=f"{word} is a file, and an override (key=value) is expected", works=works)
+        return Mistake(what=f"{word} is a file; expected an override (key=value)", works=works)
     if os.path.isdir(word):
         works = (f"--config-dir {shlex.quote(word)}",)
-        return Mistake(what=f"{word} is a folder, and an override (key=value) is expected", works=works)
+        return Mistake(what=f"{word} is a folder; expected an override (key=value)", works=works)
     if word.endswith(_FILES) or "/" in word:
         return Mistake(what=f"there is no file {word}")
     return Mistake(what=f"{word!r} is not of the form key=value", works=_completed(word))

@@ -50,7 +50,7 @@ def _values(override: Override, places: SearchPath) -> list[str]:
         return [override.raw]
     if parsed.is_interval_sweep():
         works = tuple(word.replace("FIELD", override.key) for word in _INTERVAL_WORKS)
-        raise ComposeError([Mistake(what=f"{override.key}: an interval has no end of values", works=works)])
+        raise ComposeError([Mistake(what=f"{override.key}: an interval has infinitely many values", works=works)])
     if _length(parsed) > BUDGETS["jobs"].limit:  # shuffle(range(…)) makes the whole list at once
         raise BeyondBudget("jobs", override.key)
     made = _globbed(override, parsed, places) if _is_glob(parsed) else _listed(override, parsed)
@@ -99,7 +99,7 @@ def _is_glob(parsed: "Parsed") -> bool:
 def _globbed(override: Override, parsed: "Parsed", places: SearchPath) -> Iterator[str]:
     if not override.is_group:
         works = (f"{override.key}=a,b",)
-        what = f"{override.key}: glob() goes over the files of a group, and this is a field"
+        what = f"{override.key}: glob() lists the files of a group, and this is a field"
         raise ComposeError([Mistake(what=what, where=override.raw, works=works)])
     names: list[str] = parsed.value().filter(places.options(override.key))  # type: ignore[union-attr]
     yield from names

@@ -59,7 +59,7 @@ def check_file(path: Path) -> None:
     if root is None or _is_null(root):
         return
     holds = "a list" if isinstance(root, yaml.SequenceNode) else repr(str(root.value)[:40])
-    mistake = Mistake(what=f"{where} holds {holds}, and a mapping of fields is expected", works=_MAPPING)
+    mistake = Mistake(what=f"{where} holds {holds}; expected a mapping of fields", works=_MAPPING)
     raise ComposeError([mistake])
 
 
@@ -67,7 +67,7 @@ def _check_circular(node: Any, where: str, above: set[int], seen: set[int] | Non
     """Reject an alias of a collection that contains it, which is within every budget but infinite."""
     seen = set() if seen is None else seen
     if id(node) in above:
-        message = "a file cannot be read as YAML: an alias stands inside of what it names"
+        message = "a file cannot be read as YAML: an alias refers to the value that contains it"
         raise ComposeError([Mistake(what=message, where=f"{where}:{node.start_mark.line + 1}")])
     if id(node) in seen or not isinstance(getattr(node, "value", None), list):
         return
@@ -84,7 +84,7 @@ def _check_keys(root: Any, where: str) -> None:
     for key, value in root.value:
         place = f"{where}:{key.start_mark.line + 1}"
         if key.value == "hydra":
-            raise _mistake("sets hydra, which is no section of a job", place)
+            raise _mistake("sets hydra, which is not a section of a job", place)
         if key.value == KEY:
             written = yaml.safe_load(value.value) if isinstance(value, yaml.ScalarNode) else value.tag
             try:

@@ -25,7 +25,7 @@ def find_run(text: str) -> Record:
         if record is not None and record.id == text:
             return record
         held = f"; the folder now holds run {record.id}" if record is not None else ""
-        raise UnknownRun(f"run {text} is remembered, but {folder} does not hold it any more{held}")
+        raise UnknownRun(f"run {text} is registered, but {folder} no longer holds it{held}")
     if Path(text).is_dir():
         record = read_record(Path(text).absolute())
         if record is not None:
@@ -33,7 +33,7 @@ def find_run(text: str) -> Record:
         raise UnknownRun(f"{text} is a folder, but no run was started in it (no run/run.json)")
     ids = [entry.id for entry in registered()]
     near = nearest(text, ids, cutoff=0.5) or ids[-3:]
-    hint = f"; works: {' · '.join(near)}" if near else "; no run is remembered yet"
+    hint = f"; works: {' · '.join(near)}" if near else "; no run is registered yet"
     raise UnknownRun(f"there is no run {text!r}{hint}")
 
 

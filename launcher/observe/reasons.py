@@ -86,8 +86,8 @@ REASONS = (
     _reason(
         "port-taken",
         r"EADDRINUSE|[Aa]ddress already in use",
-        "the port of the rendezvous is taken",
-        "cluster.master_port (none: a free one is looked for)",
+        "the port of the rendezvous is in use",
+        "cluster.master_port (none: a free one is chosen)",
         source="torch TCPStore; errno EADDRINUSE",
     ),
     _reason(
@@ -103,7 +103,7 @@ REASONS = (
         "collective-timeout",
         r"Watchdog caught collective operation timeout|ran for \d+ milliseconds before timing out"
         r"|Timed out waiting \d+ms for|HCCL.*(time ?out|EI0002)|EI0002|Wait timeout",
-        "a collective waited too long for a rank that is slow, hangs or is gone",
+        "a collective waited too long for a rank that is slow, hangs or has ended",
         "fault_tolerance.timeout_minutes",
         "data.num_workers",
         source="torch ProcessGroupNCCL and ProcessGroupGloo; CANN error code EI0002",
@@ -129,7 +129,7 @@ REASONS = (
         "connection-lost",
         r"Connection (closed|reset) by peer|Broken pipe|ncclRemoteError|remote process exited|Socket closed"
         r"|connection was likely closed|the connection is lost",
-        "another rank or node went away",
+        "another rank or node disconnected",
         source="gloo; NCCL; torch TCPStore; ssh",
         consequence=True,
     ),
@@ -146,7 +146,7 @@ REASONS = (
     _reason(
         "permission",
         r"PermissionError|Permission denied",
-        "a file may not be read or written",
+        "no permission to read or write a file",
         "checkpoint.save",
         "data.cache_path",
         source="errno EACCES",
@@ -154,7 +154,7 @@ REASONS = (
     _reason(
         "missing-module",
         r"ModuleNotFoundError|ImportError",
-        "a Python package is missing or does not fit",
+        "a Python package is missing or incompatible",
         "cluster.python",
         "backend.version",
         source="Python",
@@ -163,7 +163,7 @@ REASONS = (
         "unknown-argument",
         r"error: unrecognized arguments|error: argument |got an unexpected keyword argument"
         r"|remaining_argv|Some specified arguments are not used",
-        "the backend does not know an argument",
+        "the backend does not accept an argument",
         "backend.version",
         "backend.args",
         source="argparse; transformers HfArgumentParser",
@@ -171,7 +171,7 @@ REASONS = (
     _reason(
         "not-a-number",
         r"the loss is not a number|loss (is )?(nan|NaN|inf)|found NaN in|Unexpected result nan|overflow.*loss scale",
-        "the loss is no number any more",
+        "the loss is not a number",
         "optimizer.lr (smaller)",
         "precision.dtype=bf16",
         "optimizer.clip_grad",

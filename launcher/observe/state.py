@@ -80,7 +80,7 @@ def _observed(executor: Executor, record: Record) -> Observed:
 
 
 def _not_installed(record: Record) -> str:
-    return f"as it was last seen; the executor {record.executor!r} is not installed here"
+    return f"last known state; the executor {record.executor!r} is not installed here"
 
 
 def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
@@ -91,18 +91,18 @@ def _state(record: Record, written: str) -> tuple[str, str, tuple[str, ...]]:
         seen = _observed(executor, record)
         if not seen.asked:
             state = written or "queued"
-            return state, "" if state in ENDED else f"as it was last seen; {seen.why}", seen.nodes
+            return state, "" if state in ENDED else f"last known state; {seen.why}", seen.nodes
         if seen.state in ("queued", "running"):
             return seen.state, seen.why, seen.nodes
         if written in ENDED:
             return written, "" if seen.state == written else seen.why, seen.nodes
         if seen.state:
             return seen.state, seen.why, seen.nodes
-        return "lost", "the queue does not know it any more, and it wrote no end", ()
+        return "lost", "the queue no longer lists it, and it recorded no end", ()
     if written in ENDED:
         return written, "", ()
     if record.host != socket.gethostname():
-        return "running", f"as it was last seen; whether it still runs can be told on {record.host} only", ()
+        return "running", f"last known state; whether it still runs is known on {record.host} only", ()
     if identified(record.pid) == record.process:
         return "running", "", ()
-    return "lost", "the program that started it is gone, and wrote no end", ()
+    return "lost", "the process that started it is gone and recorded no end", ()

@@ -25,7 +25,7 @@ def stop_run(record: Record) -> None:
     """
     state = state_of(record, deep=False)
     if state.ended:
-        raise CannotStop(f"run {record.id} is over: {state.state}" + (f" ({state.why})" if state.why else ""))
+        raise CannotStop(f"run {record.id} has ended: {state.state}" + (f" ({state.why})" if state.why else ""))
     problem = own_run(record)
     if problem:
         raise CannotStop(f"{problem}: nothing was stopped")
@@ -38,12 +38,12 @@ def stop_run(record: Record) -> None:
         except CannotStart as error:
             raise CannotStop(str(error)) from None
         if state.state == "queued":
-            write_status(Path(record.folder), "stopped", None, why="before it began")
+            write_status(Path(record.folder), "stopped", None, why="before it started")
         return
     if record.host != socket.gethostname():
         raise CannotStop(f"run {record.id} was started on {record.host}: launch stop {record.id} works there")
     if identified(record.pid) != record.process:
-        raise CannotStop(f"run {record.id}: process {record.pid} is not the one that started it any more")
+        raise CannotStop(f"run {record.id}: process {record.pid} is no longer the one that started it")
     os.kill(record.pid, signal.SIGTERM)
 
 

@@ -66,8 +66,8 @@ class Known:
         if path.is_symlink():
             return None
         if not path.is_file():
-            return f"{relative} (no regular file)"
-        return None if self.valid(path) else f"{relative} (not what its name says)"
+            return f"{relative} (not a regular file)"
+        return None if self.valid(path) else f"{relative} (content does not match its name)"
 
     def leads_to(self, relative: str) -> bool:
         """Whether a folder of this name may hold files that belong."""

@@ -89,7 +89,7 @@ def _reason(path: Path, kind: Kind) -> str | None:
     if path.is_symlink():
         return f"is a symbolic link to {os.readlink(path)}"
     if not path.is_file():
-        return "is no regular file"
+        return "is not a regular file"
     if path.stat().st_size == 0 or kind.recognises(path):
         return None
     return f"is not {kind.title}"
@@ -157,7 +157,7 @@ def _appear(beside: Path, path: Path) -> None:
     try:
         os.link(beside, path)
     except FileExistsError:
-        raise OutputRefused(path, "has just appeared") from None
+        raise OutputRefused(path, "was created meanwhile") from None
     except OSError:
         os.replace(beside, path)  # a file system without hard links
 

@@ -71,7 +71,7 @@ def _has_job_sections(text: str) -> bool:
     return isinstance(tree, dict) and bool(tree) and all(name in known for name in tree)
 
 
-NEW: Final = Kind(title="a file that is to be replaced", recognises=lambda path: False)
+NEW: Final = Kind(title="a file to replace", recognises=lambda path: False)
 JOB: Final = Kind(title="a job file", recognises=_is_job)
 PICTURE: Final = Kind(title="a picture that launch made", recognises=_marked, edited=False)
 TRACE: Final = Kind(title="a trace that launch made", recognises=_marked, edited=False)

@@ -155,13 +155,13 @@ def _command(node: NodePlan, *, exec_it: bool = True) -> list[str]:
 
 def _variable(name: str) -> str:
     if not is_variable(name):
-        raise Unwritable(f"{shown(name)} is no name of an environment variable")
+        raise Unwritable(f"{shown(name)} is not a name of an environment variable")
     return name
 
 
 def _text(text: str) -> str:
     if not is_text(text):
-        raise Unwritable(f"{shown(text)} is no text: it holds NUL or an invalid byte")
+        raise Unwritable(f"{shown(text)} is not valid text: it has NUL or an invalid byte")
     return text
 
 

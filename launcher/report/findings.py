@@ -32,7 +32,7 @@ def format_finding(finding: Finding, job: Job | None = None, *, colour: bool = F
     if finding.fixes:
         lines.append(escaped(f"  works: {' · '.join(map(_offer, finding.fixes))}"))
     if finding.asks:
-        lines.append(escaped(f"  say: {' '.join(finding.asks)}"))
+        lines.append(escaped(f"  specify: {' '.join(finding.asks)}"))
     return "\n".join(lines)
 
 

@@ -127,10 +127,10 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path) -> None:
 
 NOT_READ = {
     "a list as a key": ("? [a, b]\n: 1\n", "unhashable key"),
-    "an alias in itself": ("name: &x [*x]\n", "an alias stands inside of what it names"),
-    "a merge with itself": ("&x {<<: *x}\n", "an alias stands inside of what it names"),
-    "an alias of itself as a key": ("? &x [*x]\n: 1\n", "an alias stands inside of what it names"),
-    "settings of Hydra": ("hydra: {run: {dir: /tmp}}\n", "sets hydra, which is no section of a job"),
+    "an alias in itself": ("name: &x [*x]\n", "an alias refers to the value that contains it"),
+    "a merge with itself": ("&x {<<: *x}\n", "an alias refers to the value that contains it"),
+    "an alias of itself as a key": ("? &x [*x]\n: 1\n", "an alias refers to the value that contains it"),
+    "settings of Hydra": ("hydra: {run: {dir: /tmp}}\n", "sets hydra, which is not a section of a job"),
     "Hydra's section emptied": ("hydra:\n", "sets hydra"),
     "settings of Hydra merged in": ("<<: {hydra: null}\n", "sets hydra"),
     "a tag that does not fit": ("seed: !!bool perhaps\n", "perhaps"),

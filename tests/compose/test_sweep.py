@@ -53,10 +53,10 @@ def test_own_folders_are_globbed_too(tmp_path: Path):
 REFUSED = {
     "an interval": (
         "optimizer.lr=interval(1e-5,1e-4)",
-        "an interval has no end of values",
+        "an interval has infinitely many values",
         "optimizer.lr=1e-5,3e-5,1e-4",
     ),
-    "a pattern of a field": ("parallel.tp=glob(*)", "glob() goes over the files of a group", "parallel.tp=a,b"),
+    "a pattern of a field": ("parallel.tp=glob(*)", "glob() lists the files of a group", "parallel.tp=a,b"),
     "a pattern that nothing fits": ("model=glob(none*)", "no value fits", None),
     "an option that is not there": ("model=qwen3_8b,qwen3_8c", "no model named 'qwen3_8c'", "qwen3_8b"),
     "a field that is not there": ("paralel.tp=1,2", "is not a field", "parallel.tp"),

@@ -122,7 +122,7 @@ def test_what_only_the_user_knows_is_asked_for(case):
     _, findings = fixed(tree)
     (error,) = (finding for finding in findings if finding.rule == rule)
     assert (error.fixes, error.asks) == ((), asks)
-    assert f"say: {asks[0]}" in format_finding(error)
+    assert f"specify: {asks[0]}" in format_finding(error)
 
 
 def test_a_learning_rate_below_the_last_one_lowers_the_last_one():
