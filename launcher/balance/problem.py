@@ -130,7 +130,7 @@ class Problem:
         for kind in self.kinds:
             figures = [kind.forward, kind.memory, *(n for mode in kind.modes for n in (mode.backward, mode.keeps))]
             if not kind.modes or kind.count < 0 or any(not 0 <= figure < float("inf") for figure in figures):
-                raise BadProblem(f"{kind.name} layers: a time, size or count is negative or no number")
+                raise BadProblem(f"{kind.name} layers: a time, size or count is negative or not a number")
         needed = self.fewest * (self.parts - len(self.may_be_empty))
         if self.layers < needed:
             raise BadProblem(

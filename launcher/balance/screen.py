@@ -95,7 +95,7 @@ def _backend(answer: Answer) -> list[str]:
     lines = [f"warning: not chosen for each chunk: {why}" for why in answer.limits]
     lines.append(f"in {outcome.backend.title} {outcome.version}, through {expressed.how}:")
     native = [f"  {arg.flag} = {_plain(arg.value)}" for arg in expressed.native]
-    return lines + (native or ["  as the job has it"])
+    return lines + (native or ["  as in the job"])
 
 
 def _plain(value: Value) -> str:

@@ -364,7 +364,7 @@ def _infeasible(problem: Problem, steps: Precedence) -> Infeasible:
     assert split is not None
     over = [used - limit for used, limit in zip(split.memory(problem, steps.in_flight), problem.limits, strict=True)]
     worst = max(range(problem.stages), key=over.__getitem__)
-    return Infeasible(f"no split fits: stage {worst} lacks memory even in the tightest one", worst, over[worst])
+    return Infeasible(f"no split fits: stage {worst} exceeds memory even in the smallest one", worst, over[worst])
 
 
 def _fits(problem: Problem, steps: Precedence) -> Split | None:

@@ -48,8 +48,7 @@ def _path(field: str, text: str, *, here: bool, data: str = "") -> Check:
         what=field,
         verdict=ERROR if here else WARNING,
         found=f"{text} {where}",
-        works=f"{field}=… of files that are there"
-        + (" (of PREFIX.bin and .idx: PREFIX)" if data == "megatron" else ""),
+        works=f"{field}=… of existing files" + (" (of PREFIX.bin and .idx: PREFIX)" if data == "megatron" else ""),
     )
 
 
@@ -87,7 +86,7 @@ def global_batch(job: Job, *, here: bool) -> Iterator[Check]:
         verdict=ERROR if here else WARNING,
         found=f"{samples} samples, fewer than one global batch of {wanted}",
         works=f"more data, or batch.global_batch_size={samples}" if samples else "data.paths=… of files with samples",
-        source="Megatron-Bridge#3464: fewer samples than one global batch hang without a word",
+        source="Megatron-Bridge#3464: fewer samples than one global batch hang without an error",
     )
 
 

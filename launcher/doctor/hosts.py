@@ -22,7 +22,7 @@ for word in sys.argv[1:]:
         else:
             git = ["git", "-C", name, "rev-parse", "HEAD"]
             found[name] = subprocess.run(git, capture_output=True, text=True).stdout.strip() or "not a checkout"
-    except (PackageNotFoundError, OSError): found[name] = "not there"
+    except (PackageNotFoundError, OSError): found[name] = "missing"
 print(json.dumps(found))"""
 
 
@@ -47,7 +47,9 @@ def same_everywhere(
         except (ValueError, IndexError):
             said = [line for line in done.stderr.splitlines() if line.strip()]
             reason = said[-1] if said else f"exit code {done.returncode}"
-            yield Check(what=host, verdict=WARNING, found=f"cannot be asked: {reason}", works=f"ssh {host} {python} -V")
+            yield Check(
+                what=host, verdict=WARNING, found=f"cannot be queried: {reason}", works=f"ssh {host} {python} -V"
+            )
     differ = list(_different(told))
     yield from differ
     if told and not differ:
@@ -57,11 +59,11 @@ def same_everywhere(
 def _different(told: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
     """Yield each name whose version is not the same on all hosts, with the hosts that differ from most."""
     for name in dict.fromkeys(name for found in told.values() for name in found):
-        count = Counter(found.get(name, "not there") for found in told.values())
+        count = Counter(found.get(name, "missing") for found in told.values())
         if len(count) < 2:
             continue
         usual = count.most_common(1)[0][0]
-        others = [f"{host} {found.get(name, 'not there')}" for host, found in told.items() if found.get(name) != usual]
+        others = [f"{host} {found.get(name, 'missing')}" for host, found in told.items() if found.get(name) != usual]
         yield Check(
             what=f"{name} on all hosts",
             verdict=WARNING if name == "python" else ERROR,

@@ -35,7 +35,7 @@ def devices(job: Job, *, forced: bool = False) -> Check:
     """
     kind, wanted = job.hardware.device, job.cluster.devices_per_node
     if kind not in _FILES:
-        return Check(what="devices", verdict=SKIPPED, found=f"{kind}: nothing to count")
+        return Check(what="devices", verdict=SKIPPED, found=f"{kind}: no devices to count")
     seen = devices_seen(kind)
     if seen >= wanted:
         return Check(what="devices", verdict=OK, found=f"{seen} {kind}")
@@ -56,7 +56,7 @@ def rendezvous(job: Job) -> Iterator[Check]:
             what="master address",
             verdict=ERROR,
             found=f"{cluster.master_addr} is this machine only, and there are {cluster.nodes} nodes",
-            works="cluster.master_addr=NAME of node 0, as the others reach it",
+            works="cluster.master_addr=NAME of node 0, as the other nodes reach it",
             source="ms-swift#4897: nodes that each train alone",
         )
     port = cluster.master_port
@@ -68,8 +68,8 @@ def rendezvous(job: Job) -> Iterator[Check]:
         yield Check(
             what="port",
             verdict=WARNING,
-            found=f"{port} is taken",
-            works="another is taken at the start; or another port",
+            found=f"{port} is in use",
+            works="a free one is chosen at the start; or another port",
         )
 
 

@@ -93,7 +93,7 @@ def installed(names: list[str], python: str | None) -> Installed:
         )
         return Installed(versions=json.loads(done.stdout), elsewhere=python)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return Installed(versions={}, problem=f"{python} cannot be asked: {error}")
+        return Installed(versions={}, problem=f"{python} cannot be queried: {error}")
 
 
 def _missing(

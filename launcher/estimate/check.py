@@ -74,9 +74,7 @@ def _of_hardware(hardware: Hardware) -> tuple[list[Violation], list[Violation]]:
     zero, above = [], []
     for name in _POSITIVE:
         if getattr(hardware, name) == 0:
-            zero.append(
-                Violation(message=f"hardware.{name} is 0: nothing could run on that", fields=(f"hardware.{name}",))
-            )
+            zero.append(Violation(message=f"hardware.{name} is 0: must be above 0", fields=(f"hardware.{name}",)))
     for name in _SHARES:
         value, most = getattr(hardware, name), _MOST_ATTENTION if name.startswith("attention") else 1.0
         if value is not None and value > most:
@@ -114,7 +112,7 @@ def factor_is_a_share(facts: RuleContext) -> Iterator[Violation]:
         message = f"estimate.mem_factor {options.mem_factor:g} is above 1: it is the share that tensors fill"
         yield Violation(message=message, fields=("estimate.mem_factor",))
     if options.attention_sparsity >= 1:
-        message = f"estimate.attention_sparsity {options.attention_sparsity:g}: nothing would be left"
+        message = f"estimate.attention_sparsity {options.attention_sparsity:g}: must be below 1"
         yield Violation(message=message, fields=("estimate.attention_sparsity",))
 
 

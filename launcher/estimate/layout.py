@@ -26,5 +26,5 @@ def parse_layout(text: str) -> list[str]:
         raise CannotSplit(f"parallel.layout has {error.message}", ("parallel.layout",)) from None
     wrong = sorted(set(text) - set("EtmL|"))
     if wrong:
-        raise CannotSplit(f"{''.join(wrong)!r} is no part of a layout: E, t, m, L, |, (…)*n", ("parallel.layout",))
+        raise CannotSplit(f"{''.join(wrong)!r} is not a part of a layout: E, t, m, L, |, (…)*n", ("parallel.layout",))
     return text.split("|")

@@ -120,7 +120,7 @@ def _read(
             return float(value)
         unused = (name in _LINKS and nodes == 1) or (name in _EXPERTS and not experts) or name == "host_link_gbs"
         if not unused:
-            assumed.append(f"hardware.{name}: {ASSUMED[name]:g} (nobody measured it)")
+            assumed.append(f"hardware.{name}: {ASSUMED[name]:g} (not measured)")
         return ASSUMED[name]
 
     peak = hardware.fp8_tflops if fp8 else (hardware.fp32_tflops if dtype == "fp32" else hardware.bf16_tflops)

@@ -86,7 +86,7 @@ def _grouped(missing: tuple[str, ...]) -> list[str]:
 
     `--json` names each figure with its value.
     """
-    unmeasured = [line for line in missing if line.endswith("(nobody measured it)")]
+    unmeasured = [line for line in missing if line.endswith("(not measured)")]
     idle = [line for line in missing if line.endswith(NO_EFFECT)]
     rest = [line for line in missing if line not in unmeasured and line not in idle]
     if idle:
@@ -94,5 +94,5 @@ def _grouped(missing: tuple[str, ...]) -> list[str]:
     if unmeasured:
         names = ", ".join(line.split(":")[0].removeprefix("hardware.") for line in unmeasured[:4])
         more = f" and {len(unmeasured) - 4} more" if len(unmeasured) > 4 else ""
-        rest.append(f"hardware: {len(unmeasured)} figures that nobody measured on it ({names}{more}; --json has all)")
+        rest.append(f"hardware: {len(unmeasured)} figures not measured on it ({names}{more}; --json has all)")
     return rest

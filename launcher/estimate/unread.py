@@ -101,7 +101,7 @@ _UNREAD = {
     "recompute.in_advance": "recomputation is counted in full",
     "recompute.in_bubble": "recomputation is counted in full",
     "recompute.norm_num_layers": "normalisations are counted as recomputed in every layer",
-    "recompute.optimizer_communication": "weights are counted as gathered once each way",
+    "recompute.optimizer_communication": "weights are counted as gathered once in forward and once in backward",
 }
 # Values equivalent to what is counted; for other fields these are unset, false and empty.
 _SAME: dict[str, tuple[object, ...]] = {

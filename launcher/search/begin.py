@@ -108,7 +108,7 @@ def varied(job: Job) -> list[Finding]:
         return []
     fields = tuple(path for own in lost.values() for path in own)
     fix = f"search.fix=[{','.join((*job.search.fix, *lost))}]"
-    message = f"the search varies {', '.join(fields)}, whatever the command line sets there"
+    message = f"the search varies {', '.join(fields)}, and ignores what the command line sets there"
     return [
         Finding(
             rule="SEARCH-VARIES",

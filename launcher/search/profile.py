@@ -77,7 +77,7 @@ def _parallel(job: Job, devices: int) -> Iterator[tuple[str, Value]]:
     world = inner * dp * pp
     node = min(job.cluster.devices_per_node, world)
     if world % node:
-        raise CannotShrink(f"{world} devices are no whole number of nodes of {node}")
+        raise CannotShrink(f"{world} devices are not a whole number of nodes of {node}")
     yield from UNEVEN.items()
     yield "parallel.pp", pp
     yield "parallel.vpp", None

@@ -19,7 +19,7 @@ def ranking_screen(job: Job, found: Found, ranking: Ranking) -> str:
     rows = ["  tp  pp vpp  cp  ep etp   dp  mbs  recompute    GiB   s/step  estimated  measured"]
     rows += [_row(job, each) for each in ranking.ranked]
     notes = [f"  {number}: {each.why}" for number, each in enumerate(ranking.ranked, start=1) if each.why]
-    notes += [f"  line {row.line} ({row.name}): no candidate of this search" for row in ranking.unmatched]
+    notes += [f"  line {row.line} ({row.name}): not a candidate of this search" for row in ranking.unmatched]
     if any(each.row is None for each in ranking.ranked):
         notes.append("  not measured: the estimate's times; compare them with care")
     return "\n".join([*head, "", *rows, *(["", "notes:", *notes] if notes else [])])

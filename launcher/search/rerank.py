@@ -96,7 +96,7 @@ def _ranked(job: Job, candidate: Candidate, table: Table, capacity: int) -> Rank
     if row.peak is None:
         peak = answer.after.fullest.peak_reserved + answer.after.outside
     gap = answer.balanced.gap
-    reason = f"balanced in haste: launch balance may find up to {100 * gap:.0f} % less time" if gap > _FAR else None
+    reason = f"short time limit: launch balance may find up to {100 * gap:.0f} % less time" if gap > _FAR else None
     return Ranked(candidate=candidate, step_s=answer.times[1], peak=peak, fits=True, row=row, answer=answer, why=reason)
 
 

@@ -62,21 +62,21 @@ def _uneven(candidate: Candidate) -> str:
 
 def _none(job: Job, found: Found) -> list[str]:
     if not found.nearest:
-        return ["no layout passes the rules; what refused them:"]
+        return ["no layout passes the rules; rejected by:"]
     lines = ["no layout fits; the closest:"]
     for candidate in found.nearest:
         lacks = (candidate.peak - found.capacity) / GIB
-        lines.append(f"  {_row(job, candidate).strip()}: lacks {lacks:.1f} GiB on stage {candidate.stage}")
+        lines.append(f"  {_row(job, candidate).strip()}: exceeds memory by {lacks:.1f} GiB on stage {candidate.stage}")
     return lines
 
 
 def _fallen(found: Found) -> list[str]:
-    rest = [f"{found.too_big:,} do not fit"] if found.too_big else []
-    rest += [f"{found.too_slow:,} cannot be among the best"] if found.too_slow else []
-    rest += [f"{count:,} against {rule}" for rule, count in list(found.refusals.items())[:6]]
+    rest = [f"{found.too_big:,} out of memory"] if found.too_big else []
+    rest += [f"{found.too_slow:,} pruned by their bound"] if found.too_slow else []
+    rest += [f"{count:,} by {rule}" for rule, count in list(found.refusals.items())[:6]]
     more = len(found.refusals) - 6
     rest += [f"and {more} more rules"] if more > 0 else []
-    return ["fell: " + ", ".join(rest)] if rest else []
+    return ["rejected: " + ", ".join(rest)] if rest else []
 
 
 def as_tree(job: Job, found: Found) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _axes(drawing: Drawing, low: float, high: float, most: float) -> None:
     )
     drawing.texts.append(Text(x=_LEFT, y=_TOP - 8, text="seconds per step", colour=GREY))
     drawing.boxes.append(Box(x=_LEFT, y=bottom + 34, width=9, height=9, colour="#d55e00"))
-    drawing.texts.append(Text(x=_LEFT + 16, y=bottom + 43, text="none is better in both", colour=GREY))
+    drawing.texts.append(Text(x=_LEFT + 16, y=bottom + 43, text="Pareto-optimal", colour=GREY))
 
 
 def write_pareto(path: Path, job: Job, found: Found) -> str | None:

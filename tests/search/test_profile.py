@@ -179,7 +179,7 @@ def test_a_table_as_taylor_writes_it_is_read_as_it_is(tmp_path: Path) -> None:
     [
         ("", ["x.csv:1: empty"]),
         ("dp,tp,pp,ep\n", ["x.csv:1: there is no column dmratio", "x.csv:1: there is no column moe_bw"]),
-        (f"{HEADER},dp\n", ["x.csv:1: column dp is there twice"]),
+        (f"{HEADER},dp\n", ["x.csv:1: column dp appears twice"]),
         (f"{HEADER}\n", ["x.csv: no row is filled in"]),
         (f"{HEADER}\n1,1,1,1,1,1,nan,1,1,1\n", ["x.csv:2: column bfratio: nan"]),
         (f"{HEADER}\n\n1,1,1,1,1,1,1,1,-3,1\n", ["x.csv:3: column moe_bw: -3"]),
