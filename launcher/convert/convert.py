@@ -108,7 +108,7 @@ def _quantised(
     if not asked.fp8:
         return {}, frozenset()
     if asked.target_format.name != "hf":
-        raise ConvertError(f"--fp8: {asked.target_format.title} cannot hold FP8 weights; works: mcore-to-hf")
+        raise ConvertError(f"--fp8: {asked.target_format.title} cannot store FP8 weights; works: mcore-to-hf")
     held = asked.donor is not None and any(asked.donor.glob("*.safetensors"))
     config, known = stated(asked.donor), {}
     if held and asked.donor:
@@ -152,7 +152,7 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
         OpenFiles() as files,
     ):
         if place.restored:
-            warn(f"{asked.out}: an interrupted conversion had moved the old folder aside; it is back")
+            warn(f"{asked.out}: an interrupted conversion had moved the old folder; it is restored")
         if place.kept is not None:
             warn(f"{asked.out}: an interrupted conversion left the old folder as {place.kept}; it is kept")
         _refuse_nan(prepared.stored, files)
@@ -186,8 +186,8 @@ def execute(prepared: Prepared, *, quiet: bool = False, warn: Callable[[str], No
 
 def why_kept(kept: Path, out: Path, *, proven: bool) -> str:
     """Return why the replaced folder is kept."""
-    why = "it holds something that no conversion made" if proven else "the new one is not verified"
-    return f"{out}: what was there before is kept as {kept}: {why}"
+    why = "it holds files that no conversion wrote" if proven else "the new one is not verified"
+    return f"{out}: the previous content is kept as {kept}: {why}"
 
 
 def _move(
@@ -249,7 +249,7 @@ def _refuse_nan(stored: Stored, files: OpenFiles) -> None:
     if broken:
         raise ConvertError(
             [
-                f"{slot.path.name}: {slot.name} {list(slot.shape)} holds nothing but NaN: the source is broken"
+                f"{slot.path.name}: {slot.name} {list(slot.shape)} contains only NaN: the source is corrupt"
                 for slot in broken
             ]
         )

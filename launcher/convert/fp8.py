@@ -118,7 +118,7 @@ def to_quantise(logical: Logical, known: Mapping[str, Content], config: Mapping[
     family = logical.model.model_type
     if family != _FAMILY and not (known and config):
         raise ConvertError(
-            f"--fp8: which layers are stored in FP8 is known of {_FAMILY} only, not of {family}; works: --model, the"
+            f"--fp8: the layers stored in FP8 are known for {_FAMILY} only, not for {family}; works: --model, the"
             " model's own release in FP8 (its weights, and config.json with quantization_config)"
         )
     left = tuple((config or {}).get("modules_to_not_convert") or ())

@@ -60,7 +60,7 @@ class Journal:
         data = self._read()
         if not _is_journal(data):
             os.close(self._descriptor)
-            raise Unwritable(path, "is in the way, and no conversion of this program left it")
+            raise Unwritable(path, "exists, and was not left by a conversion")
         self.progress, end = _replay(data)
         os.ftruncate(self._descriptor, end)
         self._end = end

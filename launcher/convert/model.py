@@ -55,7 +55,7 @@ def config_folder(folders: Iterable[Path | None], works: str = "--model DIR, +re
     if found is not None:
         return found
     shown = ", ".join(str(folder) for folder in tried)
-    raise ConvertError(f"{shown}: no config.json there, and the sizes of the model must be known; works: {works}")
+    raise ConvertError(f"{shown}: no config.json there, which the sizes of the model need; works: {works}")
 
 
 def has_config(folder: Path | None) -> bool:

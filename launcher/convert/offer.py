@@ -91,7 +91,7 @@ def offered(
     weights = job.model.path is not None and job.model.pretrained is not False
     if not weights or job.checkpoint.finetune is not True or "$" in folder or exists(folder):
         return None
-    why = f"checkpoint.load={folder} is not there yet"
+    why = f"checkpoint.load={folder} does not exist yet"
     return Offer(command=_command(job, backend, version, folder), folder=folder, overrides=(), why=why)
 
 

@@ -113,7 +113,7 @@ class Report:
         found += [f"  note     {note}" for note in self.notes]
         found += _grouped("dropped", self.dropped)
         if self.repeats:
-            found.append(f"  repeats  {len(self.repeats)} tensors that others hold, too: {', '.join(self.repeats[:3])}")
+            found.append(f"  repeats  {len(self.repeats)} tensors that others also hold: {', '.join(self.repeats[:3])}")
         return found
 
     def times(self) -> list[str]:
@@ -121,7 +121,7 @@ class Report:
         rate = size(self.bytes_written / max(self.seconds, 1e-9))
         found = [f"  moved in {duration(self.seconds)} ({rate}/s)", *self.values.lines()]
         if self.verified is not None:
-            outcome = "every byte is where it should be" if self.verified else "it differs"
+            outcome = "every byte matches" if self.verified else "it differs"
             found.append(f"  verified in {duration(self.verify_seconds)}: {outcome}")
         else:
             found.append("  not verified (--no-verify): NaN and inf in tensors copied without a cast are not counted")
@@ -140,7 +140,7 @@ def _notes_on_backends(prepared: Prepared) -> tuple[str, ...]:
 
 def _padding_note(prepared: Prepared) -> list[str]:
     left_out = sum(content.fill * itemsize(content.slot.dtype) for content in prepared.stored.contents)
-    return [f"{size(left_out)} of vocabulary padding in the source are left out"] if left_out else []
+    return [f"{size(left_out)} of vocabulary padding in the source are dropped"] if left_out else []
 
 
 def _grouped(label: str, named: Mapping[str, str]) -> list[str]:

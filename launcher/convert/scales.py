@@ -90,7 +90,7 @@ def scale_values(files: OpenFiles, scale: Slot) -> Any:
     if bad:
         raise ConvertError(
             f"{scale.path.name}: {scale.name}: {bad} of {found.size} scales are NaN, infinite or too large to multiply"
-            " with: the source is broken"
+            " with: the source is corrupt"
         )
     return found
 

@@ -56,7 +56,7 @@ class Staging:
         self.restored = False
         self.kept: Path | None = None
         if not self.target.name:
-            raise Unwritable(self.target, "not a directory to make")
+            raise Unwritable(self.target, "cannot be created as a directory")
         self._make_parent()
         known = self._beside(_JOURNAL).exists()
         self._journal = Journal(self._beside(_JOURNAL))
@@ -74,25 +74,25 @@ class Staging:
 
     def _make_parent(self) -> None:
         _check_parent(self.target)
-        with _or_unwritable(self.target.parent, "cannot be made"):
+        with _or_unwritable(self.target.parent, "cannot be created"):
             self.target.parent.mkdir(parents=True, exist_ok=True)
 
     def _start(self, digest: str, known: bool) -> bool:
         exists = os.path.lexists(self.directory)
         progress = self._journal.progress
-        with _or_unwritable(self.target, "cannot be put back"):
+        with _or_unwritable(self.target, "cannot be restored"):
             self._recover(exists)
         check_target(self.target, overwrite=self._overwrite, judge=self._judge)
         ours = known and (progress.digest is not None or not _holds_something(self.directory))
         if exists and (not ours or self.directory.is_symlink()):
-            raise Unwritable(self.directory, "is in the way, and no conversion of this program left it")
+            raise Unwritable(self.directory, "exists, and was not left by a conversion")
         if exists and progress.digest == digest and progress.layout is not None:
             self._journal.resume()
             return True
         self.left = progress.digest if exists and progress.digest != digest else None
         # First, so that later removals and creations are never matched with the previous journal entries.
         self._journal.restart(digest)
-        with _or_unwritable(self.directory, "cannot be made"):
+        with _or_unwritable(self.directory, "cannot be created"):
             if exists:
                 shutil.rmtree(self.directory)
             self.directory.mkdir()
@@ -110,7 +110,7 @@ class Staging:
             self.restored = True
         elif unfinished:
             works = "keep one of the two under this name and remove the other"
-            raise Unwritable(self.target, f"is there again, and its old content is in {folder}", works=works)
+            raise Unwritable(self.target, f"exists again, and its old content is in {folder}", works=works)
         else:
             self._remove(folder, aside)
 
@@ -215,7 +215,7 @@ def check_target(target: Path, *, overwrite: bool, judge: Judge = _nothing_known
     if reason is not None:
         raise Unwritable(target, f"{reason}, and is not replaced", works=another_target(target))
     if target.exists() and not target.is_dir():
-        raise Unwritable(target, "is in the way: not a directory", works=another_target(target))
+        raise Unwritable(target, "exists and is not a directory", works=another_target(target))
     if _holds_something(target):
         held = judge(target)
         if not held.replaceable:
@@ -242,9 +242,9 @@ def _is_free(target: Path) -> bool:
 def _check_parent(target: Path) -> None:
     parent = existing_parent(target)
     if not parent.is_dir():
-        raise Unwritable(target, f"{parent} is in the way: not a directory", works="another target")
+        raise Unwritable(target, f"{parent} exists and is not a directory", works="another target")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise Unwritable(target, f"{parent} may not be written", works="another target")
+        raise Unwritable(target, f"{parent} is not writable", works="another target")
 
 
 def check_space(target: Path, bytes_needed: int, files_needed: int) -> None:

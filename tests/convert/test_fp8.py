@@ -216,7 +216,7 @@ def test_a_wrong_word_is_noticed(
 def test_only_hugging_face_targets(wide: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--format", "torch_dist", "--fp8", "blockwise"]
     assert launch("reshard", "--checkpoint", wide, "--out", tmp_path / "out", *words) == 1
-    assert "cannot hold FP8 weights; works: mcore-to-hf" in capsys.readouterr().err
+    assert "cannot store FP8 weights; works: mcore-to-hf" in capsys.readouterr().err
 
 
 def test_layers_that_the_original_has_in_bf16_stay_so(wide: Path, tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_other_families_need_a_release_in_fp8(model: Zoo, tmp_path: Path, capsys
     plain = model("qwen3_moe")
     words = ["--format", "hf", "--fp8", "blockwise", "--out", tmp_path / "out"]
     assert launch("reshard", "--checkpoint", plain, *words) == 1
-    assert "is known of deepseek_v3 only, not of qwen3_moe; works: --model, the" in capsys.readouterr().err
+    assert "are known for deepseek_v3 only, not for qwen3_moe; works: --model, the" in capsys.readouterr().err
     kinds = {"F32": np.float32}
     arrays: dict[str, Any] = {
         name: np.frombuffer(data, kinds[dtype]).reshape(shape) for name, (dtype, shape, data) in tensors(plain).items()

@@ -217,13 +217,13 @@ REFUSED: dict[str, tuple[list[str], dict[str, Any], list[str], str]] = {
     "pissa": (["o_proj"], {"init_lora_weights": "pissa"}, [], "the model's own weights were changed at the start"),
     "shapes": (["o_proj"], {"r": 8}, [], "has shape [4, 64]; model and adapter_config.json need [8, 64]"),
     "several": (["q_proj"], {}, [], "no factors, and training stacks give some to all layers of one name"),
-    "no stack": (["o_proj"], {}, ["--backend", "mindformers"], "how mindformers stores adapters is not known"),
+    "no stack": (["o_proj"], {}, ["--backend", "mindformers"], "the adapter format of mindformers is unknown"),
     "rslora": (["o_proj"], {"use_rslora": True}, ["--backend", "mindspeed"], "always multiplies by alpha / r"),
     "no power of two": (
         ["o_proj", "down_proj"],
         {"alpha_pattern": {"o_proj": 3}},
         ["--rewrite"],
-        "no power of two apart, so one alpha for all would round",
+        "not a power of two apart, so one alpha for all would round",
     ),
 }
 
@@ -365,7 +365,7 @@ def test_options_that_an_adapter_cannot_have_are_refused(
     assert launch("mcore-to-hf", "--checkpoint", core, "--out", out, "--fp8", "blockwise") == 1
     assert "only models are stored in FP8; works: without --fp8" in capsys.readouterr().err
     assert launch("hf-to-mcore", "--model", folder, "--out", out, "--rewrite") == 2
-    assert "--adapter DIR is missing" in capsys.readouterr().err
+    assert "--rewrite needs --adapter DIR" in capsys.readouterr().err
     assert not out.exists()
 
 

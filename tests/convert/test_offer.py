@@ -17,7 +17,7 @@ _NEEDED = {
     "Megatron-LM reads its own checkpoints only": ("backend=megatron_lm",),
     "MindSpeed-LLM before it converted at start": ("backend=mindspeed", "backend.version=2.1.0"),
     "Megatron-SWIFT before it read safetensors": ("backend=megatron", "backend.version=3.6.4"),
-    "a named checkpoint that is not there yet": (
+    "a named checkpoint that does not exist yet": (
         "backend=megatron",
         "checkpoint.load=converted",
         "checkpoint.finetune=true",
@@ -53,7 +53,7 @@ def test_the_offered_command_converts_with_the_layout_of_the_job(
     assert set(_LAYOUT) < set(offer.command)
     assert main([*offer.command[1:]]) == 0
     assert (tmp_path / offer.folder).is_dir()
-    assert "every byte is where it should be" in capsys.readouterr().out
+    assert "every byte matches" in capsys.readouterr().out
     assert _offer(model("qwen3"), (*words, *offer.overrides), there=(offer.folder,)) is None
 
 

@@ -239,7 +239,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a link of nothing": (_link_of_nothing, "symbolic link"),
     "a forged record": (_forged_record, "neither a conversion nor a checkpoint"),
     "tensors alone": (_tensors_alone, "neither a conversion nor a checkpoint"),
-    "not what it says": (_not_what_it_says, "model.safetensors (not what its name says)"),
+    "not what it says": (_not_what_it_says, "model.safetensors (content does not match its name)"),
     "the working directory": (_current, "working directory"),
     "above the working directory": (_above_current, ""),
     "the working directory inside": (_current_in_a_checkpoint, "contains the working directory"),

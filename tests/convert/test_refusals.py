@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[[Path, Path], Path], tuple[str, ...]]] = {
     ),
     "a layer too many": (
         _changed(lambda _, config: config.update(num_hidden_layers=3)),
-        ("model.layers.3.", "config.json says 3 layers"),
+        ("model.layers.3.", "config.json has 3 layers"),
     ),
     "another width": (
         _changed(lambda _, config: config.update(intermediate_size=100)),
@@ -261,7 +261,7 @@ WRONG = {
     "another model's job": (
         ("hf-to-mcore", "--model", "M", "--out", "x", "+recipe=qwen3_8b", "--dry-run"),
         1,
-        "the job's model is not that of",
+        "the job's model differs from",
     ),
     "another number of layers": (
         ("hf-to-mcore", "--model", "M", "--out", "x", "model.num_hidden_layers=77"),

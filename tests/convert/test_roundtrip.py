@@ -38,7 +38,7 @@ def test_padding_goes_in_and_out(
 ) -> None:
     options = ("--layers", layers, "tokenizer.make_vocab_size_divisible_by=64", "parallel.tp=2")
     assert _there_and_back(model("llama"), tmp_path, *options) == tensors(model("llama"))
-    assert "of vocabulary padding in the source are left out" in capsys.readouterr().out
+    assert "of vocabulary padding in the source are dropped" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["qwen3_moe", "deepseek_v3"])

@@ -39,8 +39,8 @@ def _below_a_file(out: Path) -> None:
 # name: what is at the target, and what is said.
 TARGETS: dict[str, tuple[Callable[[Path], None], str]] = {
     "not empty": (_full, "not empty"),
-    "a file": (_file, "is in the way: not a directory"),
-    "below a file": (_below_a_file, "is in the way: not a directory"),
+    "a file": (_file, "exists and is not a directory"),
+    "below a file": (_below_a_file, "exists and is not a directory"),
 }
 
 

@@ -99,7 +99,7 @@ def locate(path: Path) -> Path:
         raise Damaged(tracker, "not an iteration", expected="a number or release", found=word)
     directory = path / (word if word == "release" else f"iter_{int(word):07d}")
     if not directory.is_dir():
-        raise Damaged(tracker, f"names {word}, but {directory.name} is not there")
+        raise Damaged(tracker, f"names {word}, but {directory.name} is missing")
     return directory
 
 
@@ -176,7 +176,7 @@ def _metadata(path: Path) -> tuple[dict[str, Inert], _Places]:
     places: _Places = {}
     for index, info in items.items():
         if not isinstance(index, Inert) or not isinstance(info, Inert) or info.name != STORAGE_INFO:
-            raise Damaged(path, "an entry of its storage_data is not a place in a file")
+            raise Damaged(path, "an entry of its storage_data is not a location in a file")
         key, at = index.attributes.get("fqn"), index.attributes.get("offset")
         place: Any = tuple(info.attributes.get(field) for field in ("relative_path", "offset", "length"))
         if type(key) is not str or not (at is None or _is_sizes(at)) or not _is_place(place):
@@ -205,7 +205,7 @@ def _is_bytes(entry: Inert) -> bool:
 
 def _object(directory: Path, key: str, places: _Places) -> StoredObject:
     if (key, None) not in places:
-        raise Damaged(directory / ".metadata", "its place in a file is not recorded", tensor=key)
+        raise Damaged(directory / ".metadata", "its location in a file is not recorded", tensor=key)
     name, offset, length = places[key, None]
     return StoredObject(key=key, path=directory / name, offset=offset, length=length)
 
@@ -261,7 +261,7 @@ class _Files:
 def _stored(files: _Files, chunk: ChunkSpec, places: _Places, allow: tuple[str, ...]) -> Chunk:
     place = places.get((chunk.key, chunk.at))
     if place is None:
-        raise Damaged(files.directory / ".metadata", "its place in a file is not recorded", tensor=chunk.name)
+        raise Damaged(files.directory / ".metadata", "its location in a file is not recorded", tensor=chunk.name)
     name, offset, length = place
     descriptor, path = files.check(name, chunk.key, offset, length)
     slot = torch_file.read_part(descriptor, path, offset, length, allow=allow, what=chunk.name)

@@ -148,7 +148,7 @@ def _metadata(
         entries[key] = _tensor_entry(parts)
     for entry, item in zip(objects, kept, strict=True):
         if entry.key in entries:
-            raise ValueError(f"{entry.key}: there twice")
+            raise ValueError(f"{entry.key}: appears twice")
         entries[entry.key] = Inert(name=f"{METADATA}.BytesStorageMetadata")
         places[_index(entry.key, None)] = _info(item)
     state = {
@@ -214,7 +214,7 @@ def tiling_problem(shape: tuple[int, ...], blocks: Sequence[Block]) -> str | Non
     """Return why blocks (offsets, sizes) do not tile a tensor of this shape exactly; None if they do."""
     for at, sizes in blocks:
         if len(at) != len(shape) or len(sizes) != len(shape):
-            return f"a chunk at {at} of shape {sizes} has not the {len(shape)} dimensions of {shape}"
+            return f"a chunk at {at} of shape {sizes} does not have the {len(shape)} dimensions of {shape}"
         if any(first + size > whole for first, size, whole in zip(at, sizes, shape, strict=True)):
             return f"the chunk at {at} of shape {sizes} reaches out of {shape}"
     covered = sum(prod(sizes) for _, sizes in blocks)

@@ -202,7 +202,7 @@ class Walk:
         try:
             return self._walk("", value)
         except RecursionError:
-            raise Damaged(self._path, "its structure is nested too deep") from None
+            raise Damaged(self._path, "its structure is nested too deeply") from None
 
     def _walk(self, name: str, value: Any) -> Any:
         kind = type(value)

@@ -113,14 +113,14 @@ def _read(stack: Stack, path: Path, logical: Logical, layout: Layout) -> tuple[L
     files = read_files(path)
     names, notes = files.names, []
     if logical.model.num_nextn_predict_layers and not any(name.startswith("mtp.") for name in names):
-        notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
+        notes.append("config.json has MTP layers, the checkpoint has none: converted without")
         logical = without_mtp(logical)
     tp, pp, ep = sizes_of(files)
     stages = Stages(pp=pp, vpp=len(files.files[0].chunks), folded=stack.folded(layout) or is_folded(files, pp))
     chunks = chunks_in(files, stages)
     held, layers = sum(len(chunk.layers) for chunk in chunks), logical.model.num_hidden_layers
     if held != layers:
-        raise ConvertError(f"{files.directory} holds {held} layers, config.json says {layers}")
+        raise ConvertError(f"{files.directory} holds {held} layers, config.json has {layers}")
     grid = grid_found(files, layout, tp, ep)
     dialect = stack.found(logical, names, files.args)
     vocabulary = _vocabulary(files, logical, tp)
@@ -148,7 +148,7 @@ def _vocabulary(files: Files, logical: Logical, tp: int) -> int:
     rows = slots[0].shape[0] * tp
     if rows < (logical.model.vocab_size or 0):
         raise ConvertError(
-            f"embedding.word_embeddings.weight has {rows} rows, config.json says vocab_size {logical.model.vocab_size}"
+            f"embedding.word_embeddings.weight has {rows} rows, config.json has vocab_size {logical.model.vocab_size}"
         )
     return rows
 

@@ -151,14 +151,12 @@ def _rank_file(folder: Path, structure: dict[Any, Any], args: Mapping[str, Any],
     keys = sorted((int(match[1] or 0), key) for key in structure if (match := _MODEL.fullmatch(str(key))))
     if not keys:
         found = ", ".join(str(key) for key in structure)
-        raise ConvertError(
-            f"{folder.name}/{FILE}: no model in it (it holds {found}); expected model or model0, model1 …"
-        )
+        raise ConvertError(f"{folder.name}/{FILE}: no model in it (found: {found}); expected model or model0, model1 …")
     chunks = []
     for _, key in keys:
         model = structure[key]
         if not isinstance(model, dict):
-            raise ConvertError(f"{folder.name}/{FILE}: {key} is no dictionary of tensors")
+            raise ConvertError(f"{folder.name}/{FILE}: {key} is not a dictionary of tensors")
         chunks.append({str(name): slot for name, slot in model.items() if isinstance(slot, Slot)})
     others = tuple(str(key) for key in structure if not _MODEL.fullmatch(str(key)))
     return RankFile(
@@ -178,7 +176,7 @@ def sizes_of(files: Files) -> tuple[int, int, int]:
         said = files.args.get(name)
         if isinstance(said, int) and said > found[place]:
             raise ConvertError(
-                f"{files.directory}: files of {found[place]} ranks, its arguments say {name} {said}: ranks are missing"
+                f"{files.directory}: files of {found[place]} ranks, its arguments have {name} {said}: ranks are missing"
             )
     return found[0], found[1], found[2]
 

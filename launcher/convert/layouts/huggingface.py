@@ -65,7 +65,7 @@ def huggingface_read(logical: Logical, slots: Sequence[Slot]) -> tuple[Logical, 
             continue
         if slot.shape != meaning.shape:
             problems.append(
-                f"{slot.path.name}: {slot.name} has shape {list(slot.shape)}, config.json says {list(meaning.shape)}"
+                f"{slot.path.name}: {slot.name} has shape {list(slot.shape)}, config.json has {list(meaning.shape)}"
             )
             continue
         # Scales that are separate logical tensors are copied unchanged.
@@ -86,7 +86,7 @@ def _as_stored(logical: Logical, slots: Iterable[Slot], notes: list[str]) -> Log
     first = logical.model.num_hidden_layers or 0
     numbers = {int(found[1]) for slot in slots if (found := _LAYER.fullmatch(slot.name))}
     if count and not any(number >= first for number in numbers):
-        notes.append(f"config.json says {count} MTP layer(s), the files hold none: converted without")
+        notes.append(f"config.json has {count} MTP layer(s), the files hold none: converted without")
         return without_mtp(logical)
     return logical
 
@@ -141,7 +141,7 @@ def _unknown(logical: Logical, slot: Slot) -> str:
     layer = _LAYER.fullmatch(slot.name)
     layers = len(_layers(logical))
     if layer and int(layer[1]) >= layers:
-        why = f"config.json says {layers} layers (num_hidden_layers + num_nextn_predict_layers)"
+        why = f"config.json has {layers} layers (num_hidden_layers + num_nextn_predict_layers)"
     elif f"model.{slot.name}" in logical.tensors:
         why = f"expected as model.{slot.name} (saved from the class without a head?)"
     else:
@@ -157,14 +157,14 @@ def _missing(logical: Logical, contents: Iterable[Content]) -> list[str]:
         for box in content.boxes:
             held[box.logical] = max(held[box.logical], math.prod(count for _, count in box.logical_at))
     return [
-        f"{name} {list(logical.tensors[name])} is missing: config.json says that the model has it"
+        f"{name} {list(logical.tensors[name])} is missing: the model of config.json has it"
         for name, count in held.items()
         if count == 0
     ]
 
 
 def _without_weight(scale: Slot) -> str:
-    return f"{scale.path.name}: {scale.name} holds scales, and {scale.name.removesuffix(SCALE)} is not there"
+    return f"{scale.path.name}: {scale.name} holds scales, and {scale.name.removesuffix(SCALE)} is missing"
 
 
 def _natural(name: str) -> tuple[int | str, ...]:

@@ -94,7 +94,7 @@ def place_layers(stages: Stages, layers: int, mtp: int, *, norm_with_head: bool 
             )
         )
     if number != layers:
-        raise ConvertError(f"noop_layers {list(stages.noop)}: {number} of {layers} layers have a place")
+        raise ConvertError(f"noop_layers {list(stages.noop)}: {number} of {layers} layers are placed")
     return tuple(chunks)
 
 
@@ -146,7 +146,7 @@ def _from_layout(text: str, stages: Stages, layers: int, mtp: int) -> tuple[Chun
         if held.count(letter) != count:
             raise ConvertError(f"parallel.layout has {held.count(letter)} × {letter}, the model needs {count}")
     if len(parts) != stages.pp * stages.vpp:
-        raise ConvertError(f"parallel.layout has {len(parts)} chunks, {stages.pp} stages × {stages.vpp} are asked for")
+        raise ConvertError(f"parallel.layout has {len(parts)} chunks, {stages.pp} stages × {stages.vpp} are requested")
     chunks, number = [], 0
     for index, part in enumerate(parts):
         count = part.count("t")

@@ -159,7 +159,7 @@ def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell =
     keys = {chunk.key for chunk in found}
     notes = []
     if logical.model.num_nextn_predict_layers and not any(key.startswith("mtp.") for key in keys):
-        notes.append("config.json says MTP layers, the checkpoint holds none: converted without")
+        notes.append("config.json has MTP layers, the checkpoint has none: converted without")
         logical = without_mtp(logical)
     known = {
         **_known(logical, found, keys, "local", respell),
@@ -171,7 +171,7 @@ def torch_dist_read(logical: Logical, found: Sequence[Found], respell: Respell =
         if meaning is None:
             problems.append(f"{chunk.key} {list(chunk.whole)}: a {logical.model.model_type} model has no such tensor")
         elif meaning.whole != chunk.whole:
-            problems.append(f"{chunk.key} has shape {list(chunk.whole)}, config.json says {list(meaning.whole)}")
+            problems.append(f"{chunk.key} has shape {list(chunk.whole)}, config.json has {list(meaning.whole)}")
         else:
             contents.append(meaning.content(chunk))
     problems += _missing(logical, contents, known)
@@ -245,7 +245,7 @@ def _known(
     vocabulary = max(rows, default=None)
     if vocabulary is not None and vocabulary < (logical.model.vocab_size or 0):
         raise ConvertError(
-            f"embedding.word_embeddings.weight has {vocabulary} rows, config.json says vocab_size"
+            f"embedding.word_embeddings.weight has {vocabulary} rows, config.json has vocab_size"
             f" {logical.model.vocab_size}"
         )
     known: dict[str, _Global] = {}

@@ -32,9 +32,9 @@ _REFUSED: Final = {
     "lora_bias": "factors with a bias",
     "use_qalora": "quantised factors",
     "use_bdlora": "block-diagonal factors",
-    "alora_invocation_tokens": "activated LoRA works on some tokens only: no weights do the same",
+    "alora_invocation_tokens": "activated LoRA applies to some tokens only: no equivalent weights exist",
     "trainable_token_indices": "it changes single rows of the embedding",
-    "arrow_config": "a router chooses among adapters: no weights do the same",
+    "arrow_config": "a router chooses among adapters: no equivalent weights exist",
     "fan_in_fan_out": "transposed weights, which no model that is converted here has",
 }
 # Initialisations that change the base weights; the adapter is relative to the changed weights.

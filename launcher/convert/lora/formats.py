@@ -61,5 +61,5 @@ def adapters_for(backend: str | None) -> tuple[Format, Shared]:
         backend = having[0]
     found = adapters_of(backend)
     if found is None:
-        raise ConvertError(f"how {backend} stores adapters is not known; works: --backend {' | '.join(having)}")
+        raise ConvertError(f"the adapter format of {backend} is unknown; works: --backend {' | '.join(having)}")
     return found

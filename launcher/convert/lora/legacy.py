@@ -102,7 +102,7 @@ def _read(stack: AdapterStack, weights: Stack, path: Path, logical: Logical, lay
     chunks = chunks_in(files, stages)
     held, layers = sum(len(chunk.layers) for chunk in chunks), base.model.num_hidden_layers
     if held != layers:
-        raise ConvertError(f"{files.directory} holds factors of {held} layers, config.json says {layers} layers")
+        raise ConvertError(f"{files.directory} has factors of {held} layers, config.json has {layers} layers")
     grid = grid_found(files, layout, tp, ep)
     dialect = weights.found(base, everything.names, files.args)
     dialect = dataclasses.replace(dialect, experts=_experts(files.names))

@@ -316,7 +316,7 @@ def _proved(
     seconds = progress.finish()
     if problems:
         raise ConvertError(sorted(problems))
-    return f"  verified in {duration(seconds)}: every byte is where it should be", nan, infinite
+    return f"  verified in {duration(seconds)}: every byte matches", nan, infinite
 
 
 def _same(planned: Merge, files: OpenFiles, source: Slot, target: Slot) -> bool:

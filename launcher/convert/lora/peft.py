@@ -111,7 +111,7 @@ def _unknown(folder: Path, slot: Slot, name: str, unknown: Sequence[str]) -> str
     if unknown:
         return f"{where}: no linear layer of the model that training stacks give factors to"
     kind = "factors of an embedding" if "lora_embedding" in name else "no LoRA factor (modules_to_save, a bias)"
-    return f"{where}: {kind}: adapters of training stacks have no place for it; works: launch convert merge"
+    return f"{where}: {kind}: adapters of training stacks cannot store it; works: launch convert merge"
 
 
 def _misshaped(

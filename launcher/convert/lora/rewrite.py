@@ -189,7 +189,7 @@ def _refuse_rounding(found: Survey, scale: float) -> None:
         fraction, _ = math.frexp(found.scale(module) / scale)
         if abs(fraction - 0.5) > 1e-12:
             raise ConvertError(
-                f"{module} is scaled by {found.scale(module):g}, others by {scale:g}: no power of two apart,"
+                f"{module} is scaled by {found.scale(module):g}, others by {scale:g}: not a power of two apart,"
                 " so one alpha for all would round; works: launch convert merge"
             )
 

@@ -106,9 +106,7 @@ def found_adapter(
         raise ConvertError(f"{path}: factors of ranks {different}: an adapter has one for all layers")
     alpha = said.get("lora_alpha")
     if not isinstance(alpha, (int, float)) or isinstance(alpha, bool):
-        raise ConvertError(
-            f"{path}: its arguments do not say lora_alpha, and no factor does; works: --set alpha=NUMBER"
-        )
+        raise ConvertError(f"{path}: its arguments and factors have no lora_alpha; works: --set alpha=NUMBER")
     held = list(modules)
     return adapter_logical(
         without_unused_mtp(base, held),

@@ -127,7 +127,7 @@ HEADERS = {
     "not UTF-8": (b'{"\xff":1}', b"", "not UTF-8 at byte 10"),
     "not JSON": (b"{1}", b"", "not valid JSON"),
     "a list": (b"[1,2]", b"", "not a safetensors file"),
-    "the same name twice": (b'{"a":1,"a":1}', b"", "'a' is there twice"),
+    "the same name twice": (b'{"a":1,"a":1}', b"", "'a' appears twice"),
     "deep": (b'{"a":' * 100_000, b"", "not valid JSON"),
 }
 
