@@ -59,7 +59,7 @@ def _several_nodes(job: Job) -> Finding:
         severity="error",
         message=f"{job.cluster.nodes} nodes cannot be rehearsed on one machine as they are: cluster=ssh or "
         "cluster=slurm rehearse them on real nodes, rehearse.shrink=true scales the job down, "
-        "rehearse.fake_world=true plays single ranks of all",
+        "rehearse.fake_world=true simulates single ranks of all",
         fields=("cluster.nodes",),
         source="launch",
     )

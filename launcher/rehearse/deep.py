@@ -62,7 +62,7 @@ def _refused(result: dict[str, Any], log: Path) -> list[Finding]:
     ranks = result.get("ranks")
     if not ranks:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
-        return [_finding("DEEP-REFUSED", "error", lines[-1] if lines else "megatron-core ended without a word")]
+        return [_finding("DEEP-REFUSED", "error", lines[-1] if lines else "megatron-core ended without a message")]
     messages = dict.fromkeys(
         f"rank {rank['rank']} while it {_DOING.get(rank['stage'], rank['stage'])}: {rank['error']}"
         for rank in ranks

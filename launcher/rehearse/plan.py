@@ -73,7 +73,9 @@ def _core(job: Job, outcome: Outcome, notes: tuple[str, ...]) -> LaunchPlan:
     module = ("-m", "launcher.rehearse.core", "--options", path, "--", *argv)
     start: tuple[str, ...] = ("python", *module)
     if job.rehearse.fake_world:
-        what = f"rehearsal: megatron-core plays ranks of a world of {ranks} in one process, one iteration, no training"
+        what = (
+            f"rehearsal: megatron-core simulates ranks of a world of {ranks} in one process, one iteration, no training"
+        )
     else:
         count = job.cluster.nodes
         place = "here" if count == 1 else f"on {count} nodes"
@@ -112,7 +114,7 @@ def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
             for problem in error.problems
         ]
         raise RehearsalRefused(findings) from None
-    return tuple(f"not honoured: {row.flag} ({row.why})" for row in judged.not_honoured)
+    return tuple(f"ignored: {row.flag} ({row.why})" for row in judged.not_honoured)
 
 
 def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

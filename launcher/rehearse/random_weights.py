@@ -33,7 +33,7 @@ def make_directory(
     import transformers
 
     if out.exists() and any(out.iterdir()):
-        raise FileExistsError(f"{out} is not empty: random weights are not written over something else")
+        raise FileExistsError(f"{out} is not empty: random weights do not replace other files")
     built = _configuration(transformers, config)
     _check_vocabulary(transformers, tokenizer, built)
     _check_size(torch, transformers, built, limit_gib)
@@ -61,7 +61,7 @@ def _configuration(transformers: Any, config: Mapping[str, Any]) -> Any:
     values = {name: value for name, value in config.items() if name not in ("architectures", "auto_map")}
     model_type = values.pop("model_type", None)
     if model_type is None:
-        raise ValueError("config.json has no model_type: it cannot be told which model to build")
+        raise ValueError("config.json has no model_type: the model to build is unknown")
     try:
         return transformers.AutoConfig.for_model(model_type, **values)
     except ValueError as error:

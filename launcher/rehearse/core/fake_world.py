@@ -60,9 +60,7 @@ def run(settings: Settings, options: TrainerOptions, not_honoured: Sequence[NotH
     started = time.perf_counter()
     peers_do_as_this_rank()
     environment.import_megatron()
-    what = (
-        f"megatron-core {version('megatron-core')}, ranks played on a fake process group of {world}: no communication"
-    )
+    what = f"megatron-core {version('megatron-core')}, ranks on a fake process group of {world}: no communication"
     print(what, flush=True)
     played = []
     for rank in options.fake_world.ranks:

@@ -147,9 +147,11 @@ _MOE_ACT = UnsupportedArg(
 )
 
 CONDITIONS: Mapping[str, Callable[[object], UnsupportedArg | None]] = {
-    "optimizer": _only(("adam", "sgd"), "only adam and sgd are here", "--optimizer adam"),
+    "optimizer": _only(("adam", "sgd"), "only adam and sgd are supported", "--optimizer adam"),
     "position_embedding_type": _only(
-        ("learned_absolute", "rope", "none"), "this position embedding is not here", "--position-embedding-type rope"
+        ("learned_absolute", "rope", "none"),
+        "this position embedding is not supported",
+        "--position-embedding-type rope",
     ),
     "recompute_modules": lambda value: _MOE_ACT if isinstance(value, list) and "moe_act" in value else None,
     "moe_token_dispatcher_type": lambda value: _FLEX if value == "flex" else None,

@@ -99,7 +99,7 @@ class Trainer:
             f"{' sp' if layout.sequence_parallel else ''}, {model.layer_impl} layers"
         )
         for row in self.not_honoured:
-            progress.say(f"not honoured: {row.flag} ({row.why})")
+            progress.say(f"ignored: {row.flag} ({row.why})")
         if history.first_iteration:
             progress.say(f"continues after iteration {history.first_iteration}")
         return progress

@@ -108,7 +108,7 @@ UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
         experimental_attention_variant dsa_indexer_n_heads dsa_indexer_head_dim dsa_indexer_topk
         dsa_indexer_loss_coeff dsa_indexer_use_sparse_loss linear_conv_kernel_dim linear_key_head_dim
         linear_value_head_dim linear_num_key_heads linear_num_value_heads linear_attention_freq""",
-        why="experimental attention (DSA, gated delta net) is not here",
+        why="experimental attention (DSA, gated delta net) is not supported",
         changes_training=True,
         works="standard or multi-latent attention",
     ),
@@ -127,7 +127,7 @@ UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
     UnsupportedArg(
         dests="muon_momentum muon_split_qkv muon_use_nesterov muon_scale_mode muon_fp32_matmul_prec muon_num_ns_steps "
         "muon_tp_mode muon_extra_scale_factor",
-        why="the Muon optimizer is not here; it has no effect with adam and sgd",
+        why="the Muon optimizer is not supported; it has no effect with adam and sgd",
     ),
     UnsupportedArg(
         dests="rampup_batch_size decrease_batch_size_if_needed phase_transition_iterations",
@@ -138,12 +138,12 @@ UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
     UnsupportedArg(
         dests="iterations_to_skip result_rejected_tracker_filename moe_enable_routing_replay data_parallel_random_init "
         "moe_extended_tp skip_train perform_rl_step",
-        why="this changes what is trained, and is not here",
+        why="this affects training and is not supported",
         changes_training=True,
     ),
     UnsupportedArg(
         dests="fim_data fim_rate fim_spm_rate fim_split_sample fim_fragment_rate fim_no_prefix",
-        why="fill-in-the-middle is not here",
+        why="fill-in-the-middle is not supported",
         changes_training=True,
     ),
     UnsupportedArg(
@@ -159,7 +159,7 @@ UNSUPPORTED_ARGS: tuple[UnsupportedArg, ...] = (
     UnsupportedArg(
         dests="load_main_params_from_ckpt use_checkpoint_args use_mp_args_from_checkpoint_args auto_detect_ckpt_format "
         "use_tokenizer_model_from_checkpoint_args",
-        why="the checkpoint's arguments are not read; those of the command line count",
+        why="the checkpoint's arguments are not read; those of the command line are used",
     ),
     UnsupportedArg(dests="async_save use_persistent_ckpt_worker", why="checkpoints are written before the next step"),
     UnsupportedArg(
@@ -176,7 +176,7 @@ GROUPS: Mapping[str, UnsupportedArg] = {
     "checkpointing": UnsupportedArg(dests="", why="checkpoints are always torch_dist, complete and fully reshardable"),
     "logging": UnsupportedArg(dests="", why=_LOG),
     "profiling": UnsupportedArg(dests="", why=_LOG),
-    "rl": UnsupportedArg(dests="", why="reinforcement learning is not here; no effect without --perform-rl-step"),
+    "rl": UnsupportedArg(dests="", why="reinforcement learning is not supported; no effect without --perform-rl-step"),
     "autoresume": UnsupportedArg(dests="", why="a service of one cluster"),
     "biencoder": UnsupportedArg(dests="", why="for retrieval models; no effect on GPT"),
     "vision": UnsupportedArg(dests="", why="for vision models; no effect on GPT"),

@@ -24,7 +24,7 @@ def end_of_document(settings: Settings, options: DataOptions, tokenizer: TextTok
     needing = [settings.arguments.flag(dest) for dest in _NEEDS_END if settings.value(dest)]
     if needing:
         raise RehearsalError(
-            f"{' and '.join(needing)} with tokenised data: nothing says which token ends a document; works: the option "
+            f"{' and '.join(needing)} with tokenised data: the end-of-document token is unknown; works: the option "
             "data.tokenizer, or --tokenizer-type NullTokenizer with --vocab-size"
         )
     return None
