@@ -16,7 +16,7 @@ from launcher.mapping.rows import Row
 from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, harmless, is_default
 
 TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
-BY_LAUNCHER = "the launcher says it by itself"
+BY_LAUNCHER = "the launcher sets it"
 # An argument tied to more fields than this is a catch-all for fields without an argument of their own.
 _BAG = 12
 
@@ -182,7 +182,7 @@ class _Ledger:
             effect=TRAINING if affects_training else SPEED,
             why=why,
             works=tuple(str(fix) for fix in finding.fixes),
-            without="training goes on without it" if affects_training else "training is the same without it",
+            without="training proceeds without it" if affects_training else "training does not change without it",
             told=True,
         )
 
@@ -212,8 +212,8 @@ class _Ledger:
             paths,
             does=_doc(paths, (path,)),
             effect=TRAINING if affects_training else NOTHING,
-            why=why or f"nothing reads it in {self.way.there} beside the other values of this job",
-            without=f"{self.way.there} does what is usual there" if affects_training else "nothing is needed",
+            why=why or f"{self.way.there} does not read it with the other values of this job",
+            without=f"{self.way.there} uses its default" if affects_training else "nothing is needed",
         )
 
     def _in_model_files(self, each: Became, paths: tuple[str, ...]) -> Account:

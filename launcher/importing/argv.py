@@ -86,7 +86,7 @@ def _drop_open(word: str, parsed: Parsed) -> bool:
     if has_output(word):
         parsed.unread.append(shown(word))
         return True
-    parsed.warnings.append((shown(word), "is not set: nothing stands in its place"))
+    parsed.warnings.append((shown(word), "is not set: replaced by nothing"))
     return True
 
 
@@ -180,7 +180,7 @@ def _store(name: str, argument: Argument, words: list[str], negated: bool, comma
         value = (*parsed.values.get(key, ()), value)
     elif key in parsed.values and parsed.values[key] != value:
         parsed.warnings.append(
-            (name, f"is given twice ({_show(parsed.values[key])}, {_show(value)}): the last one counts")
+            (name, f"is given twice ({_show(parsed.values[key])}, {_show(value)}): the last one is used")
         )
     parsed.values.pop(key, None)
     parsed.values[key] = value
@@ -217,7 +217,7 @@ def _typed(name: str, argument: Argument, word: str, is_placeholder: bool, parse
     whole = _whole(word) if value is None and argument.type == "int" and argument.choices is None else None
     if whole is not None:
         parsed.loose.add(name)
-        parsed.lenient.append((name, f"{word} is read as {whole}: its parser takes it in digits only"))
+        parsed.lenient.append((name, f"{word} is read as {whole}: its parser accepts digits only"))
         return whole
     if value is None:
         if not is_placeholder:

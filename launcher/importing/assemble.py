@@ -113,7 +113,7 @@ def _without_effect(
 def _unread_note(flags: tuple[str, ...]) -> Note:
     shown = ", ".join(flags[:6]) + (", …" if len(flags) > 6 else "")
     return Note(
-        message=f"{len(flags)} keys are left out, as they say the default or training does not read them: {shown}"
+        message=f"{len(flags)} keys are dropped, as they equal the default or training does not read them: {shown}"
     )
 
 

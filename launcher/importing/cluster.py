@@ -62,7 +62,7 @@ def secrets_of(env: Mapping[str, str], where: Callable[[str], str]) -> list[Note
     """
     return [
         Note(
-            message=f"{name} is a secret: the job refers to it, its value is left out",
+            message=f"{name} is a secret: the job refers to it, its value is dropped",
             where=where(name),
             works=(works,),
         )
@@ -133,7 +133,7 @@ def fitting(found: Found, job: Job, where: str) -> Found:
     if needed % per_node:
         return found
     cluster = dataclasses.replace(found.cluster, nodes=needed // per_node, devices_per_node=per_node)
-    message = f"{needed} devices are assumed: dp·tp·pp·cp and etp·ep·pp; nothing says how many there are"
+    message = f"{needed} devices are assumed: dp·tp·pp·cp and etp·ep·pp; their number is not specified"
     note = Note(message=message, where=where)
     return Found(cluster=cluster, warnings=[*found.warnings, note])
 
@@ -155,7 +155,7 @@ def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Itera
             open_names = names(said[key]) or ((text.strip("${}"),) if text.startswith("$") else ())
             warnings.append(
                 Note(
-                    message=f"the {words[key]} is not known ({shown(said[key])})",
+                    message=f"the {words[key]} is unknown ({shown(said[key])})",
                     where=where,
                     works=tuple(f"--set {name}=N" for name in open_names if name.isidentifier() or name.isdigit()),
                 )
@@ -183,6 +183,6 @@ def _shape(
         per_node = _DEFAULT_PER_NODE
         if is_said or not numbers:
             warnings.append(
-                Note(message=f"{per_node} devices per node are assumed: the command does not say", where=where)
+                Note(message=f"{per_node} devices per node are assumed: the command does not specify it", where=where)
             )
     return max(1, nodes or 1), max(1, per_node)

@@ -83,7 +83,7 @@ def _named(defaults: list[Any]) -> Iterator[tuple[str, str]]:
 
 def _with_defaults(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, Any]:
     if depth > _DEEPEST:
-        raise refuse("defaults: the files name each other", file)
+        raise refuse("defaults: the files include each other", file)
     merged: dict[str, Any] = {}
     for section, name in _named(tree[_DEFAULTS]):
         path = Path(file).parent / section / (name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
@@ -92,7 +92,7 @@ def _with_defaults(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[s
         except ImportRefused as error:
             listed = ", ".join(str(each) for each in tree[_DEFAULTS])[:200]
             why = f"{path}: {error.notes[0].message}"
-            raise refuse(f"is composed of other files, which its `defaults` name: {listed}; {why}", file) from None
+            raise refuse(f"is composed of other files, named in its `defaults`: {listed}; {why}", file) from None
         if _of_defaults(part):
             part = _with_defaults(part, str(path), depth + 1)
         for key in reversed(section.split("/") if section else []):
@@ -118,7 +118,7 @@ def _put_module(found: Composed, name: str, module: Mapping[str, Any], file: str
     framework = str(module["framework"])
     if framework != "megatron":
         works = ("a module with framework: megatron",)
-        raise refuse(f"modules.{name} trains with {framework}, which no backend here does", file, *works)
+        raise refuse(f"modules.{name} trains with {framework}, which no backend supports", file, *works)
     merged: dict[str, Any] = {}
     for key, folder in _MODULE_FILES.items():
         if key not in module:
@@ -128,7 +128,7 @@ def _put_module(found: Composed, name: str, module: Mapping[str, Any], file: str
         if path is not None:
             merged = merge(merged, with_base(parse_mapping(read_text(path), str(path)), str(path)))
             continue
-        said = f"modules.{name}.{key} {wanted} is not found: what it says is missing"
+        said = f"modules.{name}.{key} {wanted} is not found: its content is missing"
         note = Note(message=said, where=file, works=(f"the file in {_MODULE_ROOTS[0]}/{folder}/{framework}",))
         (found.problems if key == "model" else found.warnings).append(note)
     overrides = module.get("overrides")
@@ -205,7 +205,7 @@ def _put_run(found: Composed, file: str) -> None:
     framework = str(experiment["task"].get("backend", "megatron"))
     kind = str(experiment["task"].get("type", "train"))
     if (framework, kind) != ("megatron", "train"):
-        raise refuse(f"experiment.task is {kind} by {framework}: no training that a backend here does", file)
+        raise refuse(f"experiment.task is {kind} by {framework}: not a training that a backend supports", file)
     runner, envs = experiment.get("runner"), experiment.get("envs")
     options = {"nnodes": "nodes", "nproc_per_node": "per_node", "master_addr": "addr", "master_port": "port"}
     if isinstance(runner, Mapping):
@@ -213,6 +213,6 @@ def _put_run(found: Composed, file: str) -> None:
     if isinstance(envs, Mapping):
         found.env = {str(key): str(value) for key, value in envs.items()}
     if "auto_tuner" in experiment:
-        said = "experiment.auto_tuner is left out: what it tries is no part of the training"
+        said = "experiment.auto_tuner is dropped: its trials are not part of the training"
         found.warnings.append(Note(message=said, where=file, works=("launch search",)))
     found.tree = {key: value for key, value in found.tree.items() if key not in _RUN}

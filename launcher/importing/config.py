@@ -73,7 +73,7 @@ def configuration(invocation: Invocation, folder: str | None, files: Mapping[str
         tree = _load(argv[at + 1], invocation.where, folder, files, warnings)
         words, notes = words_of_stored(tree, get_backend(invocation.backends[0]), shown(argv[at + 1]))
         if ignored:
-            message = f"{ignored} beside {option}: the file replaces all arguments, they are left out"
+            message = f"{ignored} beside {option}: the file replaces all arguments, they are dropped"
             notes.append(Note(message=message, where=invocation.where))
         return Configuration(argv=words, warnings=[*warnings, *notes])
     return _with_options(argv, entry, invocation.where, folder, files)

@@ -37,7 +37,7 @@ def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat
         return _of_dump(tree, catalogues[version], backend, where)
     empty = [name for name, value in tree.items() if value is None]
     said = {name: value for name, value in tree.items() if value is not None}
-    notes = [Note(message=f"no value is given: left out: {', '.join(empty)}", where=where)] if empty else []
+    notes = [Note(message=f"no value is given: dropped: {', '.join(empty)}", where=where)] if empty else []
     return Flat(words=words_of(said), notes=notes)
 
 
@@ -46,7 +46,7 @@ def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], bac
     known = {name for catalogue in catalogues for name in catalogue.names()}
     roles = [name for name, value in tree.items() if name not in known and isinstance(value, Mapping) and value]
     if any(key in known for name in roles for key in tree[name]):
-        said = f"{', '.join(roles)} hold arguments of their own: a file of several programs, this reads one training"
+        said = f"{', '.join(roles)} have separate arguments: a file of several programs; import reads one training"
         raise refuse(said, where)
     foreign = [name for name in _OF_TRANSFORMERS if name in tree and name not in known]
     if foreign:
@@ -72,10 +72,10 @@ def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, wh
             words += said
         else:
             without.append(name)
-    message = f"arguments as {backend.title} {catalogue.version} stored them: defaults are left out"
+    message = f"arguments as {backend.title} {catalogue.version} stored them: defaults are dropped"
     notes = [Note(message=message, where=where)]
     if without:
-        message = f"{len(without)} values that it computed, or takes otherwise, are left out: {', '.join(without)}"
+        message = f"{len(without)} values that it computed, or takes from elsewhere, are dropped: {', '.join(without)}"
         notes.append(Note(message=message, where=where))
     sizes = (tree.get(name) for name in ("global_world_size", "world_size"))
     world_size = next((size for size in sizes if isinstance(size, int) and size > 0), None)

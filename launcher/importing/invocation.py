@@ -221,7 +221,7 @@ def _unknown(
     kin = tuple(backend.name for backend, entry in entries() if _kin(entry, argv))
     if assume is not None or kin:
         return Invocation(program=name, backends=kin if assume is None else (assume,), argv=argv, **made)
-    return Other(program=name, why="it is no entry point that is known here", where=made["where"], unknown=True)
+    return Other(program=name, why="it is not a known entry point", where=made["where"], unknown=True)
 
 
 def _kin(entry: Entry, argv: Sequence[str]) -> str:

@@ -143,7 +143,7 @@ def _other_version(match: Match, where: str) -> tuple[Note, ...]:
     names = [f"{dashes}{name}" for name in default.refused]
     shown = ", ".join(names[:_MOST_OPTIONS]) + (", …" if len(names) > _MOST_OPTIONS else "")
     message = (
-        f"read as {match.backend.title} {match.version}, which takes more of it: {default.version} refuses {shown}"
+        f"read as {match.backend.title} {match.version}, which accepts more of it: {default.version} refuses {shown}"
     )
     return (Note(message=message, where=where, works=(f"--backend-version {default.version}",)),)
 
@@ -165,7 +165,7 @@ def _refuse_other_uses(values: Mapping[str, Value], match: Match, places: "Place
         if flag in values and values[flag] not in training:
             works = tuple(f"{flag}: {value}" for value in training)
             raise ImportRefused(
-                [Note(message=f"{flag} {values[flag]} is no training", where=places.of(flag), works=works)]
+                [Note(message=f"{flag} {values[flag]} is not training", where=places.of(flag), works=works)]
             )
 
 
@@ -323,14 +323,14 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
                 warnings.append(Note(message=message, where=where, rule=rule))
                 continue
         if value in known.implied:
-            warnings.append(Note(message=f"{message}: left out", where=where))
+            warnings.append(Note(message=f"{message}: dropped", where=where))
             continue
         if any(name.startswith(f"{option}.") for name in catalogue.names()):
-            message = f"{option} is a section of {backend.title} {version}, and {shown_value(value)} stands there"
+            message = f"{option} is a section of {backend.title} {version}, not a value ({shown_value(value)})"
             problems.append(Note(message=message, where=where, works=("leave it out",)))
             continue
         if not _is_refused(option, catalogue):
-            message = f"{option} is read by nothing in {backend.title} {version}: left out"
+            message = f"{option} is not read by {backend.title} {version}: dropped"
             warnings.append(Note(message=message, where=where, works=_near_keys(option, catalogue)[:1]))
             continue
         works = known.works if dashes else _near_keys(option, catalogue)
@@ -342,7 +342,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         if values[flag] != parsed.values.get(flag, values[flag]):
             warnings.append(_secret_note(flag, places))
         elif flag not in parsed.open and flag in parsed.values and _is_blank(flag, value):
-            message = f"--{flag} {' '.join(_texts(value))!r} is a blank to be filled in: kept as it is"
+            message = f"--{flag} {' '.join(_texts(value))!r} is a placeholder: kept as it is"
             warnings = [note for note in warnings if f"{flag} has blanks in its value" not in note.message]
             warnings.append(Note(message=message, where=places.of(flag)))
     for flag, typed in parsed.open.items():
@@ -367,8 +367,8 @@ def _of_other_commands(values: Mapping[str, Value], command: str, match: Match, 
 
 
 def _unread_note(typed: str, places: Places) -> Note:
-    message = f"{typed} stands where arguments do: which ones it prints is not known without running it"
-    return Note(message=message, where=places.of(typed), works=("the arguments written out in its place",))
+    message = f"{typed} stands for arguments that are unknown without running it"
+    return Note(message=message, where=places.of(typed), works=("the arguments themselves in its place",))
 
 
 def _near_keys(key: str, catalogue: Catalogue) -> tuple[str, ...]:
@@ -416,7 +416,7 @@ def _is_blank(flag: str, value: Value) -> bool:
 def _secret_note(flag: str, places: Places) -> Note:
     works = ("export what it names where the job starts",)
     return Note(
-        message=f"{flag} is a secret: the job refers to it, its value is left out", where=places.of(flag), works=works
+        message=f"{flag} is a secret: the job refers to it, its value is dropped", where=places.of(flag), works=works
     )
 
 
@@ -438,7 +438,7 @@ def _said(option: str, text: str) -> str:
 def _placeholder_note(flag: str, typed: str, places: Places) -> Note:
     names = [name for name in re.findall(r"\$\{?([A-Za-z_]\w*|\d+)", typed) if not typed.startswith("$(")]
     return Note(
-        message=f"--{flag} {typed} is kept as it is: the script does not say its value",
+        message=f"--{flag} {typed} is kept as it is: the script does not set its value",
         where=places.of(flag),
         works=tuple(f"--set {name}=VALUE" for name in dict.fromkeys(names)),
     )

@@ -78,11 +78,11 @@ def _split(text: str, path: Path) -> list[str]:
     try:
         return shlex.split(text, comments=True)
     except ValueError as error:
-        raise refuse(f"is no list of arguments: {error}", str(path)) from None
+        raise refuse(f"is not a list of arguments: {error}", str(path)) from None
 
 
 def is_job_file(path: str | Path) -> bool:
-    """Return whether a file is a job of this program already (output of `import -o`, or a recipe).
+    """Return whether a file is a job of Launch already (output of `import -o`, or a recipe).
 
     Raises:
         ImportRefused: it cannot be read, or is not YAML.
@@ -142,7 +142,7 @@ def _script(text: str, path: Path, wanted: Wanted, variables: Mapping[str, str],
     chosen = _distinct(found)
     if not all_commands:
         warnings += [
-            Note(message=f"{each.program} is left out", where=each.where, works=("--all-commands",))
+            Note(message=f"{each.program} is dropped", where=each.where, works=("--all-commands",))
             for each in chosen[1:]
         ]
         chosen = chosen[:1]
@@ -203,7 +203,7 @@ def _nothing_found(path: Path, others: Sequence[Other], commands: int, stopped: 
     what = "no command" if not commands else f"none of its {commands} commands"
     before = f" before it exits at line {stopped.rpartition(':')[2]}" if stopped else ""
     return Note(
-        message=f"{what} starts a training that is known here{before}",
+        message=f"{what} starts a known training program{before}",
         where=stopped or str(path),
         works=tuple(dict.fromkeys(known)),
     )
@@ -235,7 +235,7 @@ def _structured(text: str, path: Path, wanted: Wanted, variables: Mapping[str, s
         if isinstance(tree.get(arguments), dict):
             return _flag_mapping(tree[arguments], tree.get(environment), backends, path, wanted)
     if _is_job(tree, 0.0) and not {"experiment", *BASES} & set(tree):
-        raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
+        raise refuse("is a job of Launch already", str(path), f"launch dry-run +job={path}")
     found = composed(tree, str(path), variables)
     if found.problems and not wanted.partial:
         raise ImportRefused(found.problems, partial=True)
@@ -331,16 +331,14 @@ def _likely(tree: Mapping[str, Any], path: Path, wanted: Wanted, *, is_dump: boo
         known[name] = share * len(flat) / len(tree)
     best = max(known, key=lambda name: known[name])
     if _is_job(tree, known[best]):
-        raise refuse("is a job of this program already", str(path), f"launch dry-run +job={path}")
+        raise refuse("is a job of Launch already", str(path), f"launch dry-run +job={path}")
     stored = likely_backends(tree, 0.0 if is_dump else known[best], is_dump=is_dump)
     if stored:
         return stored
     if known[best] < 0.5:
         if isinstance(tree.get("defaults"), list):
-            raise refuse(
-                f"is composed of other files, which its `defaults` name: {_names(tree['defaults'])}", str(path)
-            )
-        raise refuse("its keys are those of no backend here", str(path), *(f"--backend {name}" for name in known))
+            raise refuse(f"is composed of other files, named in its `defaults`: {_names(tree['defaults'])}", str(path))
+        raise refuse("its keys match no backend", str(path), *(f"--backend {name}" for name in known))
     _refuse_unread(tree, best, path)
     return (best,)
 
@@ -355,8 +353,8 @@ def _refuse_unread(tree: Mapping[str, Any], name: str, path: Path) -> None:
     unread = [key for key in flat if not is_known(key, catalogue)]
     if len(unread) > _MOST_UNREAD * len(flat):
         shown = ", ".join(unread[:5]) + (", …" if len(unread) > 5 else "")
-        message = f"{len(unread)} of its {len(flat)} keys are read by nothing in {backend.title}: {shown}"
-        raise refuse(f"{message}; its sections are of another program", str(path), f"--backend {name}")
+        message = f"{len(unread)} of its {len(flat)} keys are not read by {backend.title}: {shown}"
+        raise refuse(f"{message}; its sections belong to another program", str(path), f"--backend {name}")
 
 
 def _names(defaults: Sequence[Any]) -> str:

@@ -70,7 +70,7 @@ def parse_yaml(text: str, file: str) -> Any:
         check_yaml(text, file)
         node = yaml.compose(text, Loader=loader)
         if node is not None and _holds_itself(node, set(), set()):
-            raise refuse("its aliases name a node that holds them", file)
+            raise refuse("its aliases refer to the node that contains them", file)
         return yaml.load(text, Loader=loader)
     except BeyondBudget as error:
         raise refuse(error.message, error.where, error.works) from None
@@ -111,7 +111,7 @@ def repeated_keys(text: str, file: str) -> list[Note]:
                 if name in keys and name != "<<":
                     place = f"{file}:{child[0].start_mark.line + 1}"
                     notes.append(
-                        Note(message=f"{name} is given twice in its section: the last one counts", where=place)
+                        Note(message=f"{name} is given twice in its section: the last one is used", where=place)
                     )
                 keys.add(name)
             nodes += child if isinstance(child, tuple) else (child,)
@@ -180,7 +180,7 @@ def with_base(tree: Mapping[str, Any], file: str, depth: int = 0) -> dict[str, A
     if bases is None:
         return own
     if depth > 10:
-        raise refuse(f"{key}: the files name each other", file)
+        raise refuse(f"{key}: the files include each other", file)
     merged: dict[str, Any] = {}
     for name in bases if isinstance(bases, list) else [bases]:
         path = Path(file).parent / str(name)

@@ -51,12 +51,12 @@ _OWN_STEP = "launch starts the processes of each node with an srun of its own"
 _LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("output", "error", "open-mode", "input"), _LAUNCH_LOGS),
     "chdir": "the job starts where launch is called",
-    "array": "a sweep says it: launch -m",
-    "signal": "launch asks for the end itself, and saves",
+    "array": "a sweep replaces it: launch -m",
+    "signal": "launch requests the end itself, and saves",
     "wrap": "",  # imported as a script
-    "comment": "launch writes its own, by which it finds the job",
-    **dict.fromkeys(("parsable", "test-only", "quiet", "verbose", "wait", "hold"), "it is for whoever submits"),
-    "export": "launch hands its environment on",
+    "comment": "launch sets its own, to find the job",
+    **dict.fromkeys(("parsable", "test-only", "quiet", "verbose", "wait", "hold"), "it only concerns the submission"),
+    "export": "launch forwards its environment",
 }
 # Resources counted as GPUs or NPUs.
 _DEVICES = re.compile(r"(?:gpu|npu):(?:[A-Za-z][\w.-]*:)?(\d+)(?:\(.*\))?")
@@ -148,7 +148,7 @@ class Request:
             if reason:
                 reasons.setdefault(reason, []).append(option)
         return [
-            Note(message=f"Slurm: {', '.join(options)}: left out: {reason}", where=where)
+            Note(message=f"Slurm: {', '.join(options)}: dropped: {reason}", where=where)
             for reason, options in reasons.items()
         ]
 
@@ -178,7 +178,7 @@ def ignored(text: str, file: str) -> list[Note]:
         return []
     for number, line in enumerate(text.splitlines(), 1):
         if is_late and line.startswith("#SBATCH"):
-            message = f"{line.strip()} stands after the first command: sbatch reads it as a comment"
+            message = f"{line.strip()} follows the first command: sbatch reads it as a comment"
             notes.append(Note(message=message, where=f"{file}:{number}"))
         is_late = is_late or (bool(line.strip()) and not line.startswith("#"))
     return notes
@@ -266,7 +266,7 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
     elif is_step:
         request.left_out[typed] = _OWN_STEP
     elif is_open(value) or "$" in value:
-        request.left_out[f"--{name}={shown(value)}"] = "its value is not known"
+        request.left_out[f"--{name}={shown(value)}"] = "its value is unknown"
     elif name == "job-name":
         request.name = _UNNAMEABLE.sub("_", value).strip("._-")
     elif name in _FIELDS:

@@ -107,7 +107,7 @@ def _refuse_roles(tree: Mapping[str, Any], backend: Backend, catalogue: Catalogu
         for other, before in seen.get(name, ()):
             if before != value and not section.startswith(other) and not other.startswith(section):
                 said = f"{other}{name} is {before}, {section}{name} is {value}"
-                raise refuse(f"{said}: its sections are of several models, this reads one training", where)
+                raise refuse(f"{said}: its sections configure several models; import reads one training", where)
         seen.setdefault(name, []).append((section, value))
 
 
@@ -120,7 +120,7 @@ def _places(tree: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, s
 
 
 def _left_out(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Backend, where: str) -> list[Note]:
-    said = f"stored by no argument of {backend.title}: left out"
+    said = f"unknown to {backend.title}: dropped"
     if len(unknown) > _MANY:
         names = ", ".join(name for name, _ in unknown)
         return [Note(message=f"{len(unknown)} names are {said}: {names}", where=where)]

@@ -14,7 +14,7 @@ from launcher.mapping.ignored_fields import OF_FILES, model_files
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING, USUAL, NativeOnlyArg
 from launcher.mapping.native_only_index import owns_of
 
-DEFAULT = "it is its own default"
+DEFAULT = "it equals the default"
 _OF_MODEL_FILES = ("model.path", "model.hub_id")
 MODEL_FILES = "model.path=DIR"
 # Handled by the launcher on every backend.
@@ -143,10 +143,10 @@ def missing(way: PortRoute, flag: str, value: Value, problem: str | None = None)
     if is_default(way, flag, value):
         return _harmless(said, DEFAULT)
     if any(_plain(value) == _plain(each) for each in row.neutral):
-        return _harmless(said, "this value is what other stacks do anyway")
+        return _harmless(said, "this value is the fixed behaviour of other stacks")
     for kind in (way.target.name, *way.target.devices):
         if any(_plain(value) == _plain(each) for each in row.there.get(kind, ())):
-            return _harmless(said, f"this value is what {way.there} does anyway")
+            return _harmless(said, f"this value is the fixed behaviour of {way.there}")
     if row.read is not None and not row.read(way.job):
         return _harmless(said, "this job does not read it")
     return _with_substitute(way, said, row)
@@ -176,7 +176,7 @@ def _with_substitute(way: PortRoute, said: DroppedArg, row: NativeOnlyArg) -> Dr
         path, _, value = override.partition("=")
         blank = _is_blank(template)
         if "{value}" in template and path in fields() and text_of(value_at(way.job, path)) == value:
-            return _harmless(said, f"{override} says it already")
+            return _harmless(said, f"{override} sets it already")
         parts = override.split(" ")
         if all(expressible(way, part, blank=blank) for part in parts):
             held = [_held(way, part, blank=blank) for part in parts]
@@ -242,7 +242,7 @@ def _untold(way: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
         effect=TRAINING if affects_training else SPEED,
         why=reason,
         works=tuple(works[:2]),
-        without="training goes on without it" if affects_training else "steps may take longer",
+        without="training proceeds without it" if affects_training else "steps may take longer",
         fields=paths,
     )
 

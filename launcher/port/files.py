@@ -35,7 +35,7 @@ def _checkpoint(way: PortRoute, job: Job) -> Iterator[Finding]:
         severity="warning",
         message=f"checkpoint.load={load} is what {way.source.title} saved{again}: {way.there} writes "
         f"another format, and may read no other. "
-        f"Weights go over with {command}, then {then} (optimizer and step do not); "
+        f"Convert weights with {command}, then {then} (optimizer and step do not); "
         "to start anew: checkpoint.load=null",
         fields=("checkpoint.load",),
         source="checkpoint formats of the backends",
@@ -51,7 +51,7 @@ def _instructions(way: PortRoute, job: Job) -> Iterator[Finding]:
         rule=DATA,
         severity="error",
         message=f"task.type={job.task.type} with data.format=megatron: {way.source.title} and {way.target.title} "
-        "store prompts and answers in token files each in a way of its own: read as they are, they train other tokens. "
+        "store prompts and answers differently in token files: unchanged, they train other tokens. "
         "Name the raw data in a form that it reads, or train on plain text (task.type=pretrain)",
         fields=("data.format", "task.type"),
         fixes=tuple(Fix(overrides=(word,)) for word in works),

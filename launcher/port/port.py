@@ -204,7 +204,7 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
         rule=LEFT_BEHIND,
         severity="error",
         message=f"what the job keeps of its script ({names or 'no arguments'}) cannot be read: "
-        + (what if told.backend else "which backend it was written for is not said"),
+        + (what if told.backend else "its backend is not specified"),
         fields=("imported.version" if of_version else "imported.backend",),
         fixes=tuple(Fix(overrides=(word,)) for word in works[:3]),
         source="launch",
@@ -297,8 +297,8 @@ def _nearly(way: PortRoute, split: Split) -> Iterator[Finding]:
         yield Finding(
             rule=NEAREST,
             severity="warning" if row.nearly else "change",
-            message=f"{flag} {row.does}: {says} says so on every backend"
-            + (f"; not quite the same: {row.nearly}" if row.nearly else ""),
+            message=f"{flag} {row.does}: {says} sets it on every backend"
+            + (f"; not exactly the same: {row.nearly}" if row.nearly else ""),
             fields=tuple(row.becomes),
             flags=(flag,),
             source=row.source or _table(way),
@@ -338,7 +338,7 @@ def _unread(way: PortRoute, changed: Job) -> Iterator[Finding]:
         yield Finding(
             rule=LEFT_BEHIND,
             severity="change",
-            message=f"environment: {', '.join(names)} left out; {way.target.title} does not read "
+            message=f"environment: {', '.join(names)} dropped; {way.target.title} does not read "
             f"{'it' if len(names) == 1 else 'them'}",
             source="launch",
         )
@@ -354,7 +354,7 @@ def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding
         message += " (accepted)"
     elif one.is_grave:
         names = ",".join(each.flag for each in group)
-        message += f"; to go without it all the same: imported.accept=[{names}] (launch import --to: --accept)"
+        message += f"; to drop it anyway: imported.accept=[{names}] (launch import --to: --accept)"
     return Finding(
         rule=LEFT_BEHIND,
         severity=_severity(one, is_accepted),

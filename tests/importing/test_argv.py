@@ -105,7 +105,7 @@ def test_a_word_that_is_only_an_unset_variable_vanishes_with_a_warning() -> None
     parsed = parse_argv(["--tp", "2", placeholder("$MOE_ARGS")], ARGPARSE)
     assert parsed.values == {"tp": 2}
     assert parsed.positional == []
-    assert parsed.warnings == [("$MOE_ARGS", "is not set: nothing stands in its place")]
+    assert parsed.warnings == [("$MOE_ARGS", "is not set: replaced by nothing")]
 
 
 def test_a_text_with_blanks_that_nobody_quoted_stays_one() -> None:
@@ -116,7 +116,7 @@ def test_a_text_with_blanks_that_nobody_quoted_stays_one() -> None:
 
 def test_duplicates_are_told() -> None:
     assert parse_argv(["--tp", "2", "--tp", "4"], ARGPARSE).warnings == [
-        ("--tp", "is given twice (2, 4): the last one counts")
+        ("--tp", "is given twice (2, 4): the last one is used")
     ]
     assert parse_argv(["--tp", "2", "--tp", "2"], ARGPARSE).warnings == []
 

@@ -105,7 +105,7 @@ CASES = {
         f"{RUN} {' '.join(f'--bogus{i} 1' for i in range(300))}\n", "--bogus0", "and 280 more", partial="data.paths"
     ),
     "ambiguous backend": bad("--lr 1e-4 --bf16 --train-iters 3\n", "equally well", "--backend mindspeed", name="x.txt"),
-    "no command found": bad("echo hi\n", "starts a training that is known here", "works: megatron sft"),
+    "no command found": bad("echo hi\n", "starts a known training program", "works: megatron sft"),
     "another program of the project": bad("swift sft --model m\n", "x.sh:1", "swift sft", "not on Megatron"),
     "program for another kind of model": bad(
         "torchrun --nproc_per_node 8 pretrain_vlm.py --num-layers 4 --lr 1e-5\n",
@@ -113,7 +113,7 @@ CASES = {
         "pretrain_vlm.py",
         "another kind of model",
     ),
-    "unknown sub-command": bad("megatron fly --model m\n", "starts a training that is known here"),
+    "unknown sub-command": bad("megatron fly --model m\n", "starts a known training program"),
     "circular source": bad("source b.sh\n", "source each other", b_sh="source x.sh\n"),
     "circular base_config": bad(
         "base_config: y.yaml\ntrainer: {type: a}\n",
@@ -140,7 +140,7 @@ CASES = {
         f"a: {'[' * 5000}{']' * 5000}\n", "levels of nesting; the limit is", name="x.yaml"
     ),
     "keys of nobody": bad(
-        "tensor-model-parallel-size: 2\nfoo: 3\n", "keys are those of no backend", "--backend", name="x.yaml"
+        "tensor-model-parallel-size: 2\nfoo: 3\n", "keys match no backend", "--backend", name="x.yaml"
     ),
     "JSON with a trailing comma": bad('{"model": "m",\n "lr": 1,}\n', "x.json:2", "not JSON", name="x.json"),
     "JSON nested beyond reason": bad("[" * 100_000, "levels of nesting; the limit is", name="x.json"),
@@ -277,7 +277,7 @@ def test_a_line_that_does_not_continue_is_told(run: Callable[..., tuple[int, str
     code, out, err = run("x.sh")
     assert code == 0
     assert "dataset" not in out
-    assert "--dataset stands where a command does" in err
+    assert "--dataset is in command position" in err
     assert "(x.sh:2)" in err
 
 
@@ -298,7 +298,7 @@ def test_of_several_commands_the_first_is_taken_and_the_others_are_named(
     Path("x.sh").write_text("megatron pt --model m --dataset d\nmegatron sft --model m --dataset d\n")
     code, _, err = run("x.sh")
     assert code == 0
-    assert "megatron sft is left out  (x.sh:2)\n  works: --all-commands" in err
+    assert "megatron sft is dropped  (x.sh:2)\n  works: --all-commands" in err
 
 
 WORDS = ("two", "-1", "0", "1.5", "true", "", "[1,2]", '{"a":1}', "null", "x y", "1e9", "$X", "a=b", ",", "nan")

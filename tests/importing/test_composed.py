@@ -135,7 +135,7 @@ def test_an_experiment_with_its_training(tmp_path: Path) -> None:
     }
     assert {path: value_at(found.job, path) for path in expected} == expected
     assert found.job.backend.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
-    assert not [note for note in found.warnings if "left out" in note.message]
+    assert not [note for note in found.warnings if "dropped" in note.message]
 
 
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
@@ -143,20 +143,20 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
         {"x.yaml": EXPERIMENT.replace("BACKEND", "vllm"), "train/small.yaml": TRAIN},
         "train by vllm: no training",
     ),
-    "a file of defaults that is not there": ({"x.yaml": EXPERIMENT}, r"`defaults` name: _self_, .*small.yaml"),
+    "a file of defaults that is not there": ({"x.yaml": EXPERIMENT}, r"named in its `defaults`: _self_, .*small.yaml"),
     "defaults in a circle": ({"x.yaml": "defaults: [x]\nlr: 1\n"}, "name each other"),
     "bases in a circle": ({"x.yaml": f"extends: [y.yaml]\n{MODEL}", "y.yaml": "extends: x.yaml\n"}, "name each other"),
     "roles with settings of their own": (
         {"x.yaml": f"actor: {{lr: 1, micro_batch_size: 4}}\ncritic: {{micro_batch_size: 8}}\n{MODEL}"},
-        "sections are of several models",
+        "sections configure several models",
     ),
     "sections of another program under known names": (
         {"x.yaml": "model: {remote: 1, scratch: 1}\ndata: {cutoff: 1}\nparallel: {fsdp: 8}\noptimizer: {a: 1}\n"},
-        "keys are read by nothing",
+        "keys are not read by",
     ),
     "roles of a driver": (
         {"x.yaml": "model: m\ndataset: d\nlr: 1e-5\ntrain:\n  lr: 1e-6\nrollout:\n  max_length: 1\n"},
-        "train, rollout hold arguments of their own",
+        "train, rollout have separate arguments",
     ),
     "another trainer of the same project": (
         {"x.yaml": "model: m\ndataset: d\ntorch_dtype: bfloat16\nper_device_train_batch_size: 1\nmax_length: 9\n"},

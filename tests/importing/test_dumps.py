@@ -65,8 +65,8 @@ def test_the_arguments_of_a_log(tmp_path: Path, before: str) -> None:
     assert differences(found) == []
     flags = {each.flag for each in found.became}
     assert not flags & {"clip-grad", "seed", "fp16"}, "defaults are no arguments of the run"
-    left_out = [note.message for note in found.warnings if "left out" in note.message]
-    assert {"exit_signal", "num_experts"} <= {each.split()[0] for each in left_out}
+    dropped = [note.message for note in found.warnings if "dropped" in note.message]
+    assert {"exit_signal", "num_experts"} <= {each.split()[0] for each in dropped}
 
 
 def stored(version: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def test_values_that_say_nothing(tmp_path: Path) -> None:
     text = "model: m\ndataset: d\nlr: 1e-5\nlr_decay_iters: null\nmicro_batch_size: 1\n"
     (tmp_path / "x.yaml").write_text(text)
     found = import_file(tmp_path / "x.yaml")
-    assert any(note.message == "no value is given: left out: lr_decay_iters" for note in found.warnings)
+    assert any(note.message == "no value is given: dropped: lr_decay_iters" for note in found.warnings)
     assert "lr_decay_iters" not in {each.flag for each in found.became}
 
 
@@ -134,7 +134,7 @@ def test_a_callback_with_nothing_but_defaults_stays(tmp_path: Path) -> None:
 
 def test_tokens_are_no_blanks(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(STATIC)
-    blanks = [note.message for note in import_file(tmp_path / "x.yaml").warnings if "to be filled in" in note.message]
+    blanks = [note.message for note in import_file(tmp_path / "x.yaml").warnings if "is a placeholder" in note.message]
     assert ["vocab_file" in each for each in blanks] == [True]
 
 
@@ -153,7 +153,7 @@ def test_encodings(tmp_path: Path, encoding: str, end: str) -> None:
 
 BAD: dict[str, tuple[str | bytes, str]] = {
     "an open quote": ('lr: 1\nsystem: "never\nmodel: x\n', r"x.yaml:2: is not YAML: .* does not end"),
-    "an alias of its own node": ("a: &a {b: [*a]}\n", "its aliases name a node that holds them"),
+    "an alias of its own node": ("a: &a {b: [*a]}\n", "its aliases refer to the node that contains them"),
     "UTF-16 that is cut": (b"\xff\xfea\x00\x00\xd8", "is not UTF-16 text"),
 }
 

@@ -118,7 +118,7 @@ def test_placeholders_are_kept_and_told() -> None:
     assert imported.job.tokenizer.path == "your tokenizer path"
     assert imported.job.data.paths == ("your data path",)
     told = [str(note) for note in imported.warnings]
-    assert any("--tokenizer-name-or-path 'your tokenizer path' is a blank" in note for note in told), told
+    assert any("--tokenizer-name-or-path 'your tokenizer path' is a placeholder" in note for note in told), told
 
 
 def test_unset_number_of_nodes_is_told_and_can_be_set() -> None:
@@ -194,7 +194,7 @@ BAD = {
         ("--dataset_num_proc is not an argument of MindSpeed-LLM", "it is an argument of Megatron-SWIFT"),
     ),
     "wrong value": ("x.sh", SCRIPT.format("--train-iters many"), ("x.sh:1: --train-iters must be a whole number, got 'many'",)),  # noqa: E501
-    "no training": ("x.sh", "echo hi\npip install x\n", ("starts a training that is known here",)),
+    "no training": ("x.sh", "echo hi\npip install x\n", ("starts a known training program",)),
     "another program": ("x.sh", "swift sft --model m\n", ("x.sh:1: swift sft: it runs on transformers",)),
     "unclosed quote": ("x.sh", 'echo\nA="1\n', ("x.sh:2: the \" quote opened here is never closed",)),
     "unresolvable loop": ("x.sh", "for m in $(ls); do\n megatron sft --model $m\ndone", ("x.sh:1: this loop cannot be resolved",)),  # noqa: E501
@@ -204,7 +204,7 @@ BAD = {
     "not YAML": ("x.yaml", "a: [1\nb: 2\n", ("x.yaml:2: is not YAML",)),
     "not JSON": ("x.json", '{"a": 1,\n}', ("x.json:2: is not JSON",)),
     "no mapping": ("x.yaml", "- 1\n- 2\n", ("a mapping is expected",)),
-    "keys of nobody": ("x.yaml", "foo: 1\nbar: 2\n", ("its keys are those of no backend here",)),
+    "keys of nobody": ("x.yaml", "foo: 1\nbar: 2\n", ("its keys match no backend",)),
     "a job already": ("x.yaml", "model: {hidden_size: 8}\nbatch: {seq_length: 2}\ncluster: {nodes: 1}\n", ("is a job of this program",)),  # noqa: E501
     "yaml bomb": (
         "x.yaml",
@@ -212,7 +212,7 @@ BAD = {
         + "".join(f"{name}: &{name} [{','.join('*' + last for _ in range(10))}]\n" for last, name in pairwise("abcdefgh")),  # noqa: E501
         ("too many values in a YAML file, aliases",),
     ),
-    "no training run": ("x.yaml", "run_mode: predict\ntrainer: {type: x}\n", ("x.yaml:1: run_mode predict is no training",)),  # noqa: E501
+    "no training run": ("x.yaml", "run_mode: predict\ntrainer: {type: x}\n", ("x.yaml:1: run_mode predict is not training",)),  # noqa: E501
     "base_config missing": ("x.yaml", "base_config: none.yaml\nrun_mode: train\ntrainer: {type: x}\n", ("base_config none.yaml",)),  # noqa: E501
 }  # fmt: skip
 
@@ -253,7 +253,7 @@ def test_several_commands(tmp_path: Path) -> None:
     )
     first = read_file(file, Wanted())
     assert [job.program for job in first] == ["megatron pt"]
-    assert any("megatron sft is left out" in str(note) for note in first[0].warnings)
+    assert any("megatron sft is dropped" in str(note) for note in first[0].warnings)
     assert [job.program for job in read_file(file, Wanted(), all_commands=True)] == ["megatron pt", "megatron sft"]
 
 

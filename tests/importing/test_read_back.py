@@ -57,7 +57,7 @@ def test_output_of_a_command_where_arguments_stand_is_refused(tmp_path: Path, wh
     with pytest.raises(ImportRefused) as refused:
         imported(tmp_path, script)
     note = refused.value.notes[0]
-    assert "stands where arguments do" in note.message
+    assert "stands for arguments that are unknown" in note.message
     assert note.where.endswith("x.sh:2")
     assert note.works
     assert refused.value.partial

@@ -63,7 +63,7 @@ def test_what_the_machine_decides_stays_open(name: str) -> None:
 def test_how_many_loops_a_variable_means_is_asked_for() -> None:
     state = State(script="x.sh")
     run_script("for i in 1; do\n  break $N\ndone\nrun", state, None)
-    assert state.problems[0].message == "break $N: how many loops it means is not known"
+    assert state.problems[0].message == "break $N: the number of loops is unknown"
     assert state.problems[0].where == "x.sh:2"
 
 

@@ -71,12 +71,12 @@ ASKED = {
         {"sbatch_options": ("--dependency=singleton", "--mail-type=END", "--environment=/e.toml")},
         "",
     ),
-    "logs": (f"#SBATCH -o a.log --error=b.log\n{RUN}", {}, "--output=a.log, --error=b.log: left out"),
-    "an array of jobs": (f"#SBATCH --array=0-3\n{RUN}", {}, "--array=0-3: left out: a sweep says it"),
+    "logs": (f"#SBATCH -o a.log --error=b.log\n{RUN}", {}, "--output=a.log, --error=b.log: dropped"),
+    "an array of jobs": (f"#SBATCH --array=0-3\n{RUN}", {}, "--array=0-3: dropped: a sweep replaces it"),
     "a container": (
         f'#SBATCH -N 2\nsrun -l --container-image=i:1 --container-mounts=/a:/b,/c bash -c "cd /b; {RUN}"',
         {"nodes": 2, "container": "i:1", "container_mounts": ("/a:/b", "/c")},
-        "srun --label: left out",
+        "srun --label: dropped",
     ),
     "srun alone": (
         f"srun -p gpu -N2 -t 10 -c 16 -u {RUN}",
@@ -86,7 +86,7 @@ ASKED = {
     "a step on one node": (
         f"#SBATCH -N 4\nsrun -N 1 -n 1 -w n0 -p other {RUN.replace('torchrun', 'torchrun --nnodes 4')}",
         {"nodes": 4},
-        "srun --nodelist=n0, srun --partition=other: left out",
+        "srun --nodelist=n0, srun --partition=other: dropped",
     ),
     "options of sbatch": (f"sbatch -p gpu -N 3 --wrap '{RUN}'", {"nodes": 3, "partition": "gpu"}, ""),
     "a job script on standard input": (
@@ -97,7 +97,7 @@ ASKED = {
     "after the first command": (
         f"#SBATCH -p gpu\nset -x\n#SBATCH --account=lab\n{RUN}",
         {"partition": "gpu"},
-        "#SBATCH --account=lab stands after the first command",
+        "#SBATCH --account=lab follows the first command",
     ),
 }
 
@@ -109,7 +109,7 @@ def test_asked(name: str, tmp_path: Path) -> None:
     assert said(result) == {"executor": "slurm", **expected}
     notes = "\n".join(str(note) for note in result.warnings)
     assert remark in notes
-    assert remark or "left out" not in notes
+    assert remark or "dropped" not in notes
 
 
 def test_a_job_script_that_another_one_submits(tmp_path: Path) -> None:

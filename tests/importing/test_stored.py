@@ -44,8 +44,8 @@ def test_a_file_of_stored_names(tmp_path: Path) -> None:
     assert (job.model.hidden_act, job.model.linear_bias, job.model.tie_word_embeddings) == ("silu", False, False)
     assert (job.kernels.rope_fusion, job.precision.dtype, job.data.paths) == (False, "bf16", ("0.3", "a", "0.7", "b"))
     assert job.batch.rampup_batch_size == (32, 32, 65324160)
-    assert [note.message for note in found.warnings if "left out" in note.message] == [
-        "batch_p2p_comm is stored by no argument of Megatron-LM: left out"
+    assert [note.message for note in found.warnings if "dropped" in note.message] == [
+        "batch_p2p_comm is unknown to Megatron-LM: dropped"
     ]
 
 

@@ -85,7 +85,7 @@ class Builtins(ABC):
                 self.state.status = int(number) % 256 if number.isdigit() else None
             raise Stop(words[0])
         if is_open(number):
-            self.state.fail(f"{words[0]} {shown(number)}: how many loops it means is not known", self._place(node))
+            self.state.fail(f"{words[0]} {shown(number)}: the number of loops is unknown", self._place(node))
         if not self.loops:
             return True
         raise Stop(words[0], int(number) if number.isdigit() else 1)
@@ -132,7 +132,7 @@ class Builtins(ABC):
         self.state.sources.setdefault(name, "")
         text = script_text(words[1], self.state, self.folder)
         if text is None:
-            self.state.warn(f"{name} cannot be read: what it sets is not known", self._place(node))
+            self.state.warn(f"{name} cannot be read: what it sets is unknown", self._place(node))
             return None
         outer, self.state.script = self.state.script, name
         positional = self.state.positional

@@ -150,7 +150,7 @@ class Interpreter(Loops):
             return self.assumed_false(condition, [*body, *(node for _, other in others for node in other)])
         self.state.leave_open()
         typed = text_of(condition[0]).split("\n")[0][:80]
-        said = f"`{typed}` cannot be decided without running it: taken as true, else the script would end"
+        said = f"`{typed}` cannot be decided without running it: taken as true, since the script would end otherwise"
         self.state.warn(said, self._place(condition[0]))
         return True
 
@@ -168,7 +168,7 @@ class Interpreter(Loops):
         value = self.expander.text(node.child_by_field_name("value"))
         if has_output(value):
             if has_effect(node.children):
-                self.state.warn(f"case {shown(value)}: not known, no branch is taken", self._place(node))
+                self.state.warn(f"case {shown(value)}: unknown, no branch is taken", self._place(node))
             return None
         for name in names(value):
             self.state.assumed.setdefault(name, self._place(node))
@@ -332,7 +332,7 @@ class Interpreter(Loops):
         program = shown(words[0])
         if program.startswith("--"):
             self.state.warn(
-                f"{program} stands where a command does: it and what follows are not part of the command above",
+                f"{program} is in command position: it and what follows are not part of the command above",
                 self._place(node),
                 "no blank and no comment after the backslash that continues a line",
             )

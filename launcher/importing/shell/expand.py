@@ -415,7 +415,7 @@ class Expander:
         inner = typed[typed.index("((") + 2 : -2]
         text = self._substituted(node, inner)
         if is_open(text):
-            raise NotArithmetic("a part of it is not known")
+            raise NotArithmetic("a part of it is unknown")
         return evaluate(text, self.look_up, self.store)
 
     def _substituted(self, node: Node, inner: str) -> str:

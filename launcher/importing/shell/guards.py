@@ -24,7 +24,7 @@ class Guards:
                 self.state.set(name, placeholder(f"${name}"))
         typed = text_of(condition[0]).split("\n")[0][:80]
         self.state.warn(
-            f"`{typed}` would end the script: {' and '.join(wanted)} must be set; it is read on as if it were",
+            f"`{typed}` would end the script: {' and '.join(wanted)} must be set; reading continues as if it were",
             f"{self.state.script}:{line_of(condition[0])}",
             *(f"--set {name.strip('$')}=VALUE" for name in wanted),
         )

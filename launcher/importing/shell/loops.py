@@ -33,7 +33,7 @@ class Loops(Builtins):
         unknown = [word for word in words if is_open(word)]
         if unknown:
             self.state.set(name, placeholder(f"${name}"))
-            self._unresolved(node, body, f"what the loop runs over is not known: {shown(unknown[0])}")
+            self._unresolved(node, body, f"the items of the loop are unknown: {shown(unknown[0])}")
             return None
         for word in words:
             self.state.set(name, word)
@@ -55,7 +55,7 @@ class Loops(Builtins):
                     break
                 self._number(update)
         except (NotArithmetic, ValueError):
-            self._unresolved(node, body, "the loop's bounds are not known")
+            self._unresolved(node, body, "the loop's bounds are unknown")
             return None
         return True
 
@@ -80,14 +80,14 @@ class Loops(Builtins):
                 self.assumed_false(condition, [body])
                 return True
             if status is None:
-                self._unresolved(node, body, "the loop's condition is not known")
+                self._unresolved(node, body, "the loop's condition is unknown")
                 return None
             before = dict(self.state.variables)
             if status == until or not self._round(body):
                 return True
             rounds += 1
             if (before == self.state.variables or rounds > _MOST_STARTS) and self.state.starts_training(body):
-                self.state.warn("the loop has no end that its text tells: it is read as far as here", self._place(node))
+                self.state.warn("the end of the loop cannot be determined: it is read up to here", self._place(node))
                 return None
 
     def _round(self, body: Node) -> bool:
