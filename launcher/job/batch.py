@@ -27,14 +27,14 @@ class Batch:
     )
     rampup_batch_size: tuple[int, ...] = option(
         (),
-        "Growing batch: its first size, the step by which it grows, and the sequences after which it is whole.",
+        "Batch size ramp-up: first size, increment, and the sequences over which it reaches full size.",
         unit="sequences",
         source=f"{ARGUMENTS} --rampup-batch-size",
         affects_training=True,
     )
     decrease_batch_size_if_needed: bool | None = option(
         None,
-        "A global batch that the processes do not divide becomes the next smaller one.",
+        "Reduce a global batch that is not divisible by the processes to the next smaller one that is.",
         source=f"{ARGUMENTS} --decrease-batch-size-if-needed",
         affects_training=True,
     )
@@ -46,14 +46,14 @@ class Batch:
         minimum=1,
         affects_training=True,
     )
-    packing: bool | None = option(None, "Several samples fill one sequence.", affects_training=True)
+    packing: bool | None = option(None, "Pack several samples into one sequence.", affects_training=True)
     padding_free: bool | None = option(None, "Samples of a batch are concatenated instead of padded.")
     variable_seq_lengths: bool | None = option(
         None, "Micro-batches may differ in length.", source=f"{TRANSFORMER_CONFIG}.variable_seq_lengths"
     )
     interleave: int | None = option(
         None,
-        "Micro-batches computed in turns, so that one's communication hides behind another's arithmetic.",
+        "Micro-batches computed alternately, so that communication of one overlaps with computation of another.",
         source="MindFormers micro_batch_interleave_num",
         minimum=1,
     )

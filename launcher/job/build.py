@@ -215,9 +215,9 @@ def _check(value: Value, meta: Meta) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return
     if value != value or value in (float("inf"), float("-inf")):
-        raise WrongValue("bound", f"{value} is not a number that can be used")
+        raise WrongValue("bound", f"{value} is not a usable number")
     if isinstance(value, int) and abs(value) > _LARGEST:
-        raise WrongValue("bound", f"{value} is beyond 64 bits")
+        raise WrongValue("bound", f"{value} exceeds 64 bits")
     if meta.minimum is not None and value < meta.minimum:
         raise WrongValue("bound", f"{value} is below {meta.minimum:g}", (f"{meta.minimum:g}",))
 

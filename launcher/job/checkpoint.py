@@ -19,7 +19,7 @@ class NonPersistent:
     )
     type: str | None = option(
         None,
-        "Where they are kept: in one folder for all ranks, or on each node.",
+        "Where they are stored: one folder for all ranks, or each node.",
         source=f"{ARGUMENTS} --non-persistent-ckpt-type",
         choices=("global", "local", "in_memory"),
     )
@@ -33,7 +33,7 @@ class NonPersistent:
     )
     local_algo: str | None = option(
         None,
-        "local: all ranks share the work, or each writes what it holds.",
+        "local: all ranks share the writing, or each writes what it holds.",
         source=f"{ARGUMENTS} --non-persistent-local-ckpt-algo",
         choices=("fully_parallel", "atomic"),
     )
@@ -46,7 +46,7 @@ class NonPersistent:
         minimum=1,
     )
     replication_factor: int | None = option(
-        None, "Nodes that keep each rank's part.", source=f"{ARGUMENTS} --replication-factor", minimum=1
+        None, "Nodes that keep a copy of each rank's part.", source=f"{ARGUMENTS} --replication-factor", minimum=1
     )
 
 
@@ -56,14 +56,14 @@ class Conversion:
 
     format: str | None = option(
         None,
-        "Format written; none: training goes on as usual.",
+        "Convert to this format; none: train.",
         source=f"{ARGUMENTS} --ckpt-convert-format",
         choices=("torch", "torch_dist", "zarr"),
     )
     save: str | None = option(None, "Folder below which it is written.", source=f"{ARGUMENTS} --ckpt-convert-save")
     update_legacy_optimizer: bool | None = option(
         None,
-        "Bring a distributed optimizer's layout of before February 2024 up to date.",
+        "Upgrade a distributed optimizer's layout from before February 2024.",
         source=f"{ARGUMENTS} --ckpt-convert-update-legacy-dist-opt-format",
     )
 
@@ -92,7 +92,7 @@ class Checkpoint:
     )
     fallback: str | None = option(
         None,
-        "Checkpoint whose weights are taken where `load` holds none.",
+        "Checkpoint that weights are loaded from if `load` holds none.",
         source=f"{ARGUMENTS} --pretrained-checkpoint",
         affects_training=True,
     )
@@ -120,7 +120,7 @@ class Checkpoint:
     )
     finetune: bool | None = option(
         None,
-        "Load weights only: iteration, optimizer and random state start anew.",
+        "Load weights only: iteration, optimizer and random state are reset.",
         source=f"{ARGUMENTS} --finetune",
         affects_training=True,
     )
@@ -152,14 +152,16 @@ class Checkpoint:
     save_total_limit: int | None = option(None, "Checkpoints kept.", minimum=1)
     save_retain_interval: int | None = option(
         None,
-        "Checkpoints of other steps than each such one are removed when the next is written.",
+        "Keep only checkpoints at multiples of these steps; others are removed when the next is written.",
         unit="iterations",
         source=f"{ARGUMENTS} --save-retain-interval",
         minimum=1,
     )
     non_persistent: NonPersistent = NonPersistent()
     convert: Conversion = Conversion()
-    async_save: bool | None = option(None, "Write while training goes on.", source=f"{ARGUMENTS} --async-save")
+    async_save: bool | None = option(
+        None, "Write asynchronously, while training continues.", source=f"{ARGUMENTS} --async-save"
+    )
     persistent_worker: bool | None = option(
         None, "async_save: one process writes all checkpoints.", source=f"{ARGUMENTS} --use-persistent-ckpt-worker"
     )
@@ -171,7 +173,7 @@ class Checkpoint:
     )
     constant_structure: bool | None = option(
         None,
-        "The layout of checkpoints does not change within a run: it is computed once.",
+        "Compute the layout of checkpoints once, since it does not change within a run.",
         source=f"{ARGUMENTS} --ckpt-assume-constant-structure",
     )
     no_save_optim: bool | None = option(None, "Do not save the optimizer.", source=f"{ARGUMENTS} --no-save-optim")
@@ -194,12 +196,12 @@ class Checkpoint:
     )
     save_pre_mcore_014: bool | None = option(
         None,
-        "Lay weights out as Megatron-core did before 0.14.",
+        "Weight layout of Megatron-core before 0.14.",
         source=f"{ARGUMENTS} --dist-ckpt-save-pre-mcore-014",
     )
     strictness: str | None = option(
         None,
-        "What happens where the weights of `load` and of the model differ.",
+        "Handling of differences between the weights of `load` and of the model.",
         source=f"{ARGUMENTS} --dist-ckpt-strictness",
     )
     exit_on_missing: bool | None = option(

@@ -27,10 +27,10 @@ class Cluster:
         "an executor that is installed.",
     )
     master_addr: str | None = option(None, "Address of node 0; none: loopback on one node.")
-    master_port: int | None = option(None, "Port of the rendezvous; none: the launcher's choice.", minimum=1024)
+    master_port: int | None = option(None, "Port of the rendezvous; none: chosen by the launcher.", minimum=1024)
     python: str | None = option(None, "Python that runs the job; none: `python` on the PATH.")
     setup: tuple[str, ...] = option(
-        (), "Lines of bash that every node runs first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."
+        (), "Bash commands that every node runs first, such as `source /usr/local/Ascend/ascend-toolkit/set_env.sh`."
     )
     options: Mapping[str, Any] = option(
         {}, "Options of an executor that is installed separately, by the names that it declares."
@@ -40,7 +40,7 @@ class Cluster:
     host_file: str | None = option(
         None, "ssh: file with one host a line (`slots=N` may follow); read into cluster.hosts."
     )
-    ssh_options: tuple[str, ...] = option((), "ssh: words for ssh itself, such as [-p,2222].", source="ssh(1)")
+    ssh_options: tuple[str, ...] = option((), "ssh: options of ssh itself, such as [-p,2222].", source="ssh(1)")
     # -- Slurm
     partition: str | None = option(None, "Slurm: partition.", source=f"{_SBATCH} --partition")
     account: str | None = option(None, "Slurm: account that is charged.", source=f"{_SBATCH} --account")
@@ -61,7 +61,7 @@ class Cluster:
     exclude: str | None = option(None, "Slurm: nodes that must not be in the job.", source=f"{_SBATCH} --exclude")
     cpus_per_task: int | None = option(
         None,
-        "Slurm: processors of a node's one task; Kubernetes: processors of a pod.",
+        "Slurm: CPUs of each node's task; Kubernetes: CPUs of a pod.",
         source=f"{_SBATCH} --cpus-per-task; resources.requests.cpu",
         minimum=1,
     )
@@ -71,10 +71,10 @@ class Cluster:
         source=f"{_SBATCH} --mem; resources.limits.memory",
     )
     exclusive: bool | None = option(
-        None, "Slurm: no other job on the nodes; none: so for a native run.", source=f"{_SBATCH} --exclusive"
+        None, "Slurm: exclusive nodes; none: true for a native run.", source=f"{_SBATCH} --exclusive"
     )
     requeue: bool = option(
-        True, "Slurm: start again, from the last checkpoint, after a node fails.", source=f"{_SBATCH} --requeue"
+        True, "Slurm: requeue, from the last checkpoint, after a node fails.", source=f"{_SBATCH} --requeue"
     )
     array_limit: int | None = option(
         None, "Slurm: most jobs of a sweep that run at once.", source=f"{_SBATCH} --array=…%N", minimum=1
@@ -107,7 +107,7 @@ class Cluster:
     )
     device_resource: str | None = option(
         None,
-        "Kubernetes: resource that a device is; none: nvidia.com/gpu or huawei.com/Ascend910, nothing for a rehearsal.",
+        "Kubernetes: resource name of a device; none: nvidia.com/gpu or huawei.com/Ascend910, nothing for a rehearsal.",
         source="device plug-ins of NVIDIA and Ascend",
     )
     resources: tuple[str, ...] = option(
@@ -119,7 +119,7 @@ class Cluster:
         source="Pod spec.volumes",
     )
     work_dir: str | None = option(
-        None, "Kubernetes: folder in the pods that relative paths mean; none: that of the launch command."
+        None, "Kubernetes: folder in the pods that relative paths refer to; none: that of the launch command."
     )
     shm_size: str | None = option(
         None, "Kubernetes: size of /dev/shm, such as 64Gi; none: the pod's memory is its limit.", source="Pod emptyDir"
@@ -132,7 +132,7 @@ class Cluster:
     )
     service_account: str | None = option(None, "Kubernetes: service account.", source="Pod spec.serviceAccountName")
     image_pull_secrets: tuple[str, ...] = option(
-        (), "Kubernetes: Secrets with which the image is fetched.", source="Pod spec.imagePullSecrets"
+        (), "Kubernetes: Secrets for pulling the image.", source="Pod spec.imagePullSecrets"
     )
     secret: str = option(
         "launch-secrets",

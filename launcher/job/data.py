@@ -29,11 +29,11 @@ class Data:
     validation_ratio: float | None = option(None, "Share kept for evaluation.", minimum=0, affects_training=True)
     test_paths: tuple[str, ...] = option((), "Data of the test after training.", source=f"{ARGUMENTS} --test-data-path")
     paths_file: str | None = option(
-        None, "File that holds what paths would.", source=f"{ARGUMENTS} --data-args-path", affects_training=True
+        None, "File that lists the paths instead.", source=f"{ARGUMENTS} --data-args-path", affects_training=True
     )
     split_paths_file: str | None = option(
         None,
-        "JSON file that holds what paths, validation_paths and test_paths would.",
+        "JSON file that lists paths, validation_paths and test_paths instead.",
         source=f"{ARGUMENTS} --per-split-data-args-path",
         affects_training=True,
     )
@@ -44,13 +44,13 @@ class Data:
     )
     order: str | None = option(
         None,
-        "How samples are drawn: one after the other, shuffled in each epoch, or by code of the user's.",
+        "Order of samples: sequential, shuffled in each epoch, or by the user's code.",
         source=f"{ARGUMENTS} --dataloader-type",
         choices=("single", "cyclic", "external"),
         affects_training=True,
     )
     mmap: bool | None = option(
-        None, "Token files are mapped into memory instead of read.", source=f"{ARGUMENTS} --no-mmap-bin-files"
+        None, "Memory-map token files instead of reading them.", source=f"{ARGUMENTS} --no-mmap-bin-files"
     )
     index_threads: int | None = option(
         None, "Threads that build sample indices.", source=f"{ARGUMENTS} --num-dataset-builder-threads", minimum=1
@@ -62,20 +62,20 @@ class Data:
     worker_processes: bool | None = option(
         None, "Load with processes instead of threads.", source="MindSpore python_multiprocessing"
     )
-    prefetch: int | None = option(None, "Batches prepared ahead.", source="MindSpore prefetch_size", minimum=1)
+    prefetch: int | None = option(None, "Batches prefetched.", source="MindSpore prefetch_size", minimum=1)
     numa: bool | None = option(None, "Bind loaders to the device's NUMA node.", source="MindSpore numa_enable")
     num_preprocess: int | None = option(None, "Processes that tokenize before training.", minimum=1)
     shuffle: bool | None = option(None, "Shuffle the samples.", affects_training=True)
     shuffle_buffer_size: int | None = option(
         None,
-        "Samples among which streamed data is shuffled.",
+        "Size of the shuffle buffer of streamed data.",
         unit="samples",
         source="Hugging Face IterableDataset.shuffle",
         minimum=1,
         affects_training=True,
     )
     seed: int | None = option(None, "Seed of the order of samples; none: the job's.", minimum=0, affects_training=True)
-    drop_last: bool | None = option(None, "Leave out the last, incomplete batch.", affects_training=True)
+    drop_last: bool | None = option(None, "Drop the last, incomplete batch.", affects_training=True)
     repeat: int | None = option(
         None, "Times that the data are repeated within one epoch.", minimum=1, affects_training=True
     )
@@ -84,20 +84,24 @@ class Data:
     )
     eod_token_id: int | None = option(
         None,
-        "Token that ends a document; none: the loader knows it.",
+        "Token that ends a document; none: the loader's own.",
         source="MindFormers GPTDataset eod",
         affects_training=True,
     )
     pad_token_id: int | None = option(None, "Token that fills a sequence.", source="MindFormers GPTDataset pad")
     ignore_token_id: int | None = option(
-        None, "Label that the loss leaves out; none: -100.", source="MindFormers LlamaConfig", affects_training=True
+        None, "Label that the loss ignores; none: -100.", source="MindFormers LlamaConfig", affects_training=True
     )
     max_documents: int | None = option(
-        None, "Most documents in one sequence.", source="MindFormers eod_pad_length", minimum=1, affects_training=True
+        None,
+        "Maximum number of documents in one sequence.",
+        source="MindFormers eod_pad_length",
+        minimum=1,
+        affects_training=True,
     )
     sharding: bool | None = option(
         None,
-        "Random order: each data-parallel rank draws from its own share of the samples instead of from all.",
+        "Random order: each data-parallel rank samples from its own shard instead of from all samples.",
         source=f"{ARGUMENTS} --no-data-sharding",
         affects_training=True,
     )
@@ -105,7 +109,7 @@ class Data:
     lazy_tokenize: bool | None = option(None, "Tokenize while training.")
     reset_position_ids: bool | None = option(
         None,
-        "Positions start anew after each document.",
+        "Reset positions after each document.",
         source=f"{ARGUMENTS} --reset-position-ids",
         affects_training=True,
     )
@@ -119,7 +123,7 @@ class Data:
     system: str | None = option(None, "System prompt put before every chat.", affects_training=True)
     enable_thinking: bool | None = option(
         None,
-        "Chats of hybrid models are written with thinking or without; none: as the template has it.",
+        "Format chats of hybrid models with or without thinking; none: the template's default.",
         source="Qwen3 chat template enable_thinking",
         affects_training=True,
     )

@@ -21,10 +21,10 @@ class Evaluation:
     epochs: int | None = option(
         None, "Passes between evaluations.", unit="epochs", source="MindFormers eval_epoch_interval", minimum=1
     )
-    metric: str | None = option(None, "What is measured; none: the loss.", source="MindFormers metric.type")
+    metric: str | None = option(None, "Metric; none: the loss.", source="MindFormers metric.type")
     shuffle: bool | None = option(None, "Shuffle the evaluation's samples.", source="MindFormers eval_dataset")
     drop_last: bool | None = option(
-        None, "Leave out the evaluation's last, incomplete batch.", source="MindFormers eval_dataset"
+        None, "Drop the evaluation's last, incomplete batch.", source="MindFormers eval_dataset"
     )
     columns: tuple[str, ...] = option(
         (), "Columns that the evaluation's samples have; none: those of training.", source="MindFormers eval_dataset"
@@ -35,28 +35,36 @@ class Evaluation:
 class Generation:
     """Text generation with the model: beside training, and within it to sample responses (GRPO, GKD)."""
 
-    do_sample: bool | None = option(None, "Draw tokens instead of the likeliest.", source=_HF_GENERATION)
+    do_sample: bool | None = option(None, "Sample tokens instead of taking the most likely one.", source=_HF_GENERATION)
     temperature: float | None = option(
-        None, "Divisor of the logits before a token is drawn.", source=_HF_GENERATION, minimum=0, affects_training=True
+        None, "Sampling temperature.", source=_HF_GENERATION, minimum=0, affects_training=True
     )
     top_k: int | None = option(
-        None, "Tokens drawn from; 0 (vLLM: -1): all.", source=_HF_GENERATION, minimum=-1, affects_training=True
+        None,
+        "Top-k sampling: number of candidate tokens; 0 (vLLM: -1): all.",
+        source=_HF_GENERATION,
+        minimum=-1,
+        affects_training=True,
     )
     top_p: float | None = option(
-        None, "Probability of the tokens drawn from.", source=_HF_GENERATION, minimum=0, affects_training=True
+        None,
+        "Top-p sampling: cumulative probability of the candidate tokens.",
+        source=_HF_GENERATION,
+        minimum=0,
+        affects_training=True,
     )
     repetition_penalty: float | None = option(
         None,
-        "Divisor of the logits of tokens that are there; 1: none.",
+        "Repetition penalty: divisor of the logits of earlier tokens; 1: none.",
         source=_HF_GENERATION,
         minimum=0,
         affects_training=True,
     )
     max_new_tokens: int | None = option(
-        None, "Longest answer, without the prompt.", unit="tokens", source=_HF_GENERATION, minimum=1
+        None, "Maximum length of the answer, without the prompt.", unit="tokens", source=_HF_GENERATION, minimum=1
     )
     max_length: int | None = option(
-        None, "Longest text, prompt included.", unit="tokens", source=_HF_GENERATION, minimum=1
+        None, "Maximum length of the text, prompt included.", unit="tokens", source=_HF_GENERATION, minimum=1
     )
-    use_cache: bool | None = option(None, "Keep keys and values of earlier tokens.", source=_HF_GENERATION)
-    batch_size: int | None = option(None, "Prompts at once.", source="MindFormers LlamaConfig", minimum=1)
+    use_cache: bool | None = option(None, "Use a cache of keys and values.", source=_HF_GENERATION)
+    batch_size: int | None = option(None, "Prompts per batch.", source="MindFormers LlamaConfig", minimum=1)

@@ -16,7 +16,7 @@ class FaultTolerance:
     )
     hang_minutes: float | None = option(
         None,
-        "Minutes without a new iteration in the log after which the ranks count as hung and are ended; none: never.",
+        "Minutes without a new iteration in the log after which the ranks are ended as hung; none: never.",
         unit="minutes",
         minimum=0,
     )
@@ -29,24 +29,24 @@ class FaultTolerance:
     )
     check_for_nan: bool | None = option(
         None,
-        "End training where the loss or a gradient is not a number.",
+        "Stop training if the loss or a gradient is NaN.",
         source=f"{ARGUMENTS} --no-check-for-nan-in-loss-and-grad",
     )
     check_for_spiky_loss: bool | None = option(
-        None, "Count a loss that leaps as a fault.", source=f"{ARGUMENTS} --check-for-spiky-loss"
+        None, "Treat a spike of the loss as a fault.", source=f"{ARGUMENTS} --check-for-spiky-loss"
     )
     check_for_large_grads: bool | None = option(
-        None, "Count a gradient that leaps as a fault.", source=f"{ARGUMENTS} --check-for-large-grads"
+        None, "Treat a spike of a gradient as a fault.", source=f"{ARGUMENTS} --check-for-large-grads"
     )
     rerun: str | None = option(
         None,
-        "Whether a step is computed again where its result is not plausible.",
+        "Re-run of steps whose result is implausible.",
         source=f"{ARGUMENTS} --rerun-mode",
         choices=("disabled", "validate_results", "report_stats"),
     )
     rejected_results: str | None = option(
         None,
-        "File of steps whose results were found wrong; they are not taken for granted again.",
+        "File of steps with results found wrong, which are rejected again.",
         source=f"{ARGUMENTS} --result-rejected-tracker-filename",
     )
     error_injection: ErrorInjection = ErrorInjection()
@@ -61,14 +61,16 @@ class FaultTolerance:
         source=f"{ARGUMENTS} --enable-ft-package",
     )
     ft_timeouts: bool | None = option(
-        None, "Let that package learn its time-outs from the run.", source=f"{ARGUMENTS} --calc-ft-timeouts"
+        None, "Let that package derive its time-outs from the run.", source=f"{ARGUMENTS} --calc-ft-timeouts"
     )
     autoresume: bool | None = option(
-        None, "End and restart as the scheduler of NVIDIA's clusters asks.", source=f"{ARGUMENTS} --adlr-autoresume"
+        None,
+        "End and restart on request of the scheduler of NVIDIA's clusters.",
+        source=f"{ARGUMENTS} --adlr-autoresume",
     )
     autoresume_interval: int | None = option(
         None,
-        "Steps between such questions.",
+        "Steps between queries to the scheduler.",
         unit="iterations",
         source=f"{ARGUMENTS} --adlr-autoresume-interval",
         minimum=1,
@@ -81,5 +83,5 @@ class FaultTolerance:
         minimum=1,
     )
     exit_on_signal: bool | None = option(
-        None, "Write a checkpoint and end at SIGTERM.", source=f"{ARGUMENTS} --exit-signal-handler"
+        None, "Write a checkpoint and end on SIGTERM.", source=f"{ARGUMENTS} --exit-signal-handler"
     )

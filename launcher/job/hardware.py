@@ -90,7 +90,7 @@ class Hardware:
     )
     latent_attention_share: float | None = option(
         None,
-        "Efficiency of attention whose query and value heads differ in size (MLA), of the other.",
+        "Efficiency of attention whose query and value heads differ in size (MLA), relative to other attention.",
         source=_MEASURED,
         minimum=0,
     )
@@ -104,11 +104,11 @@ class Hardware:
         None, "Memory bandwidth of the cross entropy.", source=_MEASURED, minimum=0
     )
     kernel_latency_us: float | None = option(
-        None, "Time of the shortest kernel, with its start.", unit="us", source=_MEASURED, minimum=0
+        None, "Time of the shortest kernel, launch included.", unit="us", source=_MEASURED, minimum=0
     )
     host_launch_us: float | None = option(
         None,
-        "Time of the host for one kernel, framework included; binds small kernels without CUDA graphs.",
+        "Host time per kernel, framework included; limits small kernels without CUDA graphs.",
         unit="us",
         source=_MEASURED,
         minimum=0,
@@ -150,7 +150,7 @@ class Hardware:
         None, "Price of one device for one hour; gives the cost of a billion tokens.", minimum=0
     )
     source: str | None = option(None, "Where the figures of the data sheet come from.")
-    measured: str | None = option(None, "Who measured the efficiencies, where; none: nobody did, they are assumed.")
+    measured: str | None = option(None, "Who measured the efficiencies, and where; none: assumed, not measured.")
     unverified: tuple[str, ...] = option(
         (), "Figures of this file that differ between variants or have no source; the estimate lists them as missing."
     )

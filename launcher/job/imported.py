@@ -15,18 +15,18 @@ class ImportedFrom:
     version: str | None = option(None, "Version of that backend; none: the newest known.")
     program: str | None = option(None, "Command that the script starts.")
     args: Mapping[str, Any] | None = option(
-        None, "Arguments of the script without a field, in its own spelling; none: they are those of backend.args."
+        None, "Arguments of the script without a field, in its own spelling; none: those of backend.args."
     )
     env: Mapping[str, str] = option({}, "Environment variables of the script, where they are not those of backend.env.")
     exact: tuple[str, ...] = option(
-        (), "Arguments among these that say what fields say, and only make the script's own command exact."
+        (), "Arguments among these that repeat fields, kept to reproduce the script's exact command."
     )
     defaults: tuple[str, ...] = option(
         (),
-        "Fields whose values no argument of the script says: they are the defaults of the backend it was written for.",
+        "Fields that no argument of the script sets: defaults of the backend it was written for.",
     )
     accept: tuple[str, ...] = option(
         (),
-        "Arguments of the script that it may go without on another backend, although the model or its loss is another "
-        "one then (all: every one).",
+        "Arguments of the script that may be dropped on another backend although that changes the model or its loss "
+        "(all: every one).",
     )

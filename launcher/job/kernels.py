@@ -63,11 +63,11 @@ class Kernels:
         None, "Apex's persistent kernel of LayerNorm.", source=f"{TRANSFORMER_CONFIG}.persist_layer_norm"
     )
     te_rng_tracker: bool | None = option(
-        None, "Transformer Engine's random states, which CUDA graphs need.", source=f"{ARGUMENTS} --te-rng-tracker"
+        None, "Transformer Engine's random states, required by CUDA graphs.", source=f"{ARGUMENTS} --te-rng-tracker"
     )
     inference_rng_tracker: bool | None = option(
         None,
-        "No random states of their own for parallel regions: ranks draw the same weights and dropout for their parts.",
+        "No separate random states for parallel regions: ranks use the same weights and dropout for their parts.",
         source=f"{TRANSFORMER_CONFIG}.inference_rng_tracker",
         affects_training=True,
     )
@@ -82,12 +82,12 @@ class Kernels:
     cuda_graph: CudaGraph = CudaGraph()
     empty_cache_level: int | None = option(
         None,
-        "Give unused device memory back: 1 each step, 2 more often.",
+        "Release unused device memory: 1 each step, 2 more often.",
         source=f"{ARGUMENTS} --empty-unused-memory-level",
         minimum=0,
     )
     deterministic: bool | None = option(
-        None, "Only kernels that give the same bits each time.", source=f"{TRANSFORMER_CONFIG}.deterministic_mode"
+        None, "Only deterministic kernels.", source=f"{TRANSFORMER_CONFIG}.deterministic_mode"
     )
     manual_gc_interval: int | None = option(
         None,

@@ -40,7 +40,7 @@ class Fsdp:
 
     implementation: str | None = option(
         None,
-        "Whose FSDP: Megatron-core's, or torch's FSDP2, which is stage 3; none: Megatron-core's.",
+        "FSDP implementation: Megatron-core's, or torch's FSDP2, which is stage 3; none: Megatron-core's.",
         source=f"{ARGUMENTS} --use-megatron-fsdp, --use-torch-fsdp2",
         choices=("megatron", "torch"),
     )
@@ -60,7 +60,7 @@ class Fsdp:
     )
     strict_load: bool | None = option(
         None,
-        "Refuse a checkpoint of sharded weights that lacks some of the model's.",
+        "Reject a checkpoint of sharded weights that lacks some of the model's.",
         source=f"{ARGUMENTS} --no-strict-fsdp-dtensor-load",
         affects_training=True,
     )
@@ -72,7 +72,7 @@ class CudaGraph:
 
     impl: str | None = option(
         None,
-        "Who captures: Megatron-core itself, or Transformer Engine.",
+        "Capture by Megatron-core itself, or by Transformer Engine.",
         source=f"{TRANSFORMER_CONFIG}.cuda_graph_impl",
         choices=("none", "local", "transformer_engine"),
     )

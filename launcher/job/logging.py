@@ -26,7 +26,7 @@ class Logging:
     )
     tensorboard_queue_size: int | None = option(
         None,
-        "TensorBoard events kept before they are written.",
+        "TensorBoard events buffered before they are written.",
         source=f"{ARGUMENTS} --tensorboard-queue-size",
         minimum=1,
     )
@@ -37,11 +37,11 @@ class Logging:
     )
     level: int | None = option(
         None,
-        "Python's level of messages: 10 debug, 20 info, 30 warning.",
+        "Python log level: 10 debug, 20 info, 30 warning.",
         source=f"{ARGUMENTS} --logging-level",
         minimum=0,
     )
-    progress: bool | None = option(None, "Keep a file of how far training came.", source=f"{ARGUMENTS} --log-progress")
+    progress: bool | None = option(None, "Keep a progress file.", source=f"{ARGUMENTS} --log-progress")
     loss_scale: bool | None = option(
         None, "Write the loss scale to TensorBoard.", source=f"{ARGUMENTS} --no-log-loss-scale-to-tensorboard"
     )
@@ -68,7 +68,7 @@ class Logging:
     )
     timer_ranks: str | None = option(
         None,
-        "Timers of which ranks are logged: the slowest, slowest and fastest, or all.",
+        "Ranks whose timers are logged: the slowest, slowest and fastest, or all.",
         source=f"{ARGUMENTS} --timing-log-option",
         choices=("max", "minmax", "all"),
     )
@@ -90,5 +90,5 @@ class Logging:
     )
     loss: bool | None = option(None, "Log loss and speed; none: yes.", source="MindFormers MFLossMonitor")
     dir: str | None = option(
-        None, "Folder of what the backend itself writes; none: below output_dir.", source="MindFormers output_dir"
+        None, "Folder for the backend's own files; none: below output_dir.", source="MindFormers output_dir"
     )

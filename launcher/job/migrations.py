@@ -51,7 +51,7 @@ def check_schema(value: Any, migrations: tuple[Migration, ...], where: str) -> i
         raise WrongSchema(f"{where}: {KEY} is a number that launch writes, from 0 to {len(migrations)}, not {value!r}")
     if value > len(migrations):
         raise WrongSchema(
-            f"{where} is of schema {value}, which a newer version of Launch wrote; this one reads up to schema "
+            f"{where} is of schema {value}, written by a newer version of Launch; this one reads up to schema "
             f"{len(migrations)}: pip install -U launch-llm"
         )
     return value

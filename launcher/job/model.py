@@ -48,7 +48,7 @@ class Model(Transformer):
     )
     full_attention_interval: int | None = option(
         None,
-        "Every n-th layer attends by softmax, the others linearly.",
+        "Every n-th layer has softmax attention, the others linear attention.",
         unit="layers",
         source=_NEXT,
         minimum=1,
@@ -75,7 +75,7 @@ class Model(Transformer):
     )
     attention_output_gate: bool | None = option(
         None,
-        "What softmax attention returns is gated; none: beside linear attention it is (Qwen3-Next).",
+        "Gate the output of softmax attention; none: true with linear attention (Qwen3-Next).",
         source=f"{TRANSFORMER_CONFIG}.attention_output_gate",
         affects_training=True,
     )
@@ -95,7 +95,7 @@ class Model(Transformer):
     )
     index_topk_freq: int | None = option(
         None,
-        "Sparse attention: every n-th layer chooses keys, the next ones take the same.",
+        "Sparse attention: every n-th layer selects keys, the next ones reuse them.",
         unit="layers",
         source=_V32,
         minimum=1,
@@ -111,7 +111,7 @@ class Model(Transformer):
     )
     indexer_types: tuple[str, ...] = option(
         (),
-        "Sparse attention: full (chooses keys) or shared (takes those of the last full one), of every layer.",
+        "Sparse attention: full (selects keys) or shared (reuses those of the last full one), of every layer.",
         source="Hugging Face GlmMoeDsaConfig",
         choices=("full", "shared"),
         affects_training=True,
@@ -125,7 +125,7 @@ class Model(Transformer):
     )
     dsa_indexer_use_sparse_loss: bool | None = option(
         None,
-        "Sparse attention: the indexer learns from the chosen keys only, not from all; none: it does.",
+        "Sparse attention: the indexer learns from the selected keys only, not from all; none: true.",
         source=f"{TRANSFORMER_CONFIG}.dsa_indexer_use_sparse_loss",
         affects_training=True,
     )
@@ -154,14 +154,14 @@ class Model(Transformer):
     )
     softmax_type: str | None = option(
         None,
-        "Softmax of attention; learnable: with a sink that is learned (GPT-OSS).",
+        "Softmax of attention; learnable: with a learned sink (GPT-OSS).",
         source=f"{TRANSFORMER_CONFIG}.softmax_type",
         choices=("vanilla", "off-by-one", "learnable"),
         affects_training=True,
     )
     window_attn_skip_freq: int | None = option(
         None,
-        "Every n-th layer attends fully, the others within sliding_window.",
+        "Every n-th layer has full attention, the others attention within sliding_window.",
         unit="layers",
         source=f"{TRANSFORMER_CONFIG}.window_attn_skip_freq",
         minimum=1,
@@ -177,7 +177,7 @@ class Model(Transformer):
     )
     qk_l2_norm: bool | None = option(
         None,
-        "Query and key heads are divided by their length (Llama 4).",
+        "L2-normalise query and key heads (Llama 4).",
         source=f"{TRANSFORMER_CONFIG}.qk_l2_norm",
         affects_training=True,
     )
@@ -190,7 +190,7 @@ class Model(Transformer):
     # -- residual streams and activations
     enable_hyper_connections: bool | None = option(
         None,
-        "Layers read and write several residual streams (DeepSeek-V4).",
+        "Hyper-connections: several residual streams (DeepSeek-V4).",
         source=f"{TRANSFORMER_CONFIG}.enable_hyper_connections",
         affects_training=True,
     )
@@ -225,7 +225,7 @@ class Model(Transformer):
     # -- state spaces
     mamba: bool | None = option(
         None,
-        "Layers are Mamba-2 state spaces, or a mix with attention: another program of a backend trains them.",
+        "Mamba-2 layers, or a hybrid with attention: trained by another entry point of a backend.",
         source="Megatron-LM pretrain_mamba.py",
         affects_training=True,
     )
@@ -264,7 +264,7 @@ class Model(Transformer):
         None, "Mamba: inner width in units of hidden_size; none: 2.", source=_BAMBA, minimum=1, affects_training=True
     )
     mamba_chunk_size: int | None = option(
-        None, "Mamba: tokens that one kernel takes at once.", unit="tokens", source=_BAMBA, minimum=1
+        None, "Mamba: tokens per chunk of the kernel.", unit="tokens", source=_BAMBA, minimum=1
     )
     hybrid_attention_ratio: float | None = option(
         None,
@@ -284,14 +284,14 @@ class Model(Transformer):
     )
     is_hybrid_model: bool | None = option(
         None,
-        "The first weights of output layers are drawn for one residual addition a layer.",
+        "Scale the initial weights of output layers for one residual addition per layer.",
         source=f"{TRANSFORMER_CONFIG}.is_hybrid_model",
         affects_training=True,
     )
     # -- older classes, heterogeneous layers, and weight initialization
     use_legacy_models: bool | None = option(
         None,
-        "Megatron-LM's own classes from before Megatron-core.",
+        "Megatron-LM's legacy model classes from before Megatron-core.",
         source="Megatron-LM --use-legacy-models",
         affects_training=True,
     )
@@ -309,13 +309,13 @@ class Model(Transformer):
     )
     init_method_xavier_uniform: bool | None = option(
         None,
-        "First weights are drawn uniformly (Xavier) instead of normally.",
+        "Draw initial weights uniformly (Xavier) instead of normally.",
         source="Megatron-LM --init-method-xavier-uniform",
         affects_training=True,
     )
     perform_initialization: bool | None = option(
         None,
-        "First weights are drawn at all; false: for weights that are loaded.",
+        "Initialise weights; false: for weights that are loaded.",
         source="Megatron-core ModelParallelConfig.perform_initialization",
         affects_training=True,
     )

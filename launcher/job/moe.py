@@ -20,13 +20,13 @@ class Moe:
     )
     use_upcycling: bool | None = option(
         None,
-        "Make experts of a dense checkpoint, once.",
+        "Upcycle a dense checkpoint to experts, once.",
         source=f"{ARGUMENTS} --moe-use-upcycling",
         affects_training=True,
     )
     token_dispatcher_type: str = option(
         "alltoall",
-        "How tokens reach their experts.",
+        "Token dispatcher.",
         source=f"{TRANSFORMER_CONFIG}.moe_token_dispatcher_type",
         choices=("alltoall", "allgather", "flex", "alltoall_seq"),
         affects_training=True,
@@ -90,7 +90,7 @@ class Moe:
     )
     capacity_factor: float | None = option(
         None,
-        "Tokens an expert takes, relative to an even share; none: no token is dropped.",
+        "Capacity of an expert, relative to an even share of tokens; none: no token is dropped.",
         source=f"{TRANSFORMER_CONFIG}.moe_expert_capacity_factor",
         minimum=0,
         affects_training=True,
@@ -115,12 +115,10 @@ class Moe:
         affects_training=True,
     )
     deepep: bool | None = option(None, "DeepEP kernels for dispatch.", source=f"{TRANSFORMER_CONFIG}.moe_enable_deepep")
-    router_fusion: bool | None = option(
-        None, "Fused choice of experts.", source=f"{TRANSFORMER_CONFIG}.moe_router_fusion"
-    )
+    router_fusion: bool | None = option(None, "Fused routing.", source=f"{TRANSFORMER_CONFIG}.moe_router_fusion")
     force_load_balancing: bool | None = option(
         None,
-        "Spread tokens evenly, whatever the router says: to measure speed, not to train.",
+        "Distribute tokens evenly, ignoring the router: to measure speed, not to train.",
         source=f"{TRANSFORMER_CONFIG}.moe_router_force_load_balancing",
         affects_training=True,
     )

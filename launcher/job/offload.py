@@ -26,23 +26,26 @@ class Offload:
         minimum=0,
     )
     optimizer_times: int | None = option(
-        None, "Pieces in which the optimizer is swapped.", source=f"{_ASCEND} --swap-optimizer-times", minimum=1
+        None,
+        "Number of chunks in which the optimizer is swapped.",
+        source=f"{_ASCEND} --swap-optimizer-times",
+        minimum=1,
     )
     torch_optimizer: bool | None = option(
         None,
-        "torch's own optimizer steps on the host, instead of one made for it.",
+        "Use torch's own optimizer on the host instead of a specialised one.",
         source=f"{OPTIMIZER_CONFIG}.use_torch_optimizer_for_cpu_offload",
     )
     overlap_cpu_optimizer_d2h_h2d: bool | None = option(
         None,
-        "Copy gradients and weights while the host steps.",
+        "Overlap copies of gradients and weights with the optimizer step on the host.",
         source=f"{OPTIMIZER_CONFIG}.overlap_cpu_optimizer_d2h_h2d",
     )
     pin_cpu_grads: bool | None = option(
-        None, "Page-lock the host's gradients, for faster copies.", source=f"{OPTIMIZER_CONFIG}.pin_cpu_grads"
+        None, "Pin the host's gradients in memory, for faster copies.", source=f"{OPTIMIZER_CONFIG}.pin_cpu_grads"
     )
     pin_cpu_params: bool | None = option(
-        None, "Page-lock the host's weights, for faster copies.", source=f"{OPTIMIZER_CONFIG}.pin_cpu_params"
+        None, "Pin the host's weights in memory, for faster copies.", source=f"{OPTIMIZER_CONFIG}.pin_cpu_params"
     )
     activation_layers: int | None = option(
         None,

@@ -43,7 +43,7 @@ class Optimizer:
     )
     weight_decay_style: str | None = option(
         None,
-        "How the weight decay grows; none: it is constant.",
+        "Schedule of increasing weight decay; none: constant.",
         source=f"{ARGUMENTS} --weight-decay-incr-style",
         choices=("constant", "linear", "cosine"),
         affects_training=True,
@@ -115,7 +115,7 @@ class Optimizer:
     )
     muon_split_qkv: bool | None = option(
         None,
-        "Muon: query, key and value are matrices of their own.",
+        "Muon: treat query, key and value as separate matrices.",
         source=f"{OPTIMIZER_CONFIG}.muon_split_qkv",
         affects_training=True,
     )
@@ -135,20 +135,20 @@ class Optimizer:
     )
     qk_clip: bool | None = option(
         None,
-        "Shrink query and key weights whose attention logits grow.",
+        "Scale down query and key weights whose attention logits grow (QK-clip).",
         source=f"{TRANSFORMER_CONFIG}.qk_clip",
         affects_training=True,
     )
     qk_clip_alpha: float | None = option(
         None,
-        "Share of that shrinking that falls to the query.",
+        "Exponent share of that scaling applied to the query.",
         source=f"{TRANSFORMER_CONFIG}.qk_clip_alpha",
         minimum=0,
         affects_training=True,
     )
     qk_clip_threshold: float | None = option(
         None,
-        "Logit from which on they shrink.",
+        "Attention logit above which they are scaled down.",
         source=f"{TRANSFORMER_CONFIG}.qk_clip_threshold",
         minimum=0,
         affects_training=True,

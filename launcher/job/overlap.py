@@ -11,34 +11,38 @@ class TensorParallelOverlap:
     """Which GEMMs of tensor-parallel layers overlap with communication, if overlap.tp_comm is on."""
 
     overlap_ag: bool | None = option(
-        None, "Gathering behind the product, in pieces passed on.", source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_overlap_ag"
+        None,
+        "Overlap the all-gather with the GEMM, in chunks passed on (ring).",
+        source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_overlap_ag",
     )
     overlap_rs: bool | None = option(
         None,
-        "Scattered reduction behind the product, in pieces passed on.",
+        "Overlap the reduce-scatter with the GEMM, in chunks passed on (ring).",
         source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_overlap_rs",
     )
     overlap_rs_dgrad: bool | None = option(
         None,
-        "Scattered reduction of input gradients behind their product.",
+        "Overlap the reduce-scatter of input gradients with their GEMM.",
         source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_overlap_rs_dgrad",
     )
     split_ag: bool | None = option(
-        None, "Gathering behind the product, split in parts.", source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_split_ag"
+        None,
+        "Overlap the all-gather with the GEMM, split into parts.",
+        source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_split_ag",
     )
     split_rs: bool | None = option(
         None,
-        "Scattered reduction behind the product, split in parts.",
+        "Overlap the reduce-scatter with the GEMM, split into parts.",
         source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_split_rs",
     )
     bulk_dgrad: bool | None = option(
         None,
-        "Gathering of activations behind the gradients of inputs.",
+        "Overlap the all-gather of activations with the GEMM of input gradients.",
         source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_bulk_dgrad",
     )
     bulk_wgrad: bool | None = option(
         None,
-        "Scattered reduction of gradients behind those of weights.",
+        "Overlap the reduce-scatter of gradients with the GEMM of weight gradients.",
         source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_bulk_wgrad",
     )
     config: str | None = option(
@@ -46,7 +50,7 @@ class TensorParallelOverlap:
     )
     bootstrap_backend: str | None = option(
         None,
-        "Library through which the ranks find each other's buffers.",
+        "Library for the exchange of the ranks' buffer addresses (bootstrap).",
         source=f"{MODEL_PARALLEL_CONFIG}.tp_comm_bootstrap_backend",
         choices=("nccl", "mpi", "gloo"),
     )
@@ -58,15 +62,20 @@ class Overlap:
 
     grad_reduce: bool | None = option(None, "Gradient reduction.", source=f"{DDP_CONFIG}.overlap_grad_reduce")
     param_gather: bool | None = option(
-        None, "Weight gathering of the distributed optimizer.", source=f"{DDP_CONFIG}.overlap_param_gather"
+        None,
+        "Overlap the distributed optimizer's all-gather of weights with the forward pass.",
+        source=f"{DDP_CONFIG}.overlap_param_gather",
     )
     param_gather_with_optimizer_step: bool | None = option(
         None,
-        "Weight gathering of the first chunk, behind the optimizer step of the others.",
+        "Overlap the first chunk's all-gather of weights with the optimizer step of the others.",
         source=f"{DDP_CONFIG}.overlap_param_gather_with_optimizer_step",
     )
     grad_bucket_size: int | None = option(
-        None, "Weights whose gradients are reduced together.", source=f"{DDP_CONFIG}.bucket_size", minimum=1
+        None,
+        "Bucket size: weights whose gradients are reduced together.",
+        source=f"{DDP_CONFIG}.bucket_size",
+        minimum=1,
     )
     grad_buckets: int | None = option(
         None,
@@ -75,7 +84,9 @@ class Overlap:
         minimum=1,
     )
     average_in_collective: bool | None = option(
-        None, "Collectives average gradients instead of adding them up.", source=f"{DDP_CONFIG}.average_in_collective"
+        None,
+        "Average gradients in the collective instead of summing them.",
+        source=f"{DDP_CONFIG}.average_in_collective",
     )
     gradient_reduce_div_fusion: bool | None = option(
         None,
@@ -84,16 +95,18 @@ class Overlap:
     )
     pad_buckets: bool | None = option(
         None,
-        "Pad buckets of gradients to sizes that links carry fast, at any number of data-parallel ranks.",
+        "Pad buckets of gradients to sizes with high bus bandwidth, at any number of data-parallel ranks.",
         source=f"{DDP_CONFIG}.pad_buckets_for_high_nccl_busbw",
     )
     align_grad_reduce: bool | None = option(
         None,
-        "All pipeline stages start the reduction of gradients together.",
+        "Align the start of the gradient reduction across pipeline stages.",
         source=f"{ARGUMENTS} --no-align-grad-reduce",
     )
     align_param_gather: bool | None = option(
-        None, "All pipeline stages start the gathering of weights together.", source=f"{DDP_CONFIG}.align_param_gather"
+        None,
+        "Align the start of the weight all-gather across pipeline stages.",
+        source=f"{DDP_CONFIG}.align_param_gather",
     )
     embedding_wgrad: bool | None = option(
         None,
@@ -102,13 +115,13 @@ class Overlap:
     )
     embedding_wgrad_limit: int | None = option(
         None,
-        "embedding_wgrad: micro-batches put off; 0: all.",
+        "embedding_wgrad: micro-batches deferred; 0: all.",
         source=f"{MODEL_PARALLEL_CONFIG}.wgrad_deferral_limit",
         minimum=0,
     )
     p2p_warmup_flush: bool | None = option(
         None,
-        "Pipeline communication in its first and last phase too.",
+        "Overlap pipeline communication in warm-up and cool-down too.",
         source=f"{MODEL_PARALLEL_CONFIG}.overlap_p2p_comm_warmup_flush",
     )
     tp_comm: bool | None = option(
@@ -117,13 +130,13 @@ class Overlap:
     tp: TensorParallelOverlap = TensorParallelOverlap()
     tp_allreduce: bool | None = option(
         None,
-        "Reduction of input gradients behind the gradients of weights, without sequence parallelism.",
+        "Overlap the reduction of input gradients with weight gradients, without sequence parallelism.",
         source=f"{MODEL_PARALLEL_CONFIG}.async_tensor_model_parallel_allreduce",
     )
     p2p: bool | None = option(None, "Pipeline communication.", source=f"{MODEL_PARALLEL_CONFIG}.overlap_p2p_comm")
     sequence_parts: int | None = option(
         None,
-        "Parts of a sequence computed in turns, so that one's communication hides behind another's arithmetic.",
+        "Parts of a sequence computed alternately, so that communication of one overlaps with computation of another.",
         source="MindFormers fine_grain_interleave",
         minimum=1,
     )

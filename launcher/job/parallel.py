@@ -52,7 +52,10 @@ class Parallel:
         minimum=1,
     )
     dp: int | None = option(
-        None, "Data parallel size; derived from the world size, given only to be checked.", unit="devices", minimum=1
+        None,
+        "Data parallel size; derived from the world size; a given value is only checked.",
+        unit="devices",
+        minimum=1,
     )
     split_vocabulary: bool | None = option(
         None, "Split the embedding over tp; none: yes.", source="MindFormers vocab_emb_dp"
@@ -115,7 +118,7 @@ class Parallel:
     )
     microbatch_group_size: int | None = option(
         None,
-        "Micro-batches that one chunk runs in a row (interleaved schedule).",
+        "Micro-batches that one chunk runs consecutively (interleaved schedule).",
         source=f"{MODEL_PARALLEL_CONFIG}.microbatch_group_size_per_vp_stage",
         minimum=1,
     )
@@ -153,7 +156,7 @@ class Parallel:
     )
     gloo: bool | None = option(
         None,
-        "Groups for communication on the CPU besides those of the devices.",
+        "Create gloo groups for communication on the CPU too.",
         source=f"{ARGUMENTS} --disable-gloo-process-groups",
     )
     communication: Communication = Communication()

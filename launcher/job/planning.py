@@ -9,18 +9,19 @@ from launcher.job.option import option
 class EstimateOptions:
     """Options of `launch estimate`, and inputs that the rest of the job does not have."""
 
-    enforce: bool = option(True, "`run` refuses a job that cannot fit by more than the estimate's own error.")
+    enforce: bool = option(True, "`run` refuses a job that exceeds memory by more than the estimate's own error.")
     mem_factor: float = option(
         0.94, "Share of the reserved memory that tensors fill; reserved = allocated / mem_factor.", minimum=0.1
     )
     attention_sparsity: float = option(
-        0.0, "Share of attention that a sparse mask skips beyond the causal half; changes time alone.", minimum=0
+        0.0, "Share of attention that a sparse mask skips beyond the causal half; affects time only.", minimum=0
     )
     dispatch_probs: bool = option(
-        True, "Router probabilities travel with the tokens (Megatron-core from 0.14): the combine keeps no input."
+        True,
+        "Router probabilities are dispatched with the tokens (Megatron-core from 0.14): the combine keeps no input.",
     )
     discard_last_output: bool = option(
-        False, "A recomputed module's last product is not run again (recompute_variance): time alone."
+        False, "A recomputed module's last GEMM is not run again (recompute_variance): affects time only."
     )
 
 
@@ -49,7 +50,7 @@ class SearchOptions:
     fix: tuple[str, ...] = option((), "Axes that keep the job's value.", choices=SEARCH_AXES)
     max_tp: int | None = option(None, "Largest tensor parallel size; none: devices per node.", minimum=1)
     max_pp: int = option(64, "Largest pipeline parallel size.", minimum=1)
-    max_vpp: int = option(8, "Most chunks per stage.", minimum=1)
+    max_vpp: int = option(8, "Maximum number of chunks per stage.", minimum=1)
     max_cp: int = option(16, "Largest context parallel size.", minimum=1)
     max_ep: int | None = option(None, "Largest expert parallel size; none: the number of experts.", minimum=1)
     max_etp: int | None = option(None, "Largest expert tensor parallel size; none: devices per node.", minimum=1)

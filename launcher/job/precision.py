@@ -39,7 +39,7 @@ class Precision:
     )
     fp8_amax_history_len: int | None = option(
         None,
-        "FP8, delayed scaling: steps whose largest values count; none: 1024.",
+        "FP8, delayed scaling: length of the amax history; none: 1024.",
         unit="iterations",
         source=f"{ARGUMENTS} --fp8-amax-history-len",
         minimum=1,
@@ -47,14 +47,14 @@ class Precision:
     )
     fp8_amax_compute_algo: str | None = option(
         None,
-        "FP8, delayed scaling: which of these values counts; none: max.",
+        "FP8, delayed scaling: amax taken from the history; none: max.",
         source=f"{ARGUMENTS} --fp8-amax-compute-algo",
         choices=("most_recent", "max"),
         affects_training=True,
     )
     fp8_margin: int | None = option(
         None,
-        "FP8, delayed scaling: powers of two kept free.",
+        "FP8, delayed scaling: margin, as a power of two.",
         source=f"{ARGUMENTS} --fp8-margin",
         affects_training=True,
     )
@@ -80,7 +80,7 @@ class Precision:
     )
     disable_bf16_reduced_precision_matmul: bool | None = option(
         None,
-        "Products in bf16 never add up partial sums in bf16.",
+        "GEMMs in bf16 do not accumulate partial sums in bf16.",
         source=f"{TRANSFORMER_CONFIG}.disable_bf16_reduced_precision_matmul",
         affects_training=True,
     )
@@ -163,7 +163,7 @@ class Precision:
     )
     calculate_per_token_loss: bool = option(
         False,
-        "Divide the loss by the tokens of the global batch instead of by micro-batches.",
+        "Average the loss over the tokens of the global batch instead of per micro-batch.",
         source=f"{TRANSFORMER_CONFIG}.calculate_per_token_loss",
         affects_training=True,
     )

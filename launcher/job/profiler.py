@@ -31,7 +31,7 @@ class Profiler:
     )
     memory_history: bool | None = option(
         None,
-        "Record every allocation of device memory, with what made it.",
+        "Record every allocation of device memory, with its call stack.",
         source=f"{ARGUMENTS} --record-memory-history",
     )
     memory_snapshot_path: str | None = option(

@@ -39,7 +39,7 @@ class Recompute:
     )
     selective_layers_per_chunk: tuple[int, ...] = option(
         (),
-        "modules, activation, norm: layers of each chunk, after those recomputed in full; none: all that are left.",
+        "modules, activation, norm: layers of each chunk, after those recomputed in full; none: all the rest.",
         unit="layers",
         source="MindFormers recompute_config.select_recompute",
     )
@@ -63,9 +63,9 @@ class Recompute:
         None, "num_layers counts per stage, not per chunk.", source=f"{_ASCEND} --enable-recompute-layers-per-pp-rank"
     )
     in_bubble: bool | None = option(None, "Recompute inside pipeline bubbles.", source=_ASCEND)
-    in_advance: bool | None = option(None, "Recompute before the gradient arrives.", source=_ASCEND)
+    in_advance: bool | None = option(None, "Recompute before the gradient is received.", source=_ASCEND)
     distribute_saved_activations: bool | None = option(
-        None, "Spread kept activations over tp.", source=f"{TRANSFORMER_CONFIG}.distribute_saved_activations"
+        None, "Distribute saved activations over tp.", source=f"{TRANSFORMER_CONFIG}.distribute_saved_activations"
     )
     communication: bool | None = option(
         None, "Repeat tensor-parallel communication while recomputing.", source="MindFormers mp_comm_recompute"

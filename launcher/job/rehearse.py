@@ -11,12 +11,14 @@ class Rehearse:
 
     entry: str = option(
         "core",
-        "What runs: our trainer on the real megatron-core, or the backend's own entry point on CPU.",
+        "Entry point: Launch's trainer on the real megatron-core, or the backend's own on CPU.",
         choices=("core", "native"),
     )
     shrink: bool = option(False, "Scale the model down to this machine, keeping topology and switches.")
-    fake_world: bool = option(False, "Play ranks of the full world size in one process, one iteration.")
-    ranks: tuple[int, ...] = option((), "fake_world: ranks to play; none: first and last rank of every pipeline stage.")
+    fake_world: bool = option(False, "Simulate ranks of the full world size in one process, one iteration.")
+    ranks: tuple[int, ...] = option(
+        (), "fake_world: ranks to simulate; none: first and last rank of every pipeline stage."
+    )
     max_processes: int | None = option(
-        None, "shrink: most processes on this machine; none: one per core, at least 2.", minimum=1
+        None, "shrink: maximum number of processes on this machine; none: one per core, at least 2.", minimum=1
     )

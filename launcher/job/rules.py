@@ -11,7 +11,7 @@ class Rules:
 
     strict: str = option(
         "all",
-        "all: our own stricter rules are errors; upstream: they are warnings.",
+        "all: Launch's own stricter rules are errors; upstream: they are warnings.",
         choices=("all", "upstream"),
     )
     disable: tuple[str, ...] = option((), "Rule ids that are not applied; named in the findings.")

@@ -104,7 +104,7 @@ class Schedule:
     )
     skip_iterations: tuple[int, ...] = option(
         (),
-        "Steps whose batch is read and not trained on.",
+        "Steps whose batch is read and skipped.",
         unit="iterations",
         source=f"{ARGUMENTS} --iterations-to-skip",
         affects_training=True,
@@ -130,14 +130,14 @@ class Schedule:
     )
     sync_interval: int | None = option(
         None,
-        "Steps after which the host waits for its device.",
+        "Steps between synchronisations of host and device.",
         unit="iterations",
         source=f"{ARGUMENTS} --train-sync-interval",
         minimum=1,
     )
     layerwise: bool | None = option(
         None,
-        "Lower layers learn more slowly, by layer_decay each.",
+        "Layer-wise learning-rate decay, by layer_decay per layer.",
         source="MindFormers layer_scale",
         affects_training=True,
     )

@@ -67,7 +67,7 @@ class Job:
     output_dir: str | None = option(None, "Where the launcher writes its own files; none: ./launch_output/<name>.")
     runtime: str | None = option(
         None,
-        "native: the backend's own entry point; rehearsal: here, on what there is; none: native if it can run here.",
+        "native: the backend's own entry point; rehearsal: on this machine; none: native if it can run here.",
         choices=("native", "rehearsal"),
     )
     task: Task = Task()

@@ -13,9 +13,9 @@ class OneLogger:
     enabled: bool | None = option(None, "Report to One Logger.", source=f"{ARGUMENTS} --no-one-logger")
     project: str | None = option(None, "Project of its records.", source=f"{ARGUMENTS} --one-logger-project")
     name: str | None = option(None, "Run of its records.", source=f"{ARGUMENTS} --one-logger-run-name")
-    asynchronous: bool | None = option(None, "Report while training goes on.", source=f"{ARGUMENTS} --one-logger-async")
+    asynchronous: bool | None = option(None, "Report during training.", source=f"{ARGUMENTS} --one-logger-async")
     app_tag: str | None = option(
-        None, "Tag under which runs of one training are found again.", source=f"{ARGUMENTS} --app-tag-run-name"
+        None, "Tag that groups runs of one training.", source=f"{ARGUMENTS} --app-tag-run-name"
     )
     app_version: str | None = option(None, "Version of that tag.", source=f"{ARGUMENTS} --app-tag-run-version")
 
@@ -28,13 +28,13 @@ class Straggler:
         None, "Measure every rank and log the slowest and fastest.", source=f"{ARGUMENTS} --log-straggler"
     )
     at_start: bool | None = option(
-        None, "Measure from the first step, not only when asked.", source=f"{ARGUMENTS} --disable-straggler-on-startup"
+        None, "Measure from the first step, not only on request.", source=f"{ARGUMENTS} --disable-straggler-on-startup"
     )
     port: int | None = option(
-        None, "Port at which the measurement is switched.", source=f"{ARGUMENTS} --straggler-ctrlr-port", minimum=0
+        None, "Port that controls the measurement.", source=f"{ARGUMENTS} --straggler-ctrlr-port", minimum=0
     )
     count: int | None = option(
-        None, "Ranks named at either end.", source=f"{ARGUMENTS} --straggler-minmax-count", minimum=1
+        None, "Number of ranks listed at either end.", source=f"{ARGUMENTS} --straggler-minmax-count", minimum=1
     )
 
 
@@ -43,7 +43,7 @@ class ErrorInjection:
     """Error injection: wrong results, to test whether fault_tolerance.rerun detects them."""
 
     rate: int | None = option(
-        None, "One wrong result in so many; 0: none.", source=f"{ARGUMENTS} --error-injection-rate", minimum=0
+        None, "One wrong result in this many; 0: none.", source=f"{ARGUMENTS} --error-injection-rate", minimum=0
     )
     type: str | None = option(
         None,

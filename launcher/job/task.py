@@ -19,7 +19,7 @@ class Task:
     )
     beta: float | None = option(
         None,
-        "Strength of the reference (or margin) in preference losses.",
+        "Beta of preference losses: weight of the reference (or margin).",
         source=_TRL,
         minimum=0,
         affects_training=True,
@@ -74,7 +74,7 @@ class Lora:
     rslora: bool | None = option(
         None, "Scale by alpha / sqrt(rank).", source="PEFT LoraConfig.use_rslora", affects_training=True
     )
-    merge: bool | None = option(None, "Write merged weights beside the adapters.")
+    merge: bool | None = option(None, "Write merged weights in addition to the adapters.")
     quantization: str | None = option(
         None, "Quantised base weights (QLoRA).", choices=("nf4", "int8"), affects_training=True
     )

@@ -32,32 +32,35 @@ class Tokenizer:
     )
     vocab_file: str | None = option(
         None,
-        "Vocabulary of a tokenizer that is made of files.",
+        "File of a tokenizer's vocabulary.",
         source=f"{ARGUMENTS} --vocab-file",
         affects_training=True,
     )
     merge_file: str | None = option(
         None,
-        "Merges of a byte-pair tokenizer that is made of files.",
+        "File of merges of a byte-pair tokenizer.",
         source=f"{ARGUMENTS} --merge-file",
         affects_training=True,
     )
     extra_ids: int | None = option(
         None,
-        "Further tokens of the vocabulary.",
+        "Additional tokens of the vocabulary.",
         source=f"{ARGUMENTS} --vocab-extra-ids",
         minimum=0,
         affects_training=True,
     )
     tiktoken_pattern: str | None = option(
-        None, "TikTokenizer: how text is split first.", source=f"{ARGUMENTS} --tiktoken-pattern", affects_training=True
+        None,
+        "TikTokenizer: pattern that splits text first.",
+        source=f"{ARGUMENTS} --tiktoken-pattern",
+        affects_training=True,
     )
     tiktoken_special_tokens: tuple[str, ...] = option(
         (), "TikTokenizer: special tokens.", source=f"{ARGUMENTS} --tiktoken-special-tokens", affects_training=True
     )
     tiktoken_num_special_tokens: int | None = option(
         None,
-        "TikTokenizer: places of special tokens.",
+        "TikTokenizer: number of special tokens.",
         source=f"{ARGUMENTS} --tiktoken-num-special-tokens",
         minimum=0,
         affects_training=True,

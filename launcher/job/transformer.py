@@ -71,7 +71,7 @@ class Transformer:
     )
     label: str | None = option(None, "Name in logs and file names; none: the family.", source="MindFormers model_name")
     legacy: bool | None = option(
-        None, "Build the classes that a backend had before Megatron-core.", source="MindFormers use_legacy"
+        None, "Build the legacy model classes from before Megatron-core.", source="MindFormers use_legacy"
     )
     # -- sizes
     num_hidden_layers: int | None = option(
@@ -110,7 +110,7 @@ class Transformer:
     )
     max_position_embeddings: int | None = option(
         None,
-        "Longest sequence the positions are made for.",
+        "Maximum sequence length of the position embedding.",
         unit="tokens",
         source=PRETRAINED_CONFIG,
         minimum=1,
@@ -142,7 +142,7 @@ class Transformer:
     )
     post_norm_residual: bool | None = option(
         None,
-        "The residual stream goes on from the normalised values.",
+        "Residual connections start from the normalised values.",
         source="Megatron-core TransformerConfig.apply_residual_connection_post_layernorm",
         affects_training=True,
     )
@@ -226,7 +226,7 @@ class Transformer:
         None, "Routed experts per MoE layer; none: dense.", source=_MOE, minimum=1, affects_training=True
     )
     num_experts_per_tok: int | None = option(
-        None, "Experts that each token visits (top-k).", source=_MOE, minimum=1, affects_training=True
+        None, "Experts per token (top-k).", source=_MOE, minimum=1, affects_training=True
     )
     moe_intermediate_size: int | None = option(
         None, "Width of one routed expert.", source=_MOE, minimum=1, affects_training=True
@@ -279,9 +279,7 @@ class Transformer:
     n_group: int | None = option(
         None, "Groups of experts for group-limited routing.", source=_MLA, minimum=1, affects_training=True
     )
-    topk_group: int | None = option(
-        None, "Groups that each token may visit.", source=_MLA, minimum=1, affects_training=True
-    )
+    topk_group: int | None = option(None, "Groups of experts per token.", source=_MLA, minimum=1, affects_training=True)
     routed_scaling_factor: float | None = option(
         None, "Factor on the routed experts' output.", source=_MLA, minimum=0, affects_training=True
     )
