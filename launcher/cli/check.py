@@ -24,6 +24,9 @@ from launcher.syntax import escaped
 
 if TYPE_CHECKING:
     from launcher.importing.imported import Imported
+    from launcher.mapping.backend import Backend
+
+_VERSION = "backend.version="
 
 
 def main(words: list[str]) -> int:
@@ -75,6 +78,11 @@ def _existing(options: argparse.Namespace) -> Answer:
     path, *words = options.overrides
     imported = import_file(path)
     backend = get_backend(imported.backend)
+    said = _version_of(words, backend)
+    if said is not None:
+        # It says what the file is written for: no other arguments are judged.
+        words = [word for word in words if not word.startswith(_VERSION)]
+        imported = import_file(path, backend=backend.name, version=said)
     label = f"{path} for {backend.title} {imported.version}"
     if words:
         job = _with_overrides(imported, path, words, options)
@@ -85,6 +93,14 @@ def _existing(options: argparse.Namespace) -> Answer:
     findings = list(judge_existing(imported).findings)
     unsaid = () if imported.devices_said else DEVICES
     return _show(options, findings, located(imported), label, job if options.fix else None, unsaid)
+
+
+def _version_of(words: list[str], backend: "Backend") -> str | None:
+    """Return the version of the file's backend that overrides name; None: none, or one that is not known."""
+    said = [word.removeprefix(_VERSION) for word in words if word.startswith(_VERSION)]
+    if not said or any(word.startswith("backend=") for word in words):
+        return None
+    return said[-1] if said[-1] in (*backend.versions, *backend.aliases) else None
 
 
 def _with_overrides(imported: "Imported", path: str, words: list[str], options: argparse.Namespace) -> Job:

@@ -6,16 +6,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from launcher.job.finding import Finding
-from launcher.rules.registry import RULES
-
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("same", "later", "machine", "false", "missed")
+KINDS = ("same", "missed", "later", "unexplained", "machine")
+WRONG = ("missed", "unexplained")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +23,7 @@ class Verdict:
     Attributes:
         ours: what refuses it here: ids of rules, names of arguments.
         real: what the real validator said; None: accepted.
-        later: rules whose fault the real validator does not see, and where it shows.
+        later: rules whose fault the real validator does not see, and where it shows or why they are stricter.
         machine: parts of what the real validator says where the machine decides, not the job.
         about: what was drawn, to see it where a test fails.
     """
@@ -39,12 +37,12 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """Return `same`, `later` (we tell what shows only later), `machine`, `missed` or `false`."""
+        """Return `same`; `missed` or `machine` where only the real one refuses; else `later` or `unexplained`."""
         if bool(self.ours) == (self.real is not None):
             return "same"
         if self.real is not None:
             return "machine" if any(text in self.real for text in self.machine) else "missed"
-        return "later" if set(self.ours) <= set(self.later) else "false"
+        return "later" if set(self.ours) <= set(self.later) else "unexplained"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +66,6 @@ class Validator:
     cache: Path | None = None
     workers: int = 1
     timeout: float = 7200
-
-
-def error_ids(findings: Iterable[Finding], version: str) -> tuple[str, ...]:
-    """Return the ids of errors, without those that are known to be stricter than this version of the backend."""
-    ids = {found.rule for found in findings if found.severity == "error"}
-    return tuple(sorted(id_ for id_ in ids if id_ not in RULES or not RULES[id_].is_stricter(version)))
 
 
 def ask(validator: Validator, cases: Sequence[Any]) -> list[Any]:

@@ -140,6 +140,20 @@ def test_a_file_takes_overrides(tmp_path: Path, launch: Launch) -> None:
     assert launch("check", str(script), str(script)).code == 2
 
 
+def test_a_file_is_judged_by_the_version_that_is_named(tmp_path: Path, launch: Launch) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --cuda-graph-impl local\n")
+    assert "for Megatron-LM 0.16.1: " in launch("check", str(script)).out
+    done = launch("check", str(script), "backend.version=0.12.1")
+    assert done.code == 1
+    assert "--cuda-graph-impl is not an argument of Megatron-LM 0.12.1" in done.err
+    script.write_text("torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 2\n")
+    assert "for Megatron-LM 0.12.1: " in launch("check", str(script), "backend.version=0.12.1").out
+    changed = launch("check", str(script), "backend.version=0.12.1", "parallel.tp=2").out
+    assert "with parallel.tp=2 on Megatron-LM 0.12.1: " in changed
+    assert launch("check", str(script), "backend.version=0.1").code == 2
+
+
 def test_another_version_than_the_default_is_said(tmp_path: Path, launch: Launch) -> None:
     """An argument that the default version lacks is no reason to take an older one without a word."""
     words = ["megatron", "sft", "--model", "Qwen/Qwen3-8B", "--dataset", "x", "--train_type", "lora"]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from launcher.job import Job
-from launcher.pipeline import judge
 from tests.backends.megatron.fuzzed import jobs as swift_jobs
+from tests.backends.users_path import UsersPath
 from tests.backends.verdicts import ROOT, Validator, Verdict, ask
 
 VERSION = "0.16.1"
@@ -110,12 +110,12 @@ def validator(*, title: str = "", cache: Path | None = None) -> Validator:
     return Validator(command=command, env={"PYTHONPATH": str(ROOT)}, as_list=True, title=title, cache=cache)
 
 
-def compare(count: int, seed: int, program: Validator) -> list[Verdict]:
-    """Judge jobs ourselves and by the class; jobs that the mapping refuses are left out."""
+def compare(count: int, seed: int, path: UsersPath, program: Validator) -> list[Verdict]:
+    """Judge jobs as job files by `launch check`, and by the class; jobs that the mapping refuses are left out."""
     drawn: list[tuple[str, tuple[str, ...]]] = []
     cases = []
     for name, job in jobs(count, seed):
-        errors = tuple(sorted({f.rule for f in judge(job, fixes=False).findings if f.severity == "error"}))
+        errors = path.job(job).errors
         if "MAP-UNSUPPORTED" not in errors:
             drawn.append((name, errors))
             cases.append(arguments(job))

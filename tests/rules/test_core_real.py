@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.backends.users_path import UsersPath
 from tests.backends.verdicts import Verdict
 from tests.rules.core_verdicts import compare, validator
 
@@ -9,9 +10,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def verdicts() -> list[Verdict]:
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
     pytest.importorskip("megatron.core")
-    return compare(400, 1, validator())
+    return compare(400, 1, UsersPath(folder=tmp_path_factory.mktemp("jobs")), validator())
 
 
 def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:

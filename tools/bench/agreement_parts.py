@@ -1,15 +1,19 @@
 """What tools.bench.agreement compares: each real validator, what it is asked, and the verdicts on both sides."""
 
 import os
+import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.backends.users_path import UsersPath
 from tests.backends.verdicts import Verdict
 
 _MEGATRON_FACTS, _MINDSPEED_FACTS = "corpus_megatron_swift.jsonl", "corpus_mindspeed.jsonl"
+_MINDFORMERS_FACTS = "corpus_mindformers.jsonl"
 _ALTERED = "changed command lines of its own examples"
 
 
@@ -45,26 +49,21 @@ class Part:
     Attributes:
         validator: what is asked, with its version.
         asked: about what.
-        run: gives the verdicts.
+        run: gives the verdicts of cases that it writes as files.
     """
 
     backend: str
     validator: str
     asked: str
-    run: Callable[[], Sequence[Verdict]] = field(repr=False)
+    run: Callable[[UsersPath], Sequence[Verdict]] = field(repr=False)
 
 
 def parts(settings: Settings) -> Iterator[Part]:
     """Yield the rows that can be made with what is there."""
     yield from _swift(settings)
+    yield from _mindformers(settings)
     yield Part(
-        backend="mindformers",
-        validator="MindFormers 1.6.0 checks and classes",
-        asked="jobs",
-        run=lambda: _mindformers(settings),
-    )
-    yield Part(
-        backend="core", validator="megatron-core 0.16.1 TransformerConfig", asked="jobs", run=lambda: _core(settings)
+        backend="core", validator="megatron-core 0.16.1 TransformerConfig", asked="jobs", run=partial(_core, settings)
     )
     for checkout in settings.megatron_lm:
         yield from _megatron_lm(settings, checkout)
@@ -79,36 +78,49 @@ def _swift(settings: Settings) -> Iterator[Part]:
 
     title = "Megatron-SWIFT 4.6.0 argument classes"
 
-    def jobs() -> Sequence[Verdict]:
+    def jobs(path: UsersPath) -> Sequence[Verdict]:
         program = verdicts.validator(swift_python(), title=title, cache=settings.cache, workers=settings.workers)
-        return verdicts.compare(fuzzed.jobs(settings.count, settings.seed), settings.folder / "swift", program)
+        return verdicts.compare(fuzzed.jobs(settings.count, settings.seed), path, program)
 
-    def altered() -> Sequence[Verdict]:
+    def altered(path: UsersPath) -> Sequence[Verdict]:
         assert settings.facts is not None
         known = mutated.bases(settings.facts / _MEGATRON_FACTS, settings.folder / "swift-lines")
         drawn = list(changed(known, mutated.DIALECT, settings.count, settings.seed))
-        return mutated.compare(drawn, swift_python(), title=title, cache=settings.cache, workers=settings.workers)
+        return mutated.compare(drawn, swift_python(), path, title=title, cache=settings.cache, workers=settings.workers)
 
     yield Part(backend="megatron", validator=title, asked="jobs", run=jobs)
     if settings.facts is not None:
         yield Part(backend="megatron", validator=title, asked=_ALTERED, run=altered)
 
 
-def _mindformers(settings: Settings) -> Sequence[Verdict]:
-    from tests.backends.mindformers.verdicts import compare, validator
+def _mindformers(settings: Settings) -> Iterator[Part]:
+    from tests.backends.mindformers import verdicts
     from tests.rehearse.native.environments import mindformers_1_6_python
 
-    python = mindformers_1_6_python()
-    folder = settings.folder / "mindformers"
-    program = validator(python, folder, title="MindFormers 1.6.0", cache=settings.cache, workers=settings.workers)
-    return compare(settings.count, settings.seed, folder, program)
+    title = "MindFormers 1.6.0 checks and classes"
+    kept: dict[str, Any] = {"cache": settings.cache, "workers": settings.workers}
+
+    def jobs(path: UsersPath) -> Sequence[Verdict]:
+        folder = settings.folder / "mindformers"
+        program = verdicts.validator(mindformers_1_6_python(), folder, title="MindFormers 1.6.0", **kept)
+        return verdicts.compare(settings.count, settings.seed, path, program)
+
+    def files(path: UsersPath) -> Sequence[Verdict]:
+        assert settings.facts is not None
+        folder, name = settings.folder / "mindformers", "MindFormers 1.6.0 start"
+        program = verdicts.validator(mindformers_1_6_python(), folder, "real_file.py", title=name, **kept)
+        return verdicts.compare_files(settings.facts / _MINDFORMERS_FACTS, settings.count, settings.seed, path, program)
+
+    yield Part(backend="mindformers", validator=title, asked="jobs", run=jobs)
+    if settings.facts is not None:
+        yield Part(backend="mindformers", validator=title, asked="changed files of its own examples", run=files)
 
 
-def _core(settings: Settings) -> Sequence[Verdict]:
+def _core(settings: Settings, path: UsersPath) -> Sequence[Verdict]:
     from tests.rules.core_verdicts import compare, validator
 
     program = validator(title="TransformerConfig 0.16.1", cache=settings.cache)
-    return compare(settings.count, settings.seed, program)
+    return compare(settings.count, settings.seed, path, program)
 
 
 def _megatron_lm(settings: Settings, checkout: str) -> Iterator[Part]:
@@ -121,14 +133,15 @@ def _megatron_lm(settings: Settings, checkout: str) -> Iterator[Part]:
         raise SystemExit(f"{checkout} is no checkout of a Megatron-LM that is known here")
     title = f"Megatron-LM {version} parser, validate_args and configuration"
 
-    def corners() -> Sequence[Verdict]:
+    def corners(path: UsersPath) -> Sequence[Verdict]:
         program = verdicts.validator("megatron_lm", [checkout], title=title, cache=settings.cache)
-        drawn = verdicts.drawn("megatron_lm", version, settings.count, settings.seed)
-        return verdicts.compare("megatron_lm", version, drawn, program)
+        every = verdicts.drawn("megatron_lm", version, settings.count, settings.seed)
+        drawn = random.Random(settings.seed).sample(every, min(len(every), settings.count))
+        return verdicts.compare("megatron_lm", version, drawn, path, program)
 
-    def altered() -> Sequence[Verdict]:
+    def altered(path: UsersPath) -> Sequence[Verdict]:
         drawn = list(changed(mutated.bases(Path(checkout)), mutated.DIALECT, settings.count, settings.seed))
-        return mutated.compare("megatron_lm", version, drawn, [checkout], title=title, cache=settings.cache)
+        return mutated.compare("megatron_lm", version, drawn, path, [checkout], title=title, cache=settings.cache)
 
     yield Part(backend="megatron_lm", validator=title, asked="arguments alone, corners, mixtures", run=corners)
     if mutated.bases(Path(checkout)):
@@ -147,7 +160,7 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
     names = ("MINDSPEED_LLM_PATH", "MINDSPEED_PATH", "MEGATRON_LM_PATH")
     env = dict(zip(names, checkouts, strict=True))
 
-    def corners() -> Sequence[Verdict]:
+    def corners(path: UsersPath) -> Sequence[Verdict]:
         program = verdicts.validator(
             "mindspeed",
             python=str(mindspeed_python()),
@@ -157,9 +170,9 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
             workers=settings.workers,
         )
         drawn = verdicts.drawn("mindspeed", version, settings.slow // 4, settings.slow_seed)
-        return verdicts.compare("mindspeed", version, drawn, program)
+        return verdicts.compare("mindspeed", version, drawn, path, program)
 
-    def lines(count: int) -> Sequence[Verdict]:
+    def lines(path: UsersPath, count: int) -> Sequence[Verdict]:
         assert settings.facts is not None
         known = mutated.bases(settings.facts / _MINDSPEED_FACTS)
         drawn = list(changed(known, mutated.DIALECT, count, settings.slow_seed))
@@ -170,11 +183,13 @@ def _mindspeed(settings: Settings, checkouts: Sequence[str]) -> Iterator[Part]:
             "title": title,
             "workers": settings.workers,
         }
-        return compare("mindspeed", version, drawn, cache=settings.cache, **more)
+        return compare("mindspeed", version, drawn, path, cache=settings.cache, **more)
 
     if settings.facts is not None:
-        yield Part(backend="mindspeed", validator=shown, asked="its own examples as written", run=lambda: lines(0))
-        yield Part(backend="mindspeed", validator=shown, asked=_ALTERED, run=lambda: lines(settings.slow))
+        yield Part(
+            backend="mindspeed", validator=shown, asked="its own examples as written", run=partial(lines, count=0)
+        )
+        yield Part(backend="mindspeed", validator=shown, asked=_ALTERED, run=partial(lines, count=settings.slow))
     yield Part(backend="mindspeed", validator=shown, asked="corners and mixtures", run=corners)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from launcher.job import Job, with_values
 from launcher.pipeline import judge
 from tests.backends import verdicts
+from tests.backends.users_path import UsersPath
 
 if TYPE_CHECKING:
     from tools.bench.fixes import Result
@@ -47,7 +48,7 @@ def _swift(jobs: Mapping[str, Job], folder: Path) -> dict[str, str]:
         else job
         for name, job in jobs.items()
     }
-    found = compare(named.items(), folder / "swift", validator(swift_python()))
+    found = compare(named.items(), UsersPath(folder=folder / "swift"), validator(swift_python()))
     return {each.name: _said(each) for each in found if not each.ours}
 
 

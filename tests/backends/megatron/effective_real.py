@@ -207,7 +207,7 @@ def _wider(dialect: Dialect) -> Dialect:
 def _of_jobs(count: int, seed: int, folder: Path) -> Iterator[Line]:
     for name, job in fuzzed.jobs(count, seed):
         try:
-            located, case = case_of(name, job, folder)
+            located, case = case_of(job, folder)
         except ModelConfigError:
             continue
         written = argv(judge(located, fixes=False).native)

@@ -3,20 +3,20 @@
 Their models are replaced by two whose configuration is here: a dense one and one with experts.
 """
 
+import dataclasses
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from launcher import api
 from launcher.families.config_json import config_from_model
-from launcher.importing.notes import ImportRefused
 from launcher.job.model import Model
 from tests.backends.megatron.jobs import NEWEST, QWEN3_8B, QWEN3_30B_A3B, make
 from tests.backends.megatron.verdicts import LATER, MACHINE, validator
 from tests.backends.mutated import Dialect, Line, Words
-from tests.backends.verdicts import Verdict, ask, error_ids
+from tests.backends.users_path import UsersPath, nodes_of, reasons, swift_script
+from tests.backends.verdicts import Verdict, ask
 
 # Sizes of experts in the names of models.
 _EXPERTS = re.compile(r"-A\d+B|\d+E-|Moonlight")
@@ -191,38 +191,37 @@ def _line(record: Mapping[str, Any], folder: Path) -> Line:
     return Line(name=record["source"], argv=tuple(words), world_size=world, program=tuple(record["words"][:2]))
 
 
-def compare(lines: Sequence[Line], python: Path, **settings: Any) -> list[Verdict]:
-    """Judge command lines by `launcher.api` and by ms-swift's own classes."""
+def compare(lines: Sequence[Line], python: Path, path: UsersPath, **settings: Any) -> list[Verdict]:
+    """Judge command lines by `launch check` and by ms-swift's own classes."""
     cases = [
         {
             "name": "",
             "command": line.program[1],
             "argv": list(line.argv),
             "world_size": line.world_size,
-            "local_world_size": min(8, line.world_size),
+            "local_world_size": nodes_of(line.world_size)[1],
         }
         for line in lines
     ]
     answers = ask(validator(python, **settings), cases)
+    ours = [
+        path.script(swift_script(_by_hub_id(line) if number % 2 else line)).errors for number, line in enumerate(lines)
+    ]
     return [
         Verdict(
             name=line.name,
-            ours=refusals(line),
+            ours=refused,
             real=answer["error"],
-            later=LATER,
+            later=reasons(refused, NEWEST, LATER),
             machine=MACHINE,
             about={"argv": " ".join(line.argv), "devices": line.world_size},
         )
-        for line, answer in zip(lines, answers, strict=True)
+        for line, refused, answer in zip(lines, ours, answers, strict=True)
     ]
 
 
-def refusals(line: Line) -> tuple[str, ...]:
-    """Return what refuses a command line here; IMPORT where its arguments cannot be read."""
-    try:
-        read = api.import_argv(
-            [*line.program, *line.argv], backend="megatron", version=NEWEST, world_size=line.world_size
-        )
-    except ImportRefused as refused:
-        return ("IMPORT", *(str(note)[:100] for note in refused.notes))
-    return error_ids(api.check(read, strict="upstream"), NEWEST)
+def _by_hub_id(line: Line) -> Line:
+    """Return a command line that names the model by its hub id, as most people's do; ms-swift would download it."""
+    words = Words(line.argv)
+    words.set("--model", [f"Qwen/{Path(words.value('--model') or '').name}"])
+    return dataclasses.replace(line, argv=tuple(words))

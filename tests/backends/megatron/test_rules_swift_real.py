@@ -10,7 +10,8 @@ from tests.backends.megatron.fuzzed import jobs
 from tests.backends.megatron.jobs import NEWEST
 from tests.backends.megatron.verdicts import compare, validator
 from tests.backends.mutated import changed
-from tests.backends.verdicts import Verdict
+from tests.backends.users_path import UsersPath
+from tests.backends.verdicts import WRONG, Verdict
 from tests.rehearse.native.environments import swift_python
 from tests.sampling import fuzz_seed, trials
 
@@ -19,11 +20,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> list[Verdict]:
-    return compare(jobs(trials(250), seed=fuzz_seed()), tmp_path_factory.mktemp("models"), validator(swift_python()))
+    path = UsersPath(folder=tmp_path_factory.mktemp("models"))
+    return compare(jobs(trials(250), seed=fuzz_seed()), path, validator(swift_python()))
 
 
 def test_nothing_that_runs_is_refused(verdicts: list[Verdict]) -> None:
-    assert [verdict for verdict in verdicts if verdict.kind == "false"] == []
+    assert [verdict for verdict in verdicts if verdict.kind == "unexplained"] == []
 
 
 def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
@@ -32,10 +34,11 @@ def test_nothing_that_is_refused_is_missed(verdicts: list[Verdict]) -> None:
 
 def test_changed_lines_of_upstream_are_judged_alike(tmp_path_factory: pytest.TempPathFactory) -> None:
     records = json.loads(Path(__file__).with_name("upstream_commands.json").read_text(encoding="utf-8"))
-    known = mutated.lines_of([each for each in records if each["version"] == NEWEST], tmp_path_factory.mktemp("lines"))
+    folder = tmp_path_factory.mktemp("lines")
+    known = mutated.lines_of([each for each in records if each["version"] == NEWEST], folder)
     drawn = list(changed(known, mutated.DIALECT, trials(200), seed=fuzz_seed()))
-    found = mutated.compare(drawn, swift_python())
-    assert [verdict for verdict in found if verdict.kind in ("false", "missed")] == []
+    found = mutated.compare(drawn, swift_python(), UsersPath(folder=folder))
+    assert [verdict for verdict in found if verdict.kind in WRONG] == []
 
 
 def test_both_verdicts_occur_often(verdicts: list[Verdict]) -> None:

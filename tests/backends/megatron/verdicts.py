@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from backends.megatron.launch import argv, command
+from launcher.compose import compose
 from launcher.families.config_json import config_from_model
 from launcher.families.source import ModelConfigError
 from launcher.job import Job
 from launcher.pipeline import judge
+from tests.backends.megatron.jobs import NEWEST
+from tests.backends.users_path import UsersPath, reasons
 from tests.backends.verdicts import ROOT, Validator, Verdict, ask
 
 # Rules whose fault the argument classes and the model's configuration do not see, and where it shows.
@@ -60,21 +63,21 @@ def validator(python: Path, *, title: str = "", cache: Path | None = None, worke
     )
 
 
-def compare(jobs: Iterable[tuple[str, Job]], folder: Path, program: Validator) -> list[Verdict]:
-    """Judge every job ourselves and by the real classes.
+def compare(jobs: Iterable[tuple[str, Job]], path: UsersPath, program: Validator) -> list[Verdict]:
+    """Judge every job as a job file by `launch check`, and its command line by the real classes.
 
     Args:
-        folder: for the models' directories; answers that are kept are those of the same folder.
+        path: its folder also holds the models; answers that are kept are those of the same folder.
     """
     ours: dict[str, tuple[str, ...]] = {}
     cases = []
     for name, job in jobs:
         try:
-            located, case = case_of(name, job, folder)
+            located, case = case_of(job, path.folder)
         except ModelConfigError:  # no config.json says this model
             continue
-        outcome = judge(located, fixes=False)
-        ours[name] = tuple(sorted({f.rule for f in outcome.findings if f.severity == "error"}))
+        ours[name] = path.job(located).errors
+        outcome = judge(compose([f"+job={path.job_file(located)}"]), fixes=False)
         cases.append(case | {"argv": [*argv(outcome.native), *case["argv"]]})
     answers = ask(program, cases)
     return [
@@ -85,10 +88,11 @@ def compare(jobs: Iterable[tuple[str, Job]], folder: Path, program: Validator) -
 
 def _later(ours: tuple[str, ...]) -> Mapping[str, str]:
     """Return what may show later; what no option expresses is not asked about, and may break other rules, too."""
-    return dict.fromkeys(ours, LATER["MAP-UNSUPPORTED"]) if "MAP-UNSUPPORTED" in ours else LATER
+    known = reasons(ours, NEWEST, LATER)
+    return dict.fromkeys(ours, known["MAP-UNSUPPORTED"]) if "MAP-UNSUPPORTED" in ours else known
 
 
-def case_of(name: str, job: Job, folder: Path) -> tuple[Job, dict[str, Any]]:
+def case_of(job: Job, folder: Path) -> tuple[Job, dict[str, Any]]:
     """Return a job with its model in a folder of its own, and the case for the program, without the job's arguments.
 
     Raises:

@@ -8,11 +8,11 @@ from typing import Any
 import yaml
 
 from launcher import api
-from launcher.importing.notes import ImportRefused
 from launcher.pipeline import judge
 from tests.backends.megatron_lm.verdicts import ENVIRONMENT, LATER, MACHINE, validator
 from tests.backends.mutated import Dialect, Line
-from tests.backends.verdicts import Verdict, ask, error_ids
+from tests.backends.users_path import UsersPath, reasons, torchrun_script, version_words
+from tests.backends.verdicts import Verdict, ask
 from tests.sampling import ROOT
 
 _SMALL = (1, 2, 3, 4, 8, 16)
@@ -193,35 +193,27 @@ def _words(name: str, value: Any) -> list[str]:
 
 
 def compare(
-    backend: str, version: str, lines: Sequence[Line], arguments: Sequence[str] = (), **settings: Any
+    backend: str, version: str, lines: Sequence[Line], path: UsersPath, arguments: Sequence[str] = (), **settings: Any
 ) -> list[Verdict]:
-    """Judge command lines by `launcher.api` and by the real checks."""
+    """Judge command lines by `launch check` and by the real checks."""
     program = validator(backend, arguments, **settings)
     usual = [dataclasses.replace(line, env={**ENVIRONMENT, **line.env}) for line in lines]
     lines = sorted(usual, key=lambda line: line.name.partition(":")[0])
     cases = [{"argv": list(line.argv), "world_size": line.world_size, "env": dict(line.env)} for line in lines]
     answers = ask(program, cases)
+    words = version_words(backend, version)
+    ours = [path.script(torchrun_script(line), *words).errors for line in lines]
     return [
         Verdict(
             name=line.name,
-            ours=refusals(line, backend, version),
+            ours=refused,
             real=answer or None,
-            later=LATER,
+            later=reasons(refused, version, LATER),
             machine=MACHINE,
             about={"argv": " ".join(line.argv), "devices": line.world_size},
         )
-        for line, answer in zip(lines, answers, strict=True)
+        for line, refused, answer in zip(lines, ours, answers, strict=True)
     ]
-
-
-def refusals(line: Line, backend: str, version: str) -> tuple[str, ...]:
-    """Return what refuses a command line here; IMPORT where its arguments cannot be read."""
-    words = [*line.program, *line.argv]
-    try:
-        read = api.import_argv(words, backend=backend, version=version, env=line.env, world_size=line.world_size)
-    except ImportRefused as refused:
-        return ("IMPORT", *(str(note)[:100] for note in refused.notes))
-    return error_ids(api.check(read, strict="upstream"), version)
 
 
 def recipe_lines() -> Iterator[Line]:

@@ -4,9 +4,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from launcher.mapping.backend import Backend, get_backend
+from launcher.mapping.backend import get_backend
 from tests.backends.megatron_lm import fuzzed, rule_cases
-from tests.backends.verdicts import Validator, Verdict, ask, error_ids
+from tests.backends.mutated import Line
+from tests.backends.users_path import UsersPath, reasons, torchrun_script, version_words
+from tests.backends.verdicts import Validator, Verdict, ask
 
 ENVIRONMENT = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 CHILDREN = {
@@ -15,6 +17,7 @@ CHILDREN = {
 }
 # Rules whose fault parser, validate_args and the configuration do not see, and where it shows.
 LATER = {
+    "ARG-BOUND": "in the first forward pass, or never: a size of nothing",
     "BATCH-GLOBAL": "when micro-batches are counted (num_microbatches_calculator.py)",
     "BATCH-VPP": "when the schedule starts",
     "LR-WARMUP-LENGTH": "when the scheduler is built (optimizer_param_scheduler.py)",
@@ -70,21 +73,23 @@ def validator(
     return Validator(command=command, env=variables, title=title, cache=cache, workers=workers)
 
 
-def compare(backend: str, version: str, cases: Sequence[tuple[bool, str]], program: Validator) -> list[Verdict]:
-    """Judge command lines ourselves and by the real checks.
+def compare(
+    backend: str, version: str, cases: Sequence[tuple[bool, str]], path: UsersPath, program: Validator
+) -> list[Verdict]:
+    """Judge command lines by `launch check` and by the real checks.
 
     Args:
         cases: on the MoE base or the dense one, and the changes of it.
     """
-    made = get_backend(backend)
-    judged = [_ours(made, version, changes, moe=moe) for moe, changes in cases]
-    asked = [{"argv": rule_cases.words(values), "world_size": rule_cases.WORLD} for values, _ in judged]
-    answers = ask(program, asked)
+    lines = [_line(backend, version, changes, moe=moe) for moe, changes in cases]
+    answers = ask(program, [{"argv": list(line.argv), "world_size": line.world_size} for line in lines])
+    words = version_words(backend, version)
+    ours = [path.script(torchrun_script(line), *words).errors for line in lines]
     return [
         Verdict(
-            name=f"{'moe' if moe else 'dense'} {changes}", ours=ours, real=answer or None, later=LATER, machine=MACHINE
+            name=line.name, ours=refused, real=answer or None, later=reasons(refused, version, LATER), machine=MACHINE
         )
-        for (moe, changes), (_, ours), answer in zip(cases, judged, answers, strict=True)
+        for line, refused, answer in zip(lines, ours, answers, strict=True)
     ]
 
 
@@ -94,9 +99,7 @@ def drawn(backend: str, version: str, count: int, seed: int) -> list[tuple[bool,
     return every[-count:] if backend == "mindspeed" else every
 
 
-def _ours(backend: Backend, version: str, changes: str, *, moe: bool) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    values = rule_cases.values(backend, version, changes, moe=moe)
-    catalogue = backend.catalogue(version)
-    refused = [name for name, value in values.items() if catalogue.check(name, value)]
-    found = rule_cases.findings(backend, version, values, ENVIRONMENT)
-    return values, tuple(sorted({*refused, *error_ids(found, version)}))
+def _line(backend: str, version: str, changes: str, *, moe: bool) -> Line:
+    argv = rule_cases.words(rule_cases.values(get_backend(backend), version, changes, moe=moe))
+    name = f"{'moe' if moe else 'dense'} {changes}"
+    return Line(name=name, argv=tuple(argv), world_size=rule_cases.WORLD, env=ENVIRONMENT)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from backends.mindformers import BACKEND
 from launcher.api import check
 from launcher.importing.config import Configuration
 from launcher.importing.imported import Imported
@@ -14,7 +15,8 @@ from launcher.importing.invocation import Invocation
 from launcher.importing.notes import ImportRefused
 from launcher.importing.read_command import Wanted, read_command
 from launcher.mapping.engine import nest
-from tests.backends.mindformers.mutated import changed_file
+from tests.backends.mindformers.jobs import OLD
+from tests.backends.mindformers.mutated import AXES, changed_file
 from tests.sampling import dice, trials
 
 EXAMPLES = Path(__file__).with_name("upstream_examples.json")
@@ -41,6 +43,11 @@ def test_a_changed_file_is_refused_or_judged(name: str) -> None:
             continue
         for judged in (imported, imported.job):
             assert all(finding.message for finding in check(judged)), change
+
+
+def test_the_axes_cover_every_section() -> None:
+    known = {name.partition(".")[0] if "." in name else "" for name in BACKEND.catalogue(OLD).names()}
+    assert known <= {section.partition(".")[0] for section in AXES}
 
 
 # Sizes that everything else is divided by.

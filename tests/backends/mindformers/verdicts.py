@@ -1,15 +1,20 @@
 """Our verdict and the real one of MindFormers 1.6.0 for jobs drawn at random, and what may differ, with the reason."""
 
-import hashlib
+import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from backends.mindformers.launch import launch
+from launcher.compose import compose
 from launcher.job import Job, derive
 from launcher.pipeline import judge
 from tests.backends.mindformers.jobs import DEEPSEEK, OLD, make, tree
+from tests.backends.mindformers.mutated import changed_settings
+from tests.backends.users_path import UsersPath, msrun_script, reasons, version_words
 from tests.backends.verdicts import Validator, Verdict, ask
 
 _MODEL = "model.model_config."
@@ -29,6 +34,10 @@ LATER = {
     "MF-STAGE-LAYERS": "when the network is built (modeling_utils.py:330)",
     "MF-CHUNK-LAYERS": "when the network is built (modeling_utils.py:337)",
 }
+# The same for files, of which no network is built and no data is read.
+LATER_FILES = {**LATER}
+# What only the machine decides, not the file.
+MACHINE = ("REGISTER_PATH",)
 _SIZES = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 1), (4, 2, 1), (1, 4, 1), (2, 2, 2), (1, 1, 2))
 _KEYS: Mapping[str, tuple[Any, ...]] = {
     _MODEL + "offset": (0, [0, 0], [1, -1], [1, 0], [[0, 0], [0, 0]], [0, 0, 0, 0], [30, -30], [-31, 31]),
@@ -96,11 +105,19 @@ def _job(draw: random.Random) -> tuple[dict[str, Any], Job]:
     return {**chosen, **keys}, derive(make(whole))
 
 
-def validator(python: Path, folder: Path, *, title: str = "", cache: Path | None = None, workers: int = 1) -> Validator:
+def validator(
+    python: Path,
+    folder: Path,
+    program: str = "real_rules.py",
+    *,
+    title: str = "",
+    cache: Path | None = None,
+    workers: int = 1,
+) -> Validator:
     """Return the program that asks MindFormers itself, in an environment with MindFormers 1.6.0."""
     folder.mkdir(parents=True, exist_ok=True)
     return Validator(
-        command=(str(python), str(Path(__file__).with_name("real_rules.py"))),
+        command=(str(python), str(Path(__file__).with_name(program))),
         cwd=folder,
         as_list=True,
         title=title,
@@ -109,26 +126,63 @@ def validator(python: Path, folder: Path, *, title: str = "", cache: Path | None
     )
 
 
-def compare(count: int, seed: int, folder: Path, program: Validator) -> list[Verdict]:
-    """Judge jobs ourselves and by MindFormers; jobs that the mapping refuses are left out.
-
-    Args:
-        folder: for the files, which are named by their content.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
+def compare(count: int, seed: int, path: UsersPath, program: Validator) -> list[Verdict]:
+    """Judge jobs as job files by `launch check`, their YAML by MindFormers; not those that the mapping refuses."""
     drawn: list[tuple[str, tuple[str, ...], dict[str, Any]]] = []
     cases = []
     for name, changes, job in jobs(count, seed):
-        outcome = judge(job, fixes=False)
-        errors = tuple(sorted({f.rule for f in outcome.findings if f.severity == "error"}))
+        errors = path.job(job).errors
         if {"MAP-UNSUPPORTED", "ARG-VALUE", "ARG-CONTRADICTION"} & set(errors):
             continue
-        content = launch(outcome.job, outcome.native).files[0].content
-        path = folder / f"{hashlib.sha256(content.encode()).hexdigest()[:16]}.yaml"
-        path.write_text(content, encoding="utf-8")
+        outcome = judge(compose([f"+job={path.job_file(job)}"]), fixes=False)
+        file = path.file(launch(outcome.job, outcome.native).files[0].content, ".yaml")
         drawn.append((name, errors, changes))
-        cases.append([str(path), outcome.job.cluster.world_size])
+        cases.append([str(file), outcome.job.cluster.world_size])
     return [
-        Verdict(name=name, ours=ours, real=said, later=LATER, about=changes)
+        Verdict(name=name, ours=ours, real=said, later=reasons(ours, OLD, LATER), about=changes)
         for (name, ours, changes), said in zip(drawn, ask(program, cases), strict=True)
     ]
+
+
+def bases(corpus: Path) -> list[tuple[str, dict[str, Any], int]]:
+    """Return the training files of the time of 1.6.0 in the corpus: name, content, devices.
+
+    Files of MindFormers' tests are left out: their models are changed in Python.
+    """
+    records = map(json.loads, corpus.read_text(encoding="utf-8").splitlines())
+    return [
+        (record["path"], record["yaml"], record.get("world_size") or 8)
+        for record in records
+        if record.get("training") and record["source"].startswith("mirror_") and not record["path"].startswith("tests/")
+    ]
+
+
+def compare_files(corpus: Path, count: int, seed: int, path: UsersPath, program: Validator) -> list[Verdict]:
+    """Judge changed files by `launch check` of the script that starts them, and by MindFormers' own start.
+
+    Args:
+        program: with `real_file.py`; files that it refuses as they are written are not changed.
+    """
+    known = bases(corpus)
+    as_written = ask(program, [[str(path.file(_text(tree), ".yaml")), world] for _, tree, world in known])
+    known = [base for base, said in zip(known, as_written, strict=True) if said is None]
+    drawn = [*known, *(_changed(known, random.Random(seed * 100_003 + number)) for number in range(count))]
+    files = [(path.file(_text(tree), ".yaml"), world) for _, tree, world in drawn]
+    answers = ask(program, [[str(file), world] for file, world in files])
+    ours = [path.script(msrun_script(file, world), *version_words("mindformers", OLD)).errors for file, world in files]
+    return [
+        Verdict(name=name, ours=refused, real=said, later=reasons(refused, OLD, LATER_FILES), machine=MACHINE)
+        for (name, _, _), refused, said in zip(drawn, ours, answers, strict=True)
+    ]
+
+
+def _changed(known: Sequence[tuple[str, dict[str, Any], int]], draw: random.Random) -> tuple[str, dict[str, Any], int]:
+    name, tree, world = draw.choice(known)
+    if draw.random() < 0.1:
+        return f"{name}: {world} devices -> {world * 2}", tree, world * 2
+    made, change = changed_settings(tree, draw)
+    return f"{name}: {change}", made, world
+
+
+def _text(tree: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(tree), sort_keys=False, allow_unicode=True)

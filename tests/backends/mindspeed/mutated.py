@@ -168,4 +168,6 @@ def line_of(record: Mapping[str, Any], folder: Path) -> Line:
     if not isinstance(world, int):
         sizes = [str(options.get(name, "")) for name in ("nproc_per_node", "nnodes")]
         world = math.prod(int(size) if size.isdigit() else 8 for size in sizes)
-    return Line(name=record["path"], argv=words, world_size=world, env=record.get("env") or {})
+    return Line(
+        name=record["path"], argv=words, world_size=world, env=record.get("env") or {}, program=(record["entry"],)
+    )
