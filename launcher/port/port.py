@@ -306,12 +306,13 @@ def _nearly(way: PortRoute, split: Split) -> Iterator[Finding]:
 
 
 def _losses(way: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> Iterator[Finding]:
-    """Yield findings for dropped arguments that have an effect; those of one row are grouped."""
+    """Yield findings for dropped arguments that have an effect; those with the same effect and reason are grouped."""
     groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in found:
         if each.effect != NOTHING:
             is_accepted = ALL in accepted or plain(each.flag) in accepted
-            groups.setdefault((each.effect, each.why, each.instead, is_accepted), []).append(each)
+            instead = "" if each.works else each.instead
+            groups.setdefault((each.effect, each.why, instead, is_accepted), []).append(each)
     return (_loss(way, group, key[-1] is True) for key, group in groups.items())
 
 
@@ -361,7 +362,10 @@ def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding
         message=message,
         fields=tuple(dict.fromkeys(path for each in group for path in each.fields)),
         flags=tuple(each.flag for each in group),
-        fixes=tuple(Fix(overrides=tuple(override.split(" "))) for override in one.works),
+        fixes=tuple(
+            Fix(overrides=tuple(override.split(" ")))
+            for override in dict.fromkeys(works for each in group for works in each.works)
+        ),
         source=_table(way),
     )
 
