@@ -210,8 +210,8 @@ def _arrived(
         return job, ()
     from launcher.port.port import port_job
 
-    arrival = port_job(job, backend, version, sound)
-    return arrival.job, arrival.findings
+    ported = port_job(job, backend, version, sound)
+    return ported.job, ported.findings
 
 
 def _prepared(job: Job, backend: Backend, version: str) -> tuple[Job, list[Finding]]:

@@ -37,7 +37,7 @@ def _run(words: list[str]) -> int:
         process.work_ended()
         signalled = process.received() or (process.INTERRUPTED if isinstance(error, KeyboardInterrupt) else None)
         if signalled is not None:
-            print(process.said(signalled), file=sys.stderr)
+            print(process.signal_message(signalled), file=sys.stderr)
             return signalled
         from launcher.cli.internal_error import exit_code
 

@@ -106,7 +106,7 @@ def _balance(job: Job, options: argparse.Namespace) -> int:
         print(screen(answer))
     if not options.quick and not answer.balanced.optimal:
         share = 100 * answer.balanced.gap
-        _say(
+        _print_error(
             f"warning: {options.time_limit:g} s ended before the optimum was proven: up to {share:.2g} % above the best"
         )
     values = strategy(answer)
@@ -189,5 +189,5 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _say(text: str) -> None:
+def _print_error(text: str) -> None:
     print(f"launch balance: {text}", file=sys.stderr)

@@ -91,7 +91,7 @@ def _existing(options: argparse.Namespace) -> Answer:
         return _show(options, list(outcome.findings), outcome.job, changed, job if options.fix else None)
     job, _ = with_known_model(imported)
     findings = list(judge_existing(imported).findings)
-    unsaid = () if imported.devices_said else DEVICES
+    unsaid = () if imported.devices_specified else DEVICES
     return _show(options, findings, located(imported), label, job if options.fix else None, unsaid)
 
 

@@ -108,9 +108,9 @@ def _model(folders: Sequence[Path | None], job: Job | None) -> tuple[Path | None
         name for name in _SHAPE if job is not None and getattr(job.model, name) not in (None, getattr(model, name))
     ]
     if job is not None and other:
-        told = ", ".join(f"{name} {getattr(job.model, name)} against {getattr(model, name)}" for name in other)
+        differences = ", ".join(f"{name} {getattr(job.model, name)} against {getattr(model, name)}" for name in other)
         raise ConvertError(
-            f"the job's model differs from {donor / 'config.json'}: {told}; works: the job of this model, or "
+            f"the job's model differs from {donor / 'config.json'}: {differences}; works: the job of this model, or "
             "overrides of the layout alone (parallel.tp=2 …)"
         )
     return donor, model

@@ -50,9 +50,9 @@ def sorted_words(words: Sequence[str], backends: str | None) -> Words:
     """
     jobs = tuple(word for word in words if _WHOLE.fullmatch(word) or _is_file(word))
     common = tuple(word for word in words if word not in jobs)
-    lost = next((word for word in common if "=" not in word), None)
-    if lost is not None:
-        raise WrongUse(f"{lost} does not exist", "launch diff old.sh new.sh parallel.tp=2")
+    missing = next((word for word in common if "=" not in word), None)
+    if missing is not None:
+        raise WrongUse(f"{missing} does not exist", "launch diff old.sh new.sh parallel.tp=2")
     targets = tuple(_target(text.strip()) for text in backends.split(",")) if backends is not None else ()
     if len(jobs) < 2 and len(targets) < 2:
         works = ("launch diff old.sh new.sh", "launch diff +recipe=NAME --backends A,B")
@@ -131,8 +131,11 @@ def _side(read: _Read, label: str, job_id: str, target: Target | None) -> Side:
     # Folders that the launcher derives from a job's name are not differences between jobs.
     job = dataclasses.replace(read.job, name="job", origins={**read.job.origins})
     backend, version = target or chosen_backend(job)
-    own_name, own_version = job.backend.name, job.backend.version
-    if own_name is not None and (backend.name, version) != (own_name, get_backend(own_name).version(own_version)):
+    job_backend, job_version = job.backend.name, job.backend.version
+    if job_backend is not None and (backend.name, version) != (
+        job_backend,
+        get_backend(job_backend).version(job_version),
+    ):
         job = sent(job, backend, version).job
     else:
         job = port_job(job, backend, version).job

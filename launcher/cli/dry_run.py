@@ -48,7 +48,7 @@ def _shown(options: argparse.Namespace) -> Answer:
     """Show one job in the requested form."""
     job = composed(options)
     if options.multirun and not (options.has_own_folder and job.output_dir):
-        job = _apart(job, options.number)
+        job = _with_own_folder(job, options.number)
     outcome = judge(job)
     code = 0 if outcome.ok else 1
     if options.format == "yaml" and not options.json:
@@ -73,7 +73,7 @@ def _shown(options: argparse.Namespace) -> Answer:
     return Answer(code=code, tree=None)
 
 
-def _apart(job: Job, number: int) -> Job:
+def _with_own_folder(job: Job, number: int) -> Job:
     """Give a job of a sweep its own folder, as `run -m` does if the folder does not exist yet."""
     if job.output_dir is not None:
         folder = f"{job.output_dir}/{number}"
@@ -177,8 +177,8 @@ def _text(outcome: Outcome, plan: LaunchPlan) -> None:
         )
     print()
     for each in _environment(outcome, plan):
-        said = " ".join(filter(None, (each.where, f"[{each.source}]" if each.source else "")))
-        print(f"{each.name}={one_line([each.value])}  {each.origin}  {said}".rstrip())
+        details = " ".join(filter(None, (each.where, f"[{each.source}]" if each.source else "")))
+        print(f"{each.name}={one_line([each.value])}  {each.origin}  {details}".rstrip())
     print()
     _argv(outcome, plan)
 

@@ -133,17 +133,17 @@ def _versions(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield one line for versions of a backend with the same entry, regardless of its source."""
     groups: list[tuple[list[str], str, Mapping[str, Any]]] = []
     for entry in entries:
-        says = _line(entry)
+        text = _line(entry)
         name, _, version = str(entry.get("backend") or entry["by"]).rpartition(" ")
-        if groups and groups[-1][1] == says and groups[-1][0][0].rpartition(" ")[0] == name:
+        if groups and groups[-1][1] == text and groups[-1][0][0].rpartition(" ")[0] == name:
             groups[-1][0].append(f"{name} {version}")
         else:
-            groups.append(([f"{name} {version}"], says, entry))
-    for labels, says, entry in groups:
+            groups.append(([f"{name} {version}"], text, entry))
+    for labels, text, entry in groups:
         name = labels[0].rpartition(" ")[0]
         versions = ", ".join(label.rpartition(" ")[2] for label in labels)
         source = f"  [{entry['source']}]" if entry.get("source") else ""
-        yield f"{name} {versions}: {says}{source}"
+        yield f"{name} {versions}: {text}{source}"
 
 
 def _line(entry: Mapping[str, Any]) -> str:

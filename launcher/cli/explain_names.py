@@ -127,8 +127,8 @@ def _mapping(name: str, backend: Backend, version: str, catalogue: Catalogue) ->
         return {"backend": label, "says": f"cannot: {table.unsupported[name].why}"}
     if name not in table.irrelevant:  # rows that write nothing: they only refuse unsupported values
         notes = list(dict.fromkeys(row.note for row in first if row.note))
-        says = "has no argument for it: a value is accepted where it equals this backend's fixed behaviour"
-        return {"backend": label, "says": says, "notes": notes}
+        text = "has no argument for it: a value is accepted where it equals this backend's fixed behaviour"
+        return {"backend": label, "says": text, "notes": notes}
     return {"backend": label, "says": f"not applicable: {table.irrelevant[name]}"}
 
 

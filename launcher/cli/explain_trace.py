@@ -213,8 +213,8 @@ def _argument(argument: Argument, backend: Backend) -> Tree:
 
 
 def _rule(rule: Rule, *, long: bool = False) -> Tree:
-    says = " ".join(rule.doc.split())
-    head = {"rule": rule.id, "phase": rule.phase, "severity": rule.severity, "says": says}
+    text = " ".join(rule.doc.split())
+    head = {"rule": rule.id, "phase": rule.phase, "severity": rule.severity, "says": text}
     head["declared"] = declared_rule(rule)
     return {**head, "source": rule.source} if long else head
 

@@ -117,9 +117,9 @@ def _has_directory() -> bool:
 
 def _internal(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    said = _without_secrets(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
-    said = said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
-    return f"internal error: {said}{_place(error)}; this is a bug in Launch"
+    message = _without_secrets(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
+    message = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+    return f"internal error: {message}{_place(error)}; this is a bug in Launch"
 
 
 def _place(error: BaseException) -> str:

@@ -106,10 +106,10 @@ def writable(flag: str, file: str | None, kind: Kind, *endings: str) -> None:
 
 def write_file(file: str | Path, content: str, kind: Kind) -> None:
     """Write a file that the command line names, and print where an earlier one is kept; raises as `write_output`."""
-    say_kept(file, write_output(file, content, kind))
+    print_kept(file, write_output(file, content, kind))
 
 
-def say_kept(file: str | Path, kept: Path | None) -> None:
+def print_kept(file: str | Path, kept: Path | None) -> None:
     """Print where an earlier file, which may have been edited, is kept; None: there was none."""
     if kept is not None:
         print(f"# the earlier {Path(file).name} is kept as {kept}", file=sys.stderr)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from launcher.cli.import_show import paths_of, write
 from launcher.cli.notes import print_note, printable
 from launcher.cli.options import print_json
-from launcher.importing.accounts import CARRIED, LEFT_OUT, Account, counted
+from launcher.importing.accounts import DROPPED, PASSED_THROUGH, Account, counted
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import Note
@@ -17,7 +17,7 @@ from launcher.mapping.backend import Backend, get_backend
 from launcher.mapping.launchers import variables_of
 from launcher.mapping.native_only import EFFECTS, NOTHING
 from launcher.port.dropped import DroppedArg
-from launcher.port.port import LEFT_BEHIND, shown_argument
+from launcher.port.port import DROPPED_RULE, shown_argument
 
 _MOST_NAMES = 12
 # Variables of GPUs, and their equivalents on NPUs.
@@ -55,21 +55,22 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
     for note in (*imported.problems, *imported.warnings):
         print_note("note", note, sys.stdout)
     for account in ported.accounts:
-        if account.fate == CARRIED:
+        if account.fate == PASSED_THROUGH:
             new = account.becomes[0]
             print(printable(f"passed through  {shown_argument(account.flag, account.value)}: backend.args.{new}"))
     _print_later(ported.accounts)
-    _print_left_out(ported.missing)
+    _print_dropped(ported.missing)
     for name in ported.variables:
         print(f"dropped  environment variable {name}: {backend.title} does not read it{_twin(name, backend)}")
     # Dropped arguments that do not change training have been reported above in more detail.
-    told = [each for each in ported.findings if each.rule != LEFT_BEHIND or each.severity != "change"]
-    print_findings(told, ported.job, sys.stdout)
+    shown = [each for each in ported.findings if each.rule != DROPPED_RULE or each.severity != "change"]
+    print_findings(shown, ported.job, sys.stdout)
     count = dict(counted(ported.accounts))
     errors = sum(finding.severity == "error" for finding in ported.findings)
     print(
-        f"# {len(ported.accounts)} arguments read: {count['translated']} translated, {count[CARRIED]} passed through, "
-        f"{count[LEFT_OUT]} dropped, of these {count['training']} change training; {errors} errors to resolve"
+        f"# {len(ported.accounts)} arguments read: {count['translated']} translated, "
+        f"{count[PASSED_THROUGH]} passed through, {count[DROPPED]} dropped, of these {count['training']} change "
+        f"training; {errors} errors to resolve"
     )
 
 
@@ -83,7 +84,7 @@ def _print_later(accounts: Iterable[Account]) -> None:
         print(printable(f"{_few(flags)}: {note}"))
 
 
-def _print_left_out(missing: Iterable[DroppedArg]) -> None:
+def _print_dropped(missing: Iterable[DroppedArg]) -> None:
     """Print effect, reason and nearest substitute of dropped arguments; findings report those that change training."""
     groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in missing:

@@ -87,7 +87,7 @@ def received() -> int | None:
     return _State.received
 
 
-def said(code: int) -> str:
+def signal_message(code: int) -> str:
     """Return the message for an exit code that stands for a signal."""
     return _SAID[code]
 

@@ -121,8 +121,8 @@ def wants_json(words: Sequence[str]) -> bool:
 def refusal_of(error: BaseException, verb: str = "") -> Refusal | None:
     """Return the refusal for an exception; None: it is an internal error of this program."""
     for kind in type(error).__mro__:
-        told = _KINDS.get(f"{kind.__module__}.{kind.__qualname__}")
-        refusal = None if told is None else told(error, f"launch {verb}".strip())
+        render = _KINDS.get(f"{kind.__module__}.{kind.__qualname__}")
+        refusal = None if render is None else render(error, f"launch {verb}".strip())
         if refusal is not None:
             return _without_secrets(refusal)
     refusal = _of_plugin(error, f"launch {verb}".strip())
@@ -187,8 +187,8 @@ def _composing(error: Any, name: str) -> Refusal:
         where = f"  ({mistake.where})" if mistake.where and mistake.where not in mistake.what else ""
         lines.append(f"error {mistake.rule}  {mistake.what}{where}")
         if mistake.works:
-            told = mistake.fixes if len(mistake.fixes) <= _FEW else mistake.works
-            lines.append(f"  works: {' · '.join(told)}")
+            shown = mistake.fixes if len(mistake.fixes) <= _FEW else mistake.works
+            lines.append(f"  works: {' · '.join(shown)}")
     mistakes = [{"what": m.what, "where": m.where, "works": list(m.works)} for m in found]
     findings = tuple(_of_mistake(mistake) for mistake in found)
     code = REFUSED if error.impossible and _verb(name) in _JUDGES_SIZES else WRONG
@@ -214,7 +214,7 @@ def _importing(error: Any, name: str) -> Refusal:
 
 
 def _converting(code: int) -> Callable[[Any, str], Refusal]:
-    def told(error: Any, name: str) -> Refusal:
+    def render(error: Any, name: str) -> Refusal:
         findings = tuple(_finding("CONVERT", problem) for problem in error.problems)
         lines = tuple(f"error  {problem}" for problem in error.problems)
         if len(lines) > _SCREEN:  # the last line has the alternatives
@@ -222,7 +222,7 @@ def _converting(code: int) -> Callable[[Any, str], Refusal]:
             lines = (*lines[: _SCREEN - 1], left, lines[-1])
         return Refusal(code=code, findings=findings, lines=lines, more={"problems": list(error.problems)})
 
-    return told
+    return render
 
 
 def _about_run(error: Any, name: str) -> Refusal:
@@ -279,11 +279,11 @@ def _finding(rule: str, message: str, *, works: Sequence[str] = (), fields: Sequ
 
 
 def _judged(code: int) -> Callable[[Any, str], Refusal]:
-    def told(error: Any, name: str) -> Refusal:
+    def render(error: Any, name: str) -> Refusal:
         findings = (error.finding,) if hasattr(error, "finding") else tuple(error.findings)
         return Refusal(code=code, findings=findings)
 
-    return told
+    return render
 
 
 # By name, so that no verb imports the modules of others; tests/cli/test_refusals.py checks the names.

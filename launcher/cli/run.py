@@ -105,8 +105,8 @@ def _start_one_of(number: int, words: list[str], ready: Ready, count: int, optio
         return _start(ready, options)
     except _NotStarted as failure:
         if not options.json:
-            _told(failure).show()
-        return Finished(code=1, interrupted=False, tree=_told(failure).tree)
+            _failure_refusal(failure).show()
+        return Finished(code=1, interrupted=False, tree=_failure_refusal(failure).tree)
 
 
 def _all_ready(combinations: Iterable[list[str]], options: Namespace) -> Iterator[Ready | _Failure]:
@@ -235,10 +235,10 @@ def _refuse_together(combinations: list[list[str]], jobs: Sequence[Ready | _Fail
         if isinstance(job, Ready):
             tree = {"ok": False, "message": "not started: other jobs of the sweep are refused", "findings": []}
         else:
-            tree = _told(job).tree
+            tree = _failure_refusal(job).tree
             if not options.json:
                 _print_head(number, words, len(jobs))
-                _told(job).show()
+                _failure_refusal(job).show()
         trees.append({**_head(number, words), **tree})
     if options.json:
         print_json(trees)
@@ -255,7 +255,7 @@ def _print_head(number: int, words: list[str], count: int) -> None:
     print(f"# job {number} of {count}: {' '.join(without_secrets(words))}", file=sys.stderr)
 
 
-def _told(failure: _Failure) -> Refusal:
+def _failure_refusal(failure: _Failure) -> Refusal:
     refusal = refusal_of(failure)
     assert refusal is not None
     return refusal

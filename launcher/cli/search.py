@@ -92,10 +92,10 @@ def _search(job: Job, options: argparse.Namespace) -> int:
             progress.tell(number, search.found)
     except KeyboardInterrupt:
         progress.end(search.found)
-        _show(search.told, search.found, options, table)
+        _show(search.user_job, search.found, options, table)
         return 130
     progress.end(search.found)
-    return _show(search.told, search.found, options, table)
+    return _show(search.user_job, search.found, options, table)
 
 
 def _like_taylor(search: "Search", *, quiet: bool) -> None:
@@ -105,8 +105,8 @@ def _like_taylor(search: "Search", *, quiet: bool) -> None:
     kept = prune(setting_of(search.job))
     search.layouts = narrowed(search.layouts, kept, search.job.cluster.world_size)
     if not quiet:
-        fell = ", ".join(f"{name}: {count:,}" for name, count in kept.fell.items())
-        print(f"Taylor's space: {kept.raw:,} configurations, {len(kept.points):,} after its rules ({fell})")
+        rejected = ", ".join(f"{name}: {count:,}" for name, count in kept.rejected.items())
+        print(f"Taylor's space: {kept.raw:,} configurations, {len(kept.points):,} after its rules ({rejected})")
         print(f"{len(kept.layouts)} of dp, tp, cp, pp; {len(search.layouts):,} layouts with ep and vpp are searched\n")
 
 

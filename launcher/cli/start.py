@@ -118,8 +118,8 @@ def announce(ready: Ready) -> None:
     plan = ready.plan
     print_findings(ready.outcome.findings, ready.outcome.job)
     estimate = estimated(ready.outcome)
-    told = (f"estimate for its hardware: {estimate}",) if estimate else ()
-    for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *told, f"output: {plan.output_dir}"):
+    notes = (f"estimate for its hardware: {estimate}",) if estimate else ()
+    for line in (f"runs: {plan.what}", *(f"  {note}" for note in plan.notes), *notes, f"output: {plan.output_dir}"):
         print(line, flush=True)
 
 

@@ -20,8 +20,8 @@ def main(words: list[str]) -> int:
     failure = first_failure(record) if state.state == "failed" else None
     if options.json:
         exits = [dataclasses.asdict(end) for end in state.exits]
-        told = None if failure is None else dataclasses.asdict(failure)
-        more = {"exits": exits, "iteration": state.iteration, "failure": told, "machines": list(state.nodes)}
+        failure_tree = None if failure is None else dataclasses.asdict(failure)
+        more = {"exits": exits, "iteration": state.iteration, "failure": failure_tree, "machines": list(state.nodes)}
         print_json({**tree(record, state), **more})
     else:
         _show(record, state, failure)

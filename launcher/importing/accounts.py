@@ -13,9 +13,9 @@ from launcher.mapping.ignored_fields import OF_DATA, OF_FILES, OF_LAUNCH, Said, 
 from launcher.mapping.native import NativeArgs
 from launcher.mapping.native_only import MODEL, NOTHING, SPEED, TRAINING
 from launcher.mapping.rows import Row
-from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, harmless, is_default
+from launcher.port.dropped import DEFAULT, MODEL_FILES, DroppedArg, PortRoute, is_default, without_effect
 
-TRANSLATED, CARRIED, LEFT_OUT = "translated", "carried over", "left out"
+TRANSLATED, PASSED_THROUGH, DROPPED = "translated", "carried over", "left out"
 BY_LAUNCHER = "the launcher sets it"
 # An argument tied to more fields than this is a catch-all for fields without an argument of their own.
 _BAG = 12
@@ -28,7 +28,7 @@ class Account:
     Attributes:
         flag, value: as the source spelled it.
         where: `file:line`, if known.
-        fate: TRANSLATED, CARRIED or LEFT_OUT.
+        fate: TRANSLATED, PASSED_THROUGH or DROPPED.
         fields: canonical fields that hold its value.
         becomes: the target's arguments; empty: the target's default behaviour is the same.
         note: condition under which the target writes it.
@@ -79,26 +79,26 @@ class Outcome:
     missing: Mapping[str, DroppedArg]
 
 
-def accounts(imported: Imported, way: PortRoute, outcome: Outcome) -> list[Account]:
+def accounts(imported: Imported, route: PortRoute, outcome: Outcome) -> list[Account]:
     """Return one account for each argument of the source, in source order."""
-    ledger = _Ledger(imported, way, outcome)
+    ledger = _Ledger(imported, route, outcome)
     return [ledger.account(each) for each in imported.became]
 
 
 class _Ledger:
     """Arguments that the target writes, rejects or sets by default."""
 
-    def __init__(self, imported: Imported, way: PortRoute, outcome: Outcome) -> None:
-        self.way, self.outcome = way, outcome
+    def __init__(self, imported: Imported, route: PortRoute, outcome: Outcome) -> None:
+        self.route, self.outcome = route, outcome
         self.given = {arg.flag: arg.value for arg in imported.native}
-        self.table = way.target.table(way.version)
+        self.table = route.target.table(route.version)
         self.written = {arg.flag: arg.value for arg in outcome.native}
-        self.ties = fields_of_flags(way.target.name, way.version)
+        self.ties = fields_of_flags(route.target.name, route.version)
         self.refused: dict[str, Finding] = {}
         for finding in outcome.findings:
             if finding.rule == "MAP-UNSUPPORTED":
                 self.refused.update(dict.fromkeys(finding.fields, finding))
-        self.said = Said(outcome.job, way.target, way.version, self.written)
+        self.said = Said(outcome.job, route.target, route.version, self.written)
 
     def account(self, each: Became) -> Account:
         """Return the account of one argument."""
@@ -113,30 +113,30 @@ class _Ledger:
         if name in outcome.substituted:
             return self._translated(each, outcome.substituted[name])
         if name in outcome.kept:
-            return _account(each, CARRIED, becomes=(outcome.kept[name],))
+            return _account(each, PASSED_THROUGH, becomes=(outcome.kept[name],))
         said = outcome.missing.get(name)
-        return None if said is None else _account(each, LEFT_OUT, missing=said)
+        return None if said is None else _account(each, DROPPED, missing=said)
 
     def _implied(self, each: Became) -> Account:
-        if is_default(self.way, each.flag, each.value):
-            return self._harmless(each, DEFAULT)
-        if self.way.source.catalogue(self.way.own_version).style == "yaml":
-            unread = each.flag not in self.way.source.entry.effective({each.flag: each.value})
-            return self._harmless(each, "training does not read it" if unread else BY_LAUNCHER)
-        paths, names = self._read_besides(each)
+        if is_default(self.route, each.flag, each.value):
+            return self._without_effect(each, DEFAULT)
+        if self.route.source.catalogue(self.route.source_version).style == "yaml":
+            unread = each.flag not in self.route.source.entry.effective({each.flag: each.value})
+            return self._without_effect(each, "training does not read it" if unread else BY_LAUNCHER)
+        paths, names = self._read_in_addition(each)
         if paths:
             return self._translated(each, paths)
         found = self._passed(each, names[0]) if names else None
-        return found or self._harmless(each, BY_LAUNCHER)
+        return found or self._without_effect(each, BY_LAUNCHER)
 
-    def _harmless(self, each: Became, why: str) -> Account:
-        return _account(each, LEFT_OUT, missing=harmless(self.way, each.flag, each.value, why))
+    def _without_effect(self, each: Became, why: str) -> Account:
+        return _account(each, DROPPED, missing=without_effect(self.route, each.flag, each.value, why))
 
-    def _read_besides(self, each: Became) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _read_in_addition(self, each: Became) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the fields, or newer names, to which the source's table maps an argument that no row of it writes."""
-        before = read_back(self.given, self.way.source, self.way.own_version).job
+        before = read_back(self.given, self.route.source, self.route.source_version).job
         rest = {flag: value for flag, value in self.given.items() if flag != each.flag}
-        after = read_back(rest, self.way.source, self.way.own_version).job
+        after = read_back(rest, self.route.source, self.route.source_version).job
         paths = (path for path in fields() if not path.startswith(OF_LAUNCH))
         names = (name for name in before.backend.args if name not in after.backend.args)
         return tuple(path for path in paths if value_at(before, path) != value_at(after, path)), tuple(names)
@@ -144,38 +144,38 @@ class _Ledger:
     def _translated(self, each: Became, paths: Iterable[str]) -> Account:
         paths = tuple(path for path in paths if path in fields())
         job = self.outcome.job
-        told = [path for path in paths if value_at(job, path) != fields()[path].default] or list(paths)
-        becomes = tuple(flag for flag in self.written if self._says(flag, told))
+        set_paths = [path for path in paths if value_at(job, path) != fields()[path].default] or list(paths)
+        becomes = tuple(flag for flag in self.written if self._expresses(flag, set_paths))
         # The first field is the primary one; the others count only if no argument is written.
-        heavy = told[:1] if becomes else told
+        heavy = set_paths[:1] if becomes else set_paths
         refused = next((self.refused[path] for path in heavy if path in self.refused), None)
         if refused is not None:
             return self._refused(each, paths, refused)
-        lost = [path for path in told if not self.said.says(path)]
+        lost = [path for path in set_paths if not self.said.says(path)]
         if lost and not becomes:
-            return self._lost(each, paths, lost[0])
+            return self._ignored(each, paths, lost[0])
         return _account(each, TRANSLATED, fields=paths, becomes=becomes)
 
-    def _says(self, flag: str, told: Iterable[str]) -> bool:
+    def _expresses(self, flag: str, set_paths: Iterable[str]) -> bool:
         """Return whether an argument of the target expresses one of the fields."""
         ties = self.ties.get(flag, ())
-        mine = set(ties) & set(told)
+        mine = set(ties) & set(set_paths)
         # A catch-all argument is written for some of its fields only.
         return bool(mine) if len(ties) <= _BAG else any(self._matters(flag, path) for path in mine)
 
     def _matters(self, flag: str, path: str) -> bool:
         job = self.outcome.job
         reset = with_values(job, {path: fields()[path].default})
-        rows = [row for row in active_rows(self.table, self.way.version) if flag in row.flags and path in row.fields]
+        rows = [row for row in active_rows(self.table, self.route.version) if flag in row.flags and path in row.fields]
         return any(self._emitted(job, row) != self._emitted(reset, row) for row in rows)
 
     def _emitted(self, job: Job, row: Row) -> list[tuple[str, Value]]:
-        return [(arg.flag, arg.value) for arg in write_row(job, row, self.way.target, self.way.version)[0]]
+        return [(arg.flag, arg.value) for arg in write_row(job, row, self.route.target, self.route.version)[0]]
 
     def _refused(self, each: Became, paths: tuple[str, ...], finding: Finding) -> Account:
         affects_training = any(fields()[path].meta.affects_training for path in finding.fields if path in fields())
         why = finding.message.partition(": ")[2] or finding.message
-        return _left_out(
+        return _dropped(
             each,
             paths,
             does=_doc(paths, finding.fields),
@@ -183,16 +183,16 @@ class _Ledger:
             why=why,
             works=tuple(str(fix) for fix in finding.fixes),
             without="training proceeds without it" if affects_training else "training does not change without it",
-            told=True,
+            reported=True,
         )
 
-    def _lost(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
+    def _ignored(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
         """Return the account of an argument that the target neither writes nor rejects."""
-        there, job = self.way.there, self.outcome.job
+        there, job = self.route.there, self.outcome.job
         if path in self.table.irrelevant:
             why = self.table.irrelevant[path]
-            return _left_out(each, paths, does=_doc(paths, (path,)), why=why, without="nothing is needed")
-        if path.startswith(OF_FILES) and self.way.target.reads_hub and not idle(job, path):
+            return _dropped(each, paths, does=_doc(paths, (path,)), why=why, without="nothing is needed")
+        if path.startswith(OF_FILES) and self.route.target.reads_hub and not idle(job, path):
             return self._in_model_files(each, paths)
         if job.model.hidden_size is None:
             return _account(
@@ -207,20 +207,20 @@ class _Ledger:
         """Return the account of an argument that the target's table ignores for this job."""
         why = idle(self.outcome.job, path)
         affects_training = not why and fields()[path].meta.affects_training
-        return _left_out(
+        return _dropped(
             each,
             paths,
             does=_doc(paths, (path,)),
             effect=TRAINING if affects_training else NOTHING,
-            why=why or f"{self.way.there} does not read it with the other values of this job",
-            without=f"{self.way.there} uses its default" if affects_training else "nothing is needed",
+            why=why or f"{self.route.there} does not read it with the other values of this job",
+            without=f"{self.route.there} uses its default" if affects_training else "nothing is needed",
         )
 
     def _in_model_files(self, each: Became, paths: tuple[str, ...]) -> Account:
         """Return the account of an architecture argument, where the target reads the architecture from model files."""
-        model, there = self.outcome.job.model, self.way.there
+        model, there = self.outcome.job.model, self.route.there
         named = model.path or model.hub_id
-        return _left_out(
+        return _dropped(
             each,
             paths,
             does="describes the model",
@@ -241,14 +241,14 @@ def _account(each: Became, fate: str, **more: Any) -> Account:
     return Account(flag=each.flag, value=each.value, where=each.where, fate=fate, **more)
 
 
-def _left_out(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account:
+def _dropped(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account:
     missing = DroppedArg(flag=each.flag, value=each.value, fields=paths, **said)
-    return _account(each, LEFT_OUT, fields=paths, missing=missing)
+    return _account(each, DROPPED, fields=paths, missing=missing)
 
 
 def counted(found: Iterable[Account]) -> Iterator[tuple[str, int]]:
     """Yield the number of arguments by fate, and the number of dropped ones that affect training."""
     each = list(found)
-    for fate in (TRANSLATED, CARRIED, LEFT_OUT):
+    for fate in (TRANSLATED, PASSED_THROUGH, DROPPED):
         yield fate, sum(one.fate == fate for one in each)
     yield "training", sum(one.missing is not None and one.missing.changes_training for one in each)

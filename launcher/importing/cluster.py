@@ -35,7 +35,7 @@ class Found:
 
     cluster: Cluster
     warnings: list[Note] = field(default_factory=list)
-    is_said: bool = True
+    is_specified: bool = True
 
 
 def environment_of(env: Mapping[str, str]) -> dict[str, str]:
@@ -84,7 +84,7 @@ def _referring(value: str) -> str:
 
 
 def cluster_of(
-    said: Mapping[str, str],
+    options: Mapping[str, str],
     env: Mapping[str, str],
     *,
     from_environment: bool,
@@ -94,22 +94,22 @@ def cluster_of(
     """Return the cluster that launcher options and environment describe.
 
     Args:
-        said: options of launchers, as text (see `Invocation.cluster`).
+        options: options of launchers, as text (see `Invocation.cluster`).
         from_environment: the backend's own launcher reads NNODES and NPROC_PER_NODE, and defaults to one process.
         world_size: number of devices, if known from another source; takes precedence.
     """
-    if from_environment and not said:
-        said = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
-        if not {"per_node", "nodes"} & set(said) and world_size is None:
-            said = {**said, "per_node": "1"}
+    if from_environment and not options:
+        options = {key: env[name] for name, key in _OF_LAUNCHERS.items() if key and name in env}
+        if not {"per_node", "nodes"} & set(options) and world_size is None:
+            options = {**options, "per_node": "1"}
     found = Found(cluster=Cluster())
-    numbers = dict(_numbers(said, where, found.warnings))
+    numbers = dict(_numbers(options, where, found.warnings))
     # `--nnodes $WORLD_SIZE` does not give the number of nodes.
-    found.is_said = world_size is not None or (bool(said) and ("nodes" in numbers or "nodes" not in said))
-    nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(said))
+    found.is_specified = world_size is not None or (bool(options) and ("nodes" in numbers or "nodes" not in options))
+    nodes, per_node = _shape(numbers, world_size, found.warnings, where, bool(options))
     spend("nodes", nodes, where)
     spend("devices", per_node, where)
-    addr = said.get("addr", "")
+    addr = options.get("addr", "")
     port = numbers.get("port")
     found.cluster = dataclasses.replace(
         found.cluster,
@@ -127,7 +127,7 @@ def fitting(found: Found, job: Job, where: str) -> Found:
     needed = (parallel.dp or 1) * parallel.tp * parallel.pp * parallel.cp
     if job.model.num_experts is not None or parallel.ep > 1:
         needed = math.lcm(needed, (parallel.etp or parallel.tp) * parallel.ep * parallel.pp)
-    if found.is_said or needed <= found.cluster.world_size:
+    if found.is_specified or needed <= found.cluster.world_size:
         return found
     per_node = min(needed, found.cluster.devices_per_node)
     if needed % per_node:
@@ -143,19 +143,19 @@ def _is_address(text: str) -> bool:
     return text not in _LOOPBACK and not is_open(text) and not any(char in text for char in "$ <>")
 
 
-def _numbers(said: Mapping[str, str], where: str, warnings: list[Note]) -> Iterator[tuple[str, int]]:
+def _numbers(options: Mapping[str, str], where: str, warnings: list[Note]) -> Iterator[tuple[str, int]]:
     words = {"nodes": "number of nodes", "per_node": "number of devices per node", "total": "number of processes"}
     for key in ("nodes", "per_node", "total", "port"):
-        if key not in said:
+        if key not in options:
             continue
-        text = shown(said[key]).partition(":")[0]
+        text = shown(options[key]).partition(":")[0]
         if text.isdigit() and len(text) < _MOST_DIGITS:
             yield key, int(text)
         elif key in words:
-            open_names = names(said[key]) or ((text.strip("${}"),) if text.startswith("$") else ())
+            open_names = names(options[key]) or ((text.strip("${}"),) if text.startswith("$") else ())
             warnings.append(
                 Note(
-                    message=f"the {words[key]} is unknown ({shown(said[key])})",
+                    message=f"the {words[key]} is unknown ({shown(options[key])})",
                     where=where,
                     works=tuple(f"--set {name}=N" for name in open_names if name.isidentifier() or name.isdigit()),
                 )
@@ -168,7 +168,7 @@ def _fullest_node(total: int) -> int:
 
 
 def _shape(
-    numbers: Mapping[str, int], world_size: int | None, warnings: list[Note], where: str, is_said: bool
+    numbers: Mapping[str, int], world_size: int | None, warnings: list[Note], where: str, is_specified: bool
 ) -> tuple[int, int]:
     """Return number of nodes and devices per node."""
     nodes, per_node, total = numbers.get("nodes"), numbers.get("per_node"), numbers.get("total")
@@ -181,7 +181,7 @@ def _shape(
         nodes = nodes or max(1, total // max(1, per_node))
     if per_node is None:
         per_node = _DEFAULT_PER_NODE
-        if is_said or not numbers:
+        if is_specified or not numbers:
             warnings.append(
                 Note(message=f"{per_node} devices per node are assumed: the command does not specify it", where=where)
             )

@@ -128,8 +128,8 @@ def _put_module(found: Composed, name: str, module: Mapping[str, Any], file: str
         if path is not None:
             merged = merge(merged, with_base(parse_mapping(read_text(path), str(path)), str(path)))
             continue
-        said = f"modules.{name}.{key} {wanted} is not found: its content is missing"
-        note = Note(message=said, where=file, works=(f"the file in {_MODULE_ROOTS[0]}/{folder}/{framework}",))
+        message = f"modules.{name}.{key} {wanted} is not found: its content is missing"
+        note = Note(message=message, where=file, works=(f"the file in {_MODULE_ROOTS[0]}/{folder}/{framework}",))
         (found.problems if key == "model" else found.warnings).append(note)
     overrides = module.get("overrides")
     found.tree = merge(merged, overrides if isinstance(overrides, Mapping) else {})
@@ -157,9 +157,11 @@ def _resolved(tree: Mapping[str, Any], variables: Mapping[str, str], warnings: l
     resolved = {key: inside(value) for key, value in tree.items()}
     if taken:
         names = tuple(dict.fromkeys(taken))
-        said = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+        shown = ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
         works = (f"--set {names[0].partition('=')[0]}=VALUE",)
-        warnings.append(Note(message=f"variables at the defaults that the file names: {said}", where=file, works=works))
+        warnings.append(
+            Note(message=f"variables at the defaults that the file names: {shown}", where=file, works=works)
+        )
     return resolved
 
 
@@ -213,6 +215,6 @@ def _put_run(found: Composed, file: str) -> None:
     if isinstance(envs, Mapping):
         found.env = {str(key): str(value) for key, value in envs.items()}
     if "auto_tuner" in experiment:
-        said = "experiment.auto_tuner is dropped: its trials are not part of the training"
-        found.warnings.append(Note(message=said, where=file, works=("launch search",)))
+        message = "experiment.auto_tuner is dropped: its trials are not part of the training"
+        found.warnings.append(Note(message=message, where=file, works=("launch search",)))
     found.tree = {key: value for key, value in found.tree.items() if key not in _RUN}

@@ -89,7 +89,7 @@ def _contradictions(imported: Imported) -> set[str]:
     """Return pass-through arguments for which the job file would be rejected, since a field contradicts them."""
     backend = get_backend(imported.backend)
     origin = Origin(kind="recipe")
-    said = [path for path, info in fields().items() if value_at(imported.job, path) != info.default]
-    job = dataclasses.replace(imported.job, origins={**dict.fromkeys(said, origin), **imported.job.origins})
+    specified = [path for path, info in fields().items() if value_at(imported.job, path) != info.default]
+    job = dataclasses.replace(imported.job, origins={**dict.fromkeys(specified, origin), **imported.job.origins})
     translation = translate(backend.prepare(job, imported.version), backend, imported.version)
     return {flag for finding in translation.findings if finding.rule == "ARG-CONTRADICTION" for flag in finding.flags}

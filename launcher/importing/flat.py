@@ -36,9 +36,9 @@ def flat_settings(tree: Mapping[str, Any], backend: Backend, where: str) -> Flat
     if known[version] > OF_DUMP * len(catalogues[version]):
         return _of_dump(tree, catalogues[version], backend, where)
     empty = [name for name, value in tree.items() if value is None]
-    said = {name: value for name, value in tree.items() if value is not None}
+    given = {name: value for name, value in tree.items() if value is not None}
     notes = [Note(message=f"no value is given: dropped: {', '.join(empty)}", where=where)] if empty else []
-    return Flat(words=words_of(said), notes=notes)
+    return Flat(words=words_of(given), notes=notes)
 
 
 def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], backend: Backend, where: str) -> None:
@@ -46,12 +46,12 @@ def _refuse_others(tree: Mapping[str, Any], catalogues: Iterable[Catalogue], bac
     known = {name for catalogue in catalogues for name in catalogue.names()}
     roles = [name for name, value in tree.items() if name not in known and isinstance(value, Mapping) and value]
     if any(key in known for name in roles for key in tree[name]):
-        said = f"{', '.join(roles)} have separate arguments: a file of several programs; import reads one training"
-        raise refuse(said, where)
+        message = f"{', '.join(roles)} have separate arguments: a file of several programs; import reads one training"
+        raise refuse(message, where)
     foreign = [name for name in _OF_TRANSFORMERS if name in tree and name not in known]
     if foreign:
-        said = f"{', '.join(foreign)}: arguments of transformers' trainer, not of {backend.title}"
-        raise refuse(said, where, f"--backend {backend.name} --partial")
+        message = f"{', '.join(foreign)}: arguments of transformers' trainer, not of {backend.title}"
+        raise refuse(message, where, f"--backend {backend.name} --partial")
 
 
 def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, where: str) -> Flat:
@@ -67,9 +67,9 @@ def _of_dump(tree: Mapping[str, Any], catalogue: Catalogue, backend: Backend, wh
         if argument.is_default(value):
             continue
         items = [as_typed(argument, item) for item in value] if isinstance(value, list) else [value]
-        said = words_of({name: items if isinstance(value, list) else _typed(argument, items[0])})
-        if fits(list(said), argument):
-            words += said
+        typed = words_of({name: items if isinstance(value, list) else _typed(argument, items[0])})
+        if fits(list(typed), argument):
+            words += typed
         else:
             without.append(name)
     message = f"arguments as {backend.title} {catalogue.version} stored them: defaults are dropped"

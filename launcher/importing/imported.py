@@ -47,7 +47,7 @@ class Imported:
         where: its place, `file:line`.
         exact: pass-through arguments set beside fields, so that the same backend gets the same arguments again.
         other_version: reason for assuming another version than the backend's default; empty: default, or requested.
-        devices_said: the input gives the number of devices.
+        devices_specified: the input gives the number of devices.
         problems: with `partial`, the reasons for which the import would have been refused.
     """
 
@@ -62,7 +62,7 @@ class Imported:
     where: str = ""
     problems: tuple[Note, ...] = ()
     other_version: str = ""
-    devices_said: bool = True
+    devices_specified: bool = True
     exact: Mapping[str, Value] = field(default_factory=dict)
 
     def as_tree(self) -> Mapping[str, Any]:

@@ -37,7 +37,7 @@ def judge_existing(imported: Imported, strict: str | None = None, *, fixes: bool
         native=imported.native,
         flags=_flags_by_field(imported),
         findings=tuple(findings),
-        unsaid=() if imported.devices_said else DEVICES,
+        unsaid=() if imported.devices_specified else DEVICES,
     )
     return judge(job, written=written, fixes=fixes)
 

@@ -45,7 +45,7 @@ class Ported:
     def missing(self) -> tuple[DroppedArg, ...]:
         """Dropped arguments without a finding of the mapping, with reason and substitute."""
         found = (account.missing for account in self.accounts)
-        return tuple(each for each in found if each is not None and not each.told)
+        return tuple(each for each in found if each is not None and not each.reported)
 
 
 def ported(
@@ -72,11 +72,11 @@ def ported(
     backend = get_backend(target)
     chosen = dataclasses.replace(job.backend, name=target, version=backend.version(version), args={}, env={})
     start = with_preset(dataclasses.replace(_as_file(job), backend=chosen, imported=told))
-    arrival = port_job(start, backend, backend.version(version), sound if fixes else None)
-    outcome = judge(arrival.job, fixes=fixes)
+    result = port_job(start, backend, backend.version(version), sound if fixes else None)
+    outcome = judge(result.job, fixes=fixes)
     return Ported(
         job=outcome.job,
-        accounts=tuple(_accounts(imported, arrival, outcome)),
+        accounts=tuple(_accounts(imported, result, outcome)),
         variables=tuple(name for name in job.backend.env if name not in outcome.job.backend.env),
         findings=outcome.findings,
     )
@@ -88,15 +88,15 @@ def _as_file(job: Job) -> Job:
     return dataclasses.replace(job, origins={**dict.fromkeys(said, Origin(kind="recipe")), **job.origins})
 
 
-def _accounts(imported: Imported, arrival: PortResult, judged: "Judged") -> list[Account]:
-    split, way = arrival.split, arrival.way
-    if way is None:  # same backend and version: nothing changes
-        way = PortRoute(
+def _accounts(imported: Imported, result: PortResult, judged: "Judged") -> list[Account]:
+    split, route = result.split, result.route
+    if route is None:  # same backend and version: nothing changes
+        route = PortRoute(
             source=judged.backend,
-            own_version=judged.version,
+            source_version=judged.version,
             target=judged.backend,
             version=judged.version,
-            job=arrival.job,
+            job=result.job,
             command=command_of(imported.program),
         )
         split = Split(kept={flag: (flag, value) for flag, value in imported.job.backend.args.items()})
@@ -108,4 +108,4 @@ def _accounts(imported: Imported, arrival: PortResult, judged: "Judged") -> list
         substituted={flag: tuple(row.becomes) for flag, row in split.substituted.items()},
         missing=split.missing,
     )
-    return accounts(imported, way, outcome)
+    return accounts(imported, route, outcome)

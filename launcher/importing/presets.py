@@ -25,7 +25,7 @@ def preset_of(job: Job) -> Preset | None:
     return None if preset is None or known not in (None, preset.fields.get("hidden_size")) else preset
 
 
-def said_of_model(imported: Imported) -> frozenset[str]:
+def specified_model_fields(imported: Imported) -> frozenset[str]:
     """Return the fields below `model` that the arguments of an input state, dotted."""
     paths = {path for each in imported.became for path in each.fields}
     return frozenset(name for name in determined_fields() if f"model.{name}" in paths)
@@ -39,16 +39,16 @@ def with_known_model(imported: Imported) -> tuple[Job, str]:
     job = imported.job
     if job.model.hidden_size is not None:
         return job, ""
-    said = said_of_model(imported)
+    specified = specified_model_fields(imported)
     file = Path(job.model.path or "").expanduser() / "config.json"
     if job.model.path is None or not file.is_file():
         preset = preset_of(job)
-        return (job, "") if preset is None else (_with_fields(job, preset, said, {*_kept(job), _PREDICTION}), "")
+        return (job, "") if preset is None else (_with_fields(job, preset, specified, {*_kept(job), _PREDICTION}), "")
     try:
         known = model_of(read_config(file))
     except (OSError, ValueError, BeyondBudget, ModelConfigError) as error:
         return job, f"{file}: {error}"
-    return filled(job, known, str(file), said, {*_kept(job), _PREDICTION}), ""
+    return filled(job, known, str(file), specified, {*_kept(job), _PREDICTION}), ""
 
 
 def with_preset(job: Job, preset: Preset | None = None) -> Job:
@@ -59,8 +59,8 @@ def with_preset(job: Job, preset: Preset | None = None) -> Job:
     return _with_fields(job, preset, (), _kept(job))
 
 
-def _with_fields(job: Job, preset: Preset, said: Collection[str], kept: Collection[str]) -> Job:
-    return filled(job, model_of(preset.fields), f"conf/model/{preset.name}.yaml", said, kept)
+def _with_fields(job: Job, preset: Preset, specified: Collection[str], kept: Collection[str]) -> Job:
+    return filled(job, model_of(preset.fields), f"conf/model/{preset.name}.yaml", specified, kept)
 
 
 def _kept(job: Job) -> set[str]:

@@ -111,7 +111,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
             name=invocation.slurm.name or wanted.name,
         )
 
-    cluster = said if said.is_said else fitting(said, on(said.cluster)(kept).job, invocation.where)
+    cluster = said if said.is_specified else fitting(said, on(said.cluster)(kept).job, invocation.where)
     slurm = invocation.slurm.notes(invocation.where)
     others = _other_version(match, invocation.where)
     imported = dataclasses.replace(exact(on(cluster.cluster), kept), program=redacted(invocation.program))
@@ -128,7 +128,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
         ),
         became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
         where=invocation.where,
-        devices_said=said.is_said,
+        devices_specified=said.is_specified,
         problems=tuple(problems),
         other_version=others[0].message if others else "",
     )
@@ -290,7 +290,7 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
     variables = Variables()
     values = {flag: by_reference(flag, value, variables) for flag, value in parsed.values.items()}
     problems = [
-        Note(message=_said(option, text), where=where, works=places.hint(where, text))
+        Note(message=_deprecation(option, text), where=where, works=places.hint(where, text))
         for option, text in parsed.problems
         for where in (places.of(option.lstrip("-")),)
     ]
@@ -307,13 +307,13 @@ def _values(match: Match, places: Places) -> tuple[dict[str, Value], list[Note],
         known = find_renamed(option, backend, version)
         where = places.of(option)
         if option in parsed.ambiguous and not known.message:
-            problems.append(Note(message=_said(f"--{option}", parsed.ambiguous[option]), where=where))
+            problems.append(Note(message=_deprecation(f"--{option}", parsed.ambiguous[option]), where=where))
             continue
         what = f"{dashes}{option} is not an argument of {backend.title} {version}"
         message = f"{what}: {known.message}" if known.message else what
         if known.name is not None and known.name in values:
             message += ", which is given, too: keep one"
-        value = by_reference(option, _as_elsewhere(option, values_of_words(words), backend), variables)
+        value = by_reference(option, _as_in_other_version(option, values_of_words(words), backend), variables)
         if known.name is not None and known.convert is not None and known.name not in values:
             argument = catalogue.get(known.name)
             typed = value if argument is None else _typed(value, argument)
@@ -400,7 +400,7 @@ def _typed(value: Value, argument: Argument) -> Value:
     return value
 
 
-def _as_elsewhere(option: str, value: Value, backend: Backend) -> Value:
+def _as_in_other_version(option: str, value: Value, backend: Backend) -> Value:
     """Return the value of an option that this version lacks, with the type that it has in another version."""
     having = (backend.catalogue(version).get(option) for version in backend.versions)
     argument = next((argument for argument in having if argument is not None), None)
@@ -430,7 +430,7 @@ def _texts(value: Value) -> list[str]:
     return [item for item in (value if isinstance(value, tuple) else (value,)) if isinstance(item, str)]
 
 
-def _said(option: str, text: str) -> str:
+def _deprecation(option: str, text: str) -> str:
     name = option.lstrip("-")
     return f"--{text}" if text.startswith(name) else f"--{name} {text}"
 

@@ -178,17 +178,17 @@ def _own(
         owns_of(side.meaning.backend.name).of(name, _argument(dest, side), side.meaning.job, effect.value)
         for side, effect in having
     ]
-    told = [row for row in found if row is not None]
-    if len(told) < len(having) or not told:
-        return (told[0] if told else None), None
+    reported = [row for row in found if row is not None]
+    if len(reported) < len(having) or not reported:
+        return (reported[0] if reported else None), None
     defaults = {repr(canonical(default_of(dest, side.catalogue))) for side, _ in having}
     affects_training = any(
         row.effect in (MODEL, TRAINING)
         and (row.read is None or row.read(side.meaning.job))
         and not _is_usual(effect.value, row, defaults)
-        for row, (side, effect) in zip(told, having, strict=True)
+        for row, (side, effect) in zip(reported, having, strict=True)
     )
-    return told[0], affects_training
+    return reported[0], affects_training
 
 
 def _argument(dest: str, side: Side) -> Argument | None:
@@ -217,12 +217,12 @@ def _native_differs(dest: str, one: Side, other: Side) -> bool:
         agree = one.meaning.backend.name == other.meaning.backend.name or (_has(dest, one) and _has(dest, other))
         if not agree or dest in one.tied or dest in other.tied:
             return False
-    elif any(_is_told(dest, one, other)):
+    elif any(_is_reported(dest, one, other)):
         return False
     return bool(canonical(one.native(dest)) != canonical(other.native(dest)))
 
 
-def _is_told(dest: str, one: Side, other: Side) -> Iterator[bool]:
+def _is_reported(dest: str, one: Side, other: Side) -> Iterator[bool]:
     """Yield whether a canonical field of this argument shows the difference already."""
     for path in field_paths():
         if dest in one.dests_of(path):

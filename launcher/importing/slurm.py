@@ -48,7 +48,7 @@ _COUNTS = {"nodes": "nodes", "ntasks": "tasks", "ntasks-per-node": "tasks_per_no
 # Options that launch sets itself or that configure a separate program, with the reason.
 _LAUNCH_LOGS = "launch keeps the logs below output_dir"
 _OWN_STEP = "launch starts the processes of each node with an srun of its own"
-_LEFT_OUT: Mapping[str, str] = {
+_DROPPED: Mapping[str, str] = {
     **dict.fromkeys(("output", "error", "open-mode", "input"), _LAUNCH_LOGS),
     "chdir": "the job starts where launch is called",
     "array": "a sweep replaces it: launch -m",
@@ -83,14 +83,14 @@ class Request:
         counts: nodes, per_node, total, tasks, tasks_per_node, cpus_per_task, as text.
         fields: fields of the cluster.
         options: options without a field, in sbatch syntax.
-        left_out: dropped options as written, with the reason.
+        dropped: dropped options as written, with the reason.
         name: the job's name.
     """
 
     counts: dict[str, str] = field(default_factory=dict)
     fields: dict[str, Value] = field(default_factory=dict)
     options: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
     name: str = ""
     is_allocated: bool = False
     is_asked: bool = False
@@ -98,18 +98,18 @@ class Request:
     def cluster(self) -> dict[str, str]:
         """Return the number of processes as launcher options (see `Invocation.cluster`)."""
         counts = self.counts
-        said: dict[str, str] = {key: counts[key] for key in ("nodes", "per_node") if key in counts}
+        options: dict[str, str] = {key: counts[key] for key in ("nodes", "per_node") if key in counts}
         tasks, per_node = counts.get("tasks", ""), counts.get("tasks_per_node", "")
-        if "per_node" not in said and per_node.isdigit() and int(per_node) > 1:
-            said["per_node"] = per_node
-        nodes = said.get("nodes", "")
-        if tasks.isdigit() and nodes.isdigit() and int(tasks) > int(nodes) > 0 and "per_node" not in said:
-            said["per_node"] = str(int(tasks) // int(nodes))
+        if "per_node" not in options and per_node.isdigit() and int(per_node) > 1:
+            options["per_node"] = per_node
+        nodes = options.get("nodes", "")
+        if tasks.isdigit() and nodes.isdigit() and int(tasks) > int(nodes) > 0 and "per_node" not in options:
+            options["per_node"] = str(int(tasks) // int(nodes))
         elif tasks.isdigit() and not nodes and int(tasks) > 1:
-            said["total"] = tasks
-        if "per_node" not in said and "total" in counts:
-            said["total"] = counts["total"]
-        return said
+            options["total"] = tasks
+        if "per_node" not in options and "total" in counts:
+            options["total"] = counts["total"]
+        return options
 
     def variables(self) -> dict[str, str]:
         """Return the variables that Slurm sets for it."""
@@ -119,10 +119,10 @@ class Request:
             counts["tasks"] = str(int(nodes) * int(per_node))
         if per_node:
             counts["per_each_node"] = per_node + (f"(x{nodes})" if nodes not in ("", "1") else "")
-        said = counts | {key: str(self.fields[key]) for key in ("partition", "account") if key in self.fields}
+        given = counts | {key: str(self.fields[key]) for key in ("partition", "account") if key in self.fields}
         if self.name:
-            said["name"] = self.name
-        return {variable: value for key, value in said.items() for variable in _VARIABLES.get(key, ())}
+            given["name"] = self.name
+        return {variable: value for key, value in given.items() for variable in _VARIABLES.get(key, ())}
 
     def put(self, cluster: Cluster) -> Cluster:
         """Return a cluster with the fields of the request and Slurm as executor."""
@@ -144,7 +144,7 @@ class Request:
     def notes(self, where: str) -> list[Note]:
         """Return a note for each reason for which options are dropped."""
         reasons: dict[str, list[str]] = {}
-        for option, reason in self.left_out.items():
+        for option, reason in self.dropped.items():
             if reason:
                 reasons.setdefault(reason, []).append(option)
         return [
@@ -232,7 +232,7 @@ def _options(words: Sequence[str], at: int, program: str) -> tuple[int, list[tup
             found += letters[:-1]
             name, value, _ = letters[-1]
             equals = value
-        if not equals and not _stands_alone(name, program) and at < len(words):
+        if not equals and not _is_standalone(name, program) and at < len(words):
             value = words[at]
             at += 1
         found.append((name, value, f"--{name}" + (f"={value}" if value else "")))
@@ -243,13 +243,13 @@ def _letters(text: str, program: str) -> Iterator[tuple[str, str, str]]:
     """Yield the options of `-lN4`, `-lu` or `-N4`: the rest after a letter that takes a value is its value."""
     for index, letter in enumerate(text):
         name = _LETTERS.get(letter, letter)
-        if not _stands_alone(name, program):
+        if not _is_standalone(name, program):
             yield name, text[index + 1 :].removeprefix("="), ""
             return
         yield name, "", f"--{name}"
 
 
-def _stands_alone(name: str, program: str) -> bool:
+def _is_standalone(name: str, program: str) -> bool:
     return _WAIT[program] if name == "wait" else name in _FLAGS
 
 
@@ -264,9 +264,9 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
     elif name == "container-image":
         request.fields["container"] = value
     elif is_step:
-        request.left_out[typed] = _OWN_STEP
+        request.dropped[typed] = _OWN_STEP
     elif is_open(value) or "$" in value:
-        request.left_out[f"--{name}={shown(value)}"] = "its value is unknown"
+        request.dropped[f"--{name}={shown(value)}"] = "its value is unknown"
     elif name == "job-name":
         request.name = _UNNAMEABLE.sub("_", value).strip("._-")
     elif name in _FIELDS:
@@ -278,8 +278,8 @@ def _take(request: Request, name: str, value: str, typed: str, *, is_step: bool)
         request.fields["requeue"] = name == "requeue"
     elif name == "exclusive" and not value:
         request.fields["exclusive"] = True
-    elif name in _LEFT_OUT or name.startswith(("container-", "no-container-")) or not request.is_allocated:
-        request.left_out[typed] = _LEFT_OUT.get(name, _OWN_STEP)
+    elif name in _DROPPED or name.startswith(("container-", "no-container-")) or not request.is_allocated:
+        request.dropped[typed] = _DROPPED.get(name, _OWN_STEP)
     else:
         request.options.append(typed)
 

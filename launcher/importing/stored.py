@@ -94,7 +94,7 @@ def words_of_stored(
                 words += said
         elif argument is None and key and value not in _NOTHING:
             unknown.append((name, key))
-    return tuple(words), _left_out(unknown, catalogue, backend, where)
+    return tuple(words), _dropped(unknown, catalogue, backend, where)
 
 
 def _refuse_roles(tree: Mapping[str, Any], backend: Backend, catalogue: Catalogue, where: str) -> None:
@@ -119,7 +119,7 @@ def _places(tree: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, s
             yield section, str(name), value
 
 
-def _left_out(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Backend, where: str) -> list[Note]:
+def _dropped(unknown: list[tuple[str, str]], catalogue: Catalogue, backend: Backend, where: str) -> list[Note]:
     said = f"unknown to {backend.title}: dropped"
     if len(unknown) > _MANY:
         names = ", ".join(name for name, _ in unknown)

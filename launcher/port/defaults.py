@@ -12,11 +12,11 @@ from launcher.port.dropped import PortRoute, text_of
 from launcher.rules.effects import absent_value, fields_set, meaning
 from launcher.rules.native import effective_of
 
-CARRIED = "PORT-DEFAULT"
+DEFAULT_RULE = "PORT-DEFAULT"
 # Fields that every backend needs and for which not every backend has a default.
 _NEEDED = frozenset({"optimizer.lr", "batch.micro_batch_size", "batch.global_batch_size"})
 # Read from the model's files, or specific to a machine: kernels, folders, generation.
-_ASIDE = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
+_MOSTLY_SHARED = ("model.", "tokenizer.", "checkpoint.", "generation.", "kernels.", "parallel.", "evaluation.", "data.")
 _ALL_THE_SAME = frozenset({"task.type", "batch.packing", "schedule.lr_wsd_decay_style"})
 # Prefixes of fields that only some jobs read.
 _READ_BY: Mapping[str, Callable[[Job], bool]] = {
@@ -30,58 +30,60 @@ _READ_BY: Mapping[str, Callable[[Job], bool]] = {
 }
 
 
-def source_defaults(way: PortRoute, job: Job) -> dict[str, Value]:
+def source_defaults(route: PortRoute, job: Job) -> dict[str, Value]:
     """Return the source's defaults that a job must set to keep them on the target, by field.
 
     Args:
         job: the job on the target; fields that it sets are kept.
     """
-    open_paths = [path for path in fields() if _is_read(path, job) and _is_open(way, job, path)]
+    open_paths = [path for path in fields() if _is_read(path, job) and _is_open(route, job, path)]
     if not open_paths:
         return {}
     # Values written by an earlier port are not part of the script.
     earlier = {path: fields()[path].default for path in job.imported.defaults if path in fields()}
-    bare, job = with_values(way.job, earlier), with_values(job, earlier)
-    prepared = way.source.prepare(bare, way.own_version)
-    native = translate(prepared, way.source, way.own_version).native
+    bare, job = with_values(route.job, earlier), with_values(job, earlier)
+    prepared = route.source.prepare(bare, route.source_version)
+    native = translate(prepared, route.source, route.source_version).native
     written = {arg.flag: arg.value for arg in native}
-    effective = effective_of(prepared, way.source, way.own_version, native)
+    effective = effective_of(prepared, route.source, route.source_version, native)
     computed = {
-        path: value for path, value in fields_set(effective, way.source, way.own_version).items() if value is not None
+        path: value
+        for path, value in fields_set(effective, route.source, route.source_version).items()
+        if value is not None
     }
-    rows = _rows_by_field(way.source.table(way.own_version).rows)
-    there = meaning(job, way.target, way.version).fields
+    rows = _rows_by_field(route.source.table(route.source_version).rows)
+    there = meaning(job, route.target, route.version).fields
     found: dict[str, Value] = {}
     for path in open_paths:
-        value = computed.get(path, _default(way, path, rows.get(path, ()), written))
+        value = computed.get(path, _default(route, path, rows.get(path, ()), written))
         same = path not in _NEEDED and canonical(there[path].value) == canonical(value)
-        if value not in (None, (), "") and not same and _differs(way, job, path, value):
+        if value not in (None, (), "") and not same and _differs(route, job, path, value):
             found[path] = value
-    return found | _of_absence(way, bare, job)
+    return found | _of_absence(route, bare, job)
 
 
-def _of_absence(way: PortRoute, bare: Job, job: Job) -> dict[str, Value]:
+def _of_absence(route: PortRoute, bare: Job, job: Job) -> dict[str, Value]:
     """Return what the absence of arguments means in the source, where it means something else in the target."""
-    meant, there = way.source.absent(bare), way.target.absent(job)
+    meant, there = route.source.absent(bare), route.target.absent(job)
     return {
         path: value
         for path, value in meant.items()
-        if _is_open(way, job, path) and value_at(job, path) is None and there.get(path) != value
+        if _is_open(route, job, path) and value_at(job, path) is None and there.get(path) != value
     }
 
 
-def told_defaults(way: PortRoute, values: Mapping[str, Value]) -> Iterator[Finding]:
+def default_findings(route: PortRoute, values: Mapping[str, Value]) -> Iterator[Finding]:
     """Yield a finding for defaults of the source that were written into the job."""
     if values:
         shown = ", ".join(f"{path}={text_of(value)}" for path, value in values.items())
         kind = "default" if len(values) == 1 else "defaults"
         yield Finding(
-            rule=CARRIED,
+            rule=DEFAULT_RULE,
             severity="change",
-            message=f"{shown}: {kind} of {way.source.title} {way.own_version}, "
-            f"written so that {way.there} does the same",
+            message=f"{shown}: {kind} of {route.source.title} {route.source_version}, "
+            f"written so that {route.there} does the same",
             fields=tuple(values),
-            source=f"catalogue of {way.source.name} {way.own_version}",
+            source=f"catalogue of {route.source.name} {route.source_version}",
         )
 
 
@@ -89,16 +91,21 @@ def _is_read(path: str, job: Job) -> bool:
     """Return whether a field affects this job's training and is set by the job on every backend."""
     if path in _NEEDED:
         return True
-    if not fields()[path].meta.affects_training or path.startswith(_ASIDE) or path in _ALL_THE_SAME or idle(job, path):
+    if (
+        not fields()[path].meta.affects_training
+        or path.startswith(_MOSTLY_SHARED)
+        or path in _ALL_THE_SAME
+        or idle(job, path)
+    ):
         return False
     return all(reads(job) for start, reads in _READ_BY.items() if path.startswith(start))
 
 
-def _is_open(way: PortRoute, job: Job, path: str) -> bool:
+def _is_open(route: PortRoute, job: Job, path: str) -> bool:
     """Return whether neither the script nor the user has set a value."""
     if path in job.imported.defaults:
         return job.origin(path).kind != "override"
-    return value_at(job, path) is None and value_at(way.job, path) is None
+    return value_at(job, path) is None and value_at(route.job, path) is None
 
 
 def _rows_by_field(rows: tuple[Row, ...]) -> Mapping[str, tuple[Row, ...]]:
@@ -109,9 +116,9 @@ def _rows_by_field(rows: tuple[Row, ...]) -> Mapping[str, tuple[Row, ...]]:
     return found
 
 
-def _default(way: PortRoute, path: str, rows: tuple[Row, ...], written: Mapping[str, Value]) -> Value:
+def _default(route: PortRoute, path: str, rows: tuple[Row, ...], written: Mapping[str, Value]) -> Value:
     """Return the default of the source's parser as a field value; None where it has none, or the field is written."""
-    catalogue = way.source.catalogue(way.own_version)
+    catalogue = route.source.catalogue(route.source_version)
     for row in rows:
         if row.fields != (path,) or len(row.flags) != 1 or row.flags[0] in written or row.read is None:
             continue
@@ -122,20 +129,20 @@ def _default(way: PortRoute, path: str, rows: tuple[Row, ...], written: Mapping[
     return None
 
 
-def _differs(way: PortRoute, job: Job, path: str, value: Value) -> bool:
+def _differs(route: PortRoute, job: Job, path: str, value: Value) -> bool:
     """Return whether the target's default differs and the target accepts the value."""
-    table, catalogue = way.target.table(way.version), way.target.catalogue(way.version)
+    table, catalogue = route.target.table(route.version), route.target.catalogue(route.version)
     if path in table.unsupported or path in table.irrelevant:
         return False
-    if path in _NEEDED and way.source.name != way.target.name:
+    if path in _NEEDED and route.source.name != route.target.name:
         return True
     changed = with_values(job, {path: value})
     differs = False
-    for row in active_rows(table, way.version):
+    for row in active_rows(table, route.version):
         if path not in row.fields:
             continue
-        before = {arg.flag: arg.value for arg in write_row(job, row, way.target, way.version)[0]}
-        after, refused = write_row(changed, row, way.target, way.version)
+        before = {arg.flag: arg.value for arg in write_row(job, row, route.target, route.version)[0]}
+        after, refused = write_row(changed, row, route.target, route.version)
         if refused is not None and path in refused.fields:
             return False
         for arg in after:

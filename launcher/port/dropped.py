@@ -35,7 +35,7 @@ class DroppedArg:
         later: nearest substitutes that the target takes, but not with the job's other values.
         without: the consequence where there is none.
         fields: canonical fields, where the mapping refuses the value.
-        told: a finding of the mapping also reports it.
+        reported: a finding of the mapping also reports it.
     """
 
     flag: str
@@ -48,7 +48,7 @@ class DroppedArg:
     later: tuple[str, ...] = ()
     without: str = ""
     fields: tuple[str, ...] = ()
-    told: bool = False
+    reported: bool = False
 
     @property
     def changes_training(self) -> bool:
@@ -56,7 +56,7 @@ class DroppedArg:
         return self.effect in (MODEL, TRAINING)
 
     @property
-    def is_grave(self) -> bool:
+    def needs_acceptance(self) -> bool:
         """Whether dropping it changes the model or its loss, and there is no substitute."""
         return self.effect == MODEL and not (self.works or self.has or self.later)
 
@@ -99,7 +99,7 @@ class PortRoute:
     """
 
     source: Backend
-    own_version: str
+    source_version: str
     target: Backend
     version: str
     job: Job
@@ -107,7 +107,7 @@ class PortRoute:
 
     def argument(self, flag: str) -> Argument | None:
         """Return the source's own argument of that name."""
-        return self.source.catalogue(self.own_version).get(flag)
+        return self.source.catalogue(self.source_version).get(flag)
 
     def row(self, flag: str, value: Value) -> NativeOnlyArg | None:
         """Return the row of the source's table for an argument."""
@@ -119,43 +119,43 @@ class PortRoute:
         return f"{self.target.title} {self.version}"
 
 
-def is_default(way: PortRoute, flag: str, value: Value) -> bool:
+def is_default(route: PortRoute, flag: str, value: Value) -> bool:
     """Return whether an argument has the source's default value."""
-    argument = way.argument(flag)
+    argument = route.argument(flag)
     if argument is None or not argument.has_default:
         return False
     if argument.action in ("store_true", "store_false"):
         return value is False
-    return bool(canonical(argument.default_for(way.command)) == canonical(value))
+    return bool(canonical(argument.default_for(route.command)) == canonical(value))
 
 
-def missing(way: PortRoute, flag: str, value: Value, problem: str | None = None) -> DroppedArg:
+def missing(route: PortRoute, flag: str, value: Value, problem: str | None = None) -> DroppedArg:
     """Return the description of a dropped argument.
 
     Args:
         problem: why the target's parser or the history of its arguments rejects it.
     """
-    reason = problem or f"{way.there} has no such argument"
-    row = way.row(flag, value)
+    reason = problem or f"{route.there} has no such argument"
+    row = route.row(flag, value)
     if row is None:
-        return _untold(way, flag, value, reason)
-    said = DroppedArg(flag=flag, value=value, does=row.does, why=f"{reason}: {row.why}")
-    if is_default(way, flag, value):
-        return _harmless(said, DEFAULT)
+        return _undescribed(route, flag, value, reason)
+    dropped = DroppedArg(flag=flag, value=value, does=row.does, why=f"{reason}: {row.why}")
+    if is_default(route, flag, value):
+        return _without_effect(dropped, DEFAULT)
     if any(_plain(value) == _plain(each) for each in row.neutral):
-        return _harmless(said, "this value is the fixed behaviour of other stacks")
-    for kind in (way.target.name, *way.target.devices):
+        return _without_effect(dropped, "this value is the fixed behaviour of other stacks")
+    for kind in (route.target.name, *route.target.devices):
         if any(_plain(value) == _plain(each) for each in row.there.get(kind, ())):
-            return _harmless(said, f"this value is the fixed behaviour of {way.there}")
-    if row.read is not None and not row.read(way.job):
-        return _harmless(said, "this job does not read it")
-    return _with_substitute(way, said, row)
+            return _without_effect(dropped, f"this value is the fixed behaviour of {route.there}")
+    if row.read is not None and not row.read(route.job):
+        return _without_effect(dropped, "this job does not read it")
+    return _with_substitute(route, dropped, row)
 
 
-def harmless(way: PortRoute, flag: str, value: Value, why: str) -> DroppedArg:
+def without_effect(route: PortRoute, flag: str, value: Value, why: str) -> DroppedArg:
     """Return the description of a dropped argument that changes nothing."""
-    row = way.row(flag, value)
-    does = row.does if row is not None else _doc(_ties(way, flag))
+    row = route.row(flag, value)
+    does = row.does if row is not None else _doc(_ties(route, flag))
     return DroppedArg(flag=flag, value=value, does=does, why=why, without="nothing is needed")
 
 
@@ -164,40 +164,42 @@ def _plain(value: Value) -> Value:
     return None if value in ("None", "none", "null", "") else canonical(value)
 
 
-def _harmless(said: DroppedArg, why: str) -> DroppedArg:
-    return replace(said, effect=NOTHING, why=why, without="nothing is needed")
+def _without_effect(dropped: DroppedArg, why: str) -> DroppedArg:
+    return replace(dropped, effect=NOTHING, why=why, without="nothing is needed")
 
 
-def _with_substitute(way: PortRoute, said: DroppedArg, row: NativeOnlyArg) -> DroppedArg:
+def _with_substitute(route: PortRoute, dropped: DroppedArg, row: NativeOnlyArg) -> DroppedArg:
     works: list[str] = []
     has: list[str] = []
-    for template in _templates(way, row):
-        override = _filled(way, template).replace("{value}", text_of(said.value))
+    for template in _templates(route, row):
+        override = _filled(route, template).replace("{value}", text_of(dropped.value))
         path, _, value = override.partition("=")
         blank = _is_blank(template)
-        if "{value}" in template and path in fields() and text_of(value_at(way.job, path)) == value:
-            return _harmless(said, f"{override} sets it already")
+        if "{value}" in template and path in fields() and text_of(value_at(route.job, path)) == value:
+            return _without_effect(dropped, f"{override} sets it already")
         parts = override.split(" ")
-        if all(expressible(way, part, blank=blank) for part in parts):
-            held = [_held(way, part, blank=blank) for part in parts]
-            if template == MODEL_FILES and held[0] is not None and way.target.reads_hub:
-                return _harmless(said, f"{way.there} reads that from the model's own files ({way.job.model.path})")
+        if all(expressible(route, part, blank=blank) for part in parts):
+            held = [_held(route, part, blank=blank) for part in parts]
+            if template == MODEL_FILES and held[0] is not None and route.target.reads_hub:
+                return _without_effect(
+                    dropped, f"{route.there} reads that from the model's own files ({route.job.model.path})"
+                )
             known = " ".join(part for part in held if part is not None)
             (has if None not in held else works).append(known if None not in held else override)
     nearest = tuple(dict.fromkeys(works))[:2]
-    return replace(said, effect=row.effect, works=nearest, has=tuple(has[:2]), without=row.consequence)
+    return replace(dropped, effect=row.effect, works=nearest, has=tuple(has[:2]), without=row.consequence)
 
 
-def _templates(way: PortRoute, row: NativeOnlyArg) -> tuple[str, ...]:
+def _templates(route: PortRoute, row: NativeOnlyArg) -> tuple[str, ...]:
     """Return a row's templates; for model fields also the model's files, where the target reads them."""
     describes = any(each.startswith(OF_FILES) for each in row.instead)
-    add = describes and way.target.reads_hub and MODEL_FILES not in row.instead
+    add = describes and route.target.reads_hub and MODEL_FILES not in row.instead
     return (MODEL_FILES, *row.instead) if add else row.instead
 
 
-def _filled(way: PortRoute, template: str) -> str:
+def _filled(route: PortRoute, template: str) -> str:
     """Return a template with the model's directory or hub name, if the job's tokenizer names it."""
-    named = model_files(way.job)
+    named = model_files(route.job)
     return named[0] if len(named) == 1 and template == MODEL_FILES else template
 
 
@@ -217,24 +219,24 @@ def values_of(overrides: str) -> dict[str, Value] | None:
     return found
 
 
-def _held(way: PortRoute, override: str, *, blank: bool) -> str | None:
+def _held(route: PortRoute, override: str, *, blank: bool) -> str | None:
     """Return an override if the job already has it; for a placeholder, any value that the user has set."""
     path, _, value = override.partition("=")
     if path not in fields():
         return None
-    own = value_at(way.job, path)
+    own = value_at(route.job, path)
     if blank:
         return None if own == fields()[path].default else f"{path}={text_of(own)}"
     return f"{path}={value}" if own is not None and text_of(own) == value else None
 
 
-def _untold(way: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
+def _undescribed(route: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
     """Return the description of an argument without a table row: its field, which cannot take this value."""
-    if is_default(way, flag, value):
-        return harmless(way, flag, value, DEFAULT)
-    paths = _ties(way, flag)
+    if is_default(route, flag, value):
+        return without_effect(route, flag, value, DEFAULT)
+    paths = _ties(route, flag)
     affects_training = not paths or any(fields()[path].meta.affects_training for path in paths)
-    works = list(_near_values(way, paths[0], value) if paths else _namesakes(way, flag, value))
+    works = list(_near_values(route, paths[0], value) if paths else _namesakes(route, flag, value))
     return DroppedArg(
         flag=flag,
         value=value,
@@ -247,37 +249,37 @@ def _untold(way: PortRoute, flag: str, value: Value, reason: str) -> DroppedArg:
     )
 
 
-def _near_values(way: PortRoute, path: str, value: Value) -> Iterator[str]:
+def _near_values(route: PortRoute, path: str, value: Value) -> Iterator[str]:
     """Yield values of a field that the target takes: the argument's own, else those of a switch or a choice."""
     info = fields()[path]
     switch = ("true", "false") if "bool" in str(info.type) else ()
     for text in dict.fromkeys((text_of(value), *info.meta.choices, *switch)):
-        own = value_at(way.job, path)
-        if (own is None or text_of(own) != text) and expressible(way, f"{path}={text}"):
+        own = value_at(route.job, path)
+        if (own is None or text_of(own) != text) and expressible(route, f"{path}={text}"):
             yield f"{path}={text}"
 
 
-def _namesakes(way: PortRoute, flag: str, value: Value) -> Iterator[str]:
+def _namesakes(route: PortRoute, flag: str, value: Value) -> Iterator[str]:
     """Yield an override by the target's argument of the same last name (`trainer.strategy.micro_batch_size`)."""
     from launcher.mapping.engine import fields_of_flags
 
-    if way.argument(flag) is not None or "." not in flag:
+    if route.argument(flag) is not None or "." not in flag:
         return
     last = plain(flag.rpartition(".")[2])
-    ties = fields_of_flags(way.target.name, way.version)
-    for argument in way.target.catalogue(way.version).arguments:
+    ties = fields_of_flags(route.target.name, route.version)
+    for argument in route.target.catalogue(route.version).arguments:
         if plain(argument.name.rpartition(".")[2]) == last:
             override = f"{next(iter(ties.get(argument.name, ())), f'backend.args.{argument.name}')}={text_of(value)}"
-            if expressible(way, override):
+            if expressible(route, override):
                 yield override
                 return
 
 
-def _ties(way: PortRoute, flag: str) -> tuple[str, ...]:
+def _ties(route: PortRoute, flag: str) -> tuple[str, ...]:
     """Return the canonical fields of an argument of the source."""
     from launcher.mapping.engine import fields_of_flags
 
-    ties, argument = fields_of_flags(way.source.name, way.own_version), way.argument(flag)
+    ties, argument = fields_of_flags(route.source.name, route.source_version), route.argument(flag)
     return tuple(ties.get(flag) or ties.get(argument.name if argument is not None else "", ()))
 
 
@@ -285,7 +287,7 @@ def _doc(paths: tuple[str, ...]) -> str:
     return f"sets {paths[0]}" if paths else "is an argument of its own"
 
 
-def expressible(way: PortRoute, override: str, *, blank: bool = False) -> bool:
+def expressible(route: PortRoute, override: str, *, blank: bool = False) -> bool:
     """Return whether the target can express an override.
 
     Args:
@@ -293,16 +295,16 @@ def expressible(way: PortRoute, override: str, *, blank: bool = False) -> bool:
     """
     path, _, text = override.partition("=")
     if path.startswith("backend.args."):
-        return _takes(way, path.removeprefix("backend.args."), text, blank=blank)
+        return _takes(route, path.removeprefix("backend.args."), text, blank=blank)
     if path not in fields():
         return False
     if path in _OF_MODEL_FILES:
-        return way.target.reads_hub
+        return route.target.reads_hub
     if path.startswith(_BY_LAUNCHER):
         return True
-    if path.startswith(OF_FILES) and way.target.reads_hub and way.job.model.pretrained is not False:
+    if path.startswith(OF_FILES) and route.target.reads_hub and route.job.model.pretrained is not False:
         return False  # it follows from the model's files
-    table = way.target.table(way.version)
+    table = route.target.table(route.version)
     if path in table.irrelevant:
         return False
     value = None if blank else _value(path, text)
@@ -311,29 +313,29 @@ def expressible(way: PortRoute, override: str, *, blank: bool = False) -> bool:
     gap = table.unsupported.get(path)
     if gap is not None:
         return value in gap.neutral
-    rows = [row for row in active_rows(table, way.version) if path in row.fields]
+    rows = [row for row in active_rows(table, route.version) if path in row.fields]
     if blank or not rows:
         return bool(rows)
-    changed = with_values(way.job, {path: value})
+    changed = with_values(route.job, {path: value})
     try:
-        found = [write_row(changed, row, way.target, way.version)[1] for row in rows]
+        found = [write_row(changed, row, route.target, route.version)[1] for row in rows]
     except (TypeError, ValueError, AttributeError, ZeroDivisionError):
         return False
     return all(finding is None or path not in finding.fields for finding in found)
 
 
-def _takes(way: PortRoute, name: str, text: str, *, blank: bool) -> bool:
+def _takes(route: PortRoute, name: str, text: str, *, blank: bool) -> bool:
     """Return whether the target has an argument of that name that takes a value."""
     import yaml
 
-    argument = spelled(way.target, way.version, name)
+    argument = spelled(route.target, route.version, name)
     if argument is None or blank:
         return argument is not None
     try:
         value = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError):
         return False
-    return way.target.catalogue(way.version).check(argument.name, value) is None
+    return route.target.catalogue(route.version).check(argument.name, value) is None
 
 
 def spelled(backend: Backend, version: str, name: str) -> Argument | None:

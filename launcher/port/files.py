@@ -11,29 +11,29 @@ CHECKPOINT, DATA = "PORT-CHECKPOINT", "PORT-DATA"
 _RAW = ("messages", "hub", "text")
 
 
-def files(way: PortRoute, job: Job) -> Iterator[Finding]:
+def files(route: PortRoute, job: Job) -> Iterator[Finding]:
     """Yield findings for files in the source's own formats that the target does not read as the source does."""
-    if way.source.name != way.target.name:
-        yield from _checkpoint(way, job)
-        yield from _instructions(way, job)
+    if route.source.name != route.target.name:
+        yield from _checkpoint(route, job)
+        yield from _instructions(route, job)
 
 
-def _checkpoint(way: PortRoute, job: Job) -> Iterator[Finding]:
+def _checkpoint(route: PortRoute, job: Job) -> Iterator[Finding]:
     """Yield a finding for a training checkpoint in the source's format."""
     load = job.checkpoint.load
-    if load is None or way.source.checkpoint_format == way.target.checkpoint_format:
+    if load is None or route.source.checkpoint_format == route.target.checkpoint_format:
         return
     where = shlex.quote(load)
     command = f"launch convert mcore-to-hf --checkpoint {where} --model HF_DIR --out NEW_DIR"
     then = "model.path=NEW_DIR checkpoint.load=null"
-    if not way.target.reads_hub:
-        command += f"; launch convert hf-to-mcore --backend {way.target.name} --model NEW_DIR --out LOAD_DIR"
+    if not route.target.reads_hub:
+        command += f"; launch convert hf-to-mcore --backend {route.target.name} --model NEW_DIR --out LOAD_DIR"
         then = "checkpoint.load=LOAD_DIR"
     again = ", and a run resumes there what it saved itself" if load == job.checkpoint.save else ""
     yield Finding(
         rule=CHECKPOINT,
         severity="warning",
-        message=f"checkpoint.load={load} is what {way.source.title} saved{again}: {way.there} writes "
+        message=f"checkpoint.load={load} is what {route.source.title} saved{again}: {route.there} writes "
         f"another format, and may read no other. "
         f"Convert weights with {command}, then {then} (optimizer and step do not); "
         "to start anew: checkpoint.load=null",
@@ -42,15 +42,15 @@ def _checkpoint(way: PortRoute, job: Job) -> Iterator[Finding]:
     )
 
 
-def _instructions(way: PortRoute, job: Job) -> Iterator[Finding]:
+def _instructions(route: PortRoute, job: Job) -> Iterator[Finding]:
     """Yield a finding for token files for fine-tuning: each stack stores prompts and answers in its own format."""
-    if job.data.format != "megatron" or job.task.type == "pretrain" or not expressible(way, "data.format=megatron"):
+    if job.data.format != "megatron" or job.task.type == "pretrain" or not expressible(route, "data.format=megatron"):
         return
-    works = [f"data.format={name}" for name in _RAW if expressible(way, f"data.format={name}")]
+    works = [f"data.format={name}" for name in _RAW if expressible(route, f"data.format={name}")]
     yield Finding(
         rule=DATA,
         severity="error",
-        message=f"task.type={job.task.type} with data.format=megatron: {way.source.title} and {way.target.title} "
+        message=f"task.type={job.task.type} with data.format=megatron: {route.source.title} and {route.target.title} "
         "store prompts and answers differently in token files: unchanged, they train other tokens. "
         "Name the raw data in a form that it reads, or train on plain text (task.type=pretrain)",
         fields=("data.format", "task.type"),

@@ -12,12 +12,12 @@ from launcher.job.finding import Finding, Fix
 from launcher.mapping.backend import Backend, UnknownBackend, UnknownVersion, backend_names, get_backend
 from launcher.mapping.native_only import EFFECTS, MODEL, NOTHING, TRAINING, NativeOnlyArg
 from launcher.mapping.renames import RenamedArg, find_renamed
-from launcher.port.defaults import source_defaults, told_defaults
+from launcher.port.defaults import default_findings, source_defaults
 from launcher.port.dropped import DroppedArg, PortRoute, expressible, is_default, missing, spelled, text_of, values_of
 from launcher.port.files import files
 
 ALL = "all"
-LEFT_BEHIND, NEAREST = "PORT-LEFT-OUT", "PORT-NEAREST"
+DROPPED_RULE, NEAREST = "PORT-LEFT-OUT", "PORT-NEAREST"
 # Variables of one device type only; `CUDA_DEVICE_MAX_CONNECTIONS` is read on NPUs as well.
 _OF_DEVICES = {
     "cuda": ("CUDA_", "PYTORCH_CUDA_", "NCCL_", "TORCH_NCCL_", "NVTE_"),
@@ -59,13 +59,13 @@ class PortResult:
 
     Attributes:
         job: the job, with those of the source's arguments and variables that apply to this backend.
-        way: source and target; None: it was written for this backend.
+        route: source and target; None: it was written for this backend.
         split: how each argument without a field was ported.
         findings: dropped arguments, and arguments that a field expresses only approximately.
     """
 
     job: Job
-    way: PortRoute | None = None
+    route: PortRoute | None = None
     split: Split = field(default_factory=Split)
     findings: tuple[Finding, ...] = ()
 
@@ -79,45 +79,45 @@ def port_job(job: Job, target: Backend, version: str, sound: Sound | None = None
     Args:
         sound: for a job, returns a check that values cause no new error; substitutes that fail it are not fixes.
     """
-    told = job.imported
-    if told.backend is None and told.args is None:
+    recorded = job.imported
+    if recorded.backend is None and recorded.args is None:
         return PortResult(job=job)
     try:
-        source = get_backend(told.backend or "")
-        own_version = source.version(told.version)
+        source = get_backend(recorded.backend or "")
+        source_version = source.version(recorded.version)
     except (UnknownBackend, UnknownVersion) as error:
         return PortResult(job=job, findings=(_unknown_source(job, error),))
-    if (source.name, own_version) == (target.name, version):
-        return PortResult(job=job if told.args is None else _restored(job))
+    if (source.name, source_version) == (target.name, version):
+        return PortResult(job=job if recorded.args is None else _restored(job))
     given, own = _arguments(job)
-    origin = dataclasses.replace(job.backend, name=source.name, version=own_version, args=given, env=_variables(job))
-    way = PortRoute(
+    origin = dataclasses.replace(job.backend, name=source.name, version=source_version, args=given, env=_variables(job))
+    route = PortRoute(
         source=source,
-        own_version=own_version,
+        source_version=source_version,
         target=target,
         version=version,
         job=dataclasses.replace(job, backend=origin),
-        command=command_of(told.program or ""),
+        command=command_of(recorded.program or ""),
     )
-    split = split_of(way, without=told.exact)
-    accepted = {plain(name) for name in told.accept}
-    changed = _changed(way, split, own)
-    defaults = source_defaults(way, changed)
+    split = split_of(route, without=recorded.exact)
+    accepted = {plain(name) for name in recorded.accept}
+    changed = _changed(route, split, own)
+    defaults = source_defaults(route, changed)
     changed = _with_defaults(changed, defaults)
     if sound is not None and any(each.works for each in split.missing.values()):
         passes = sound(changed)
         split = replace(split, missing={flag: _tried(each, passes) for flag, each in split.missing.items()})
     return PortResult(
         job=changed,
-        way=way,
+        route=route,
         split=split,
         findings=(
-            *_nearly(way, split),
-            *told_defaults(way, defaults),
-            *_losses(way, split.missing.values(), accepted),
-            *files(way, changed),
-            *_unread(way, changed),
-            *_unknown_accepted(way, told.accept),
+            *_nearly(route, split),
+            *default_findings(route, defaults),
+            *_losses(route, split.missing.values(), accepted),
+            *files(route, changed),
+            *_unread(route, changed),
+            *_unknown_accepted(route, recorded.accept),
         ),
     )
 
@@ -135,12 +135,16 @@ def _tried(each: DroppedArg, passes: Callable[[Mapping[str, Value]], bool]) -> D
 
 def sent(job: Job, target: Backend, version: str) -> PortResult:
     """Return a job that names a backend, ported to another one as if that were chosen for its file."""
-    told, name = job.imported, job.backend.name
-    if told.args is None and name is not None:
-        kept = dataclasses.replace(told, backend=told.backend or name, args=job.backend.args, env=job.backend.env)
-        told = kept if told.version or told.backend else dataclasses.replace(kept, version=job.backend.version)
+    recorded, name = job.imported, job.backend.name
+    if recorded.args is None and name is not None:
+        kept = dataclasses.replace(
+            recorded, backend=recorded.backend or name, args=job.backend.args, env=job.backend.env
+        )
+        recorded = (
+            kept if recorded.version or recorded.backend else dataclasses.replace(kept, version=job.backend.version)
+        )
     choice = dataclasses.replace(job.backend, name=target.name, version=version, args={}, env={})
-    return port_job(dataclasses.replace(job, backend=choice, imported=told), target, version)
+    return port_job(dataclasses.replace(job, backend=choice, imported=recorded), target, version)
 
 
 def command_of(program: str) -> str | None:
@@ -151,9 +155,9 @@ def command_of(program: str) -> str | None:
 
 def _arguments(job: Job) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
     """Return the source's arguments, and those that are written for the backend that runs the job."""
-    passed, told = job.backend.args, job.imported.args
-    if told is not None:
-        return told, passed
+    passed, recorded = job.backend.args, job.imported.args
+    if recorded is not None:
+        return recorded, passed
     own = {name: value for name, value in passed.items() if job.origin(f"backend.args.{name}").kind == "override"}
     return {name: value for name, value in passed.items() if name not in own}, own
 
@@ -167,9 +171,9 @@ def _restored(job: Job) -> Job:
     return dataclasses.replace(job, backend=dataclasses.replace(job.backend, args=args, env=_variables(job)))
 
 
-def _changed(way: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
+def _changed(route: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
     """Return the job with the target as its backend, and with the equivalents of its arguments there."""
-    job = way.job
+    job = route.job
     values = {
         path: value
         for row in split.substituted.values()
@@ -177,34 +181,34 @@ def _changed(way: PortRoute, split: Split, own: Mapping[str, Value]) -> Job:
         if value_at(job, path) != value
     }
     changed = with_values(job, values, _DERIVED) if values else job
-    env = {name: text for name, text in job.backend.env.items() if not _of_source(name, way.source, way.target)}
+    env = {name: text for name, text in job.backend.env.items() if not _of_source(name, route.source, route.target)}
     args = {**dict(split.kept.values()), **own}
-    choice = dataclasses.replace(job.backend, name=way.target.name, version=way.version, args=args, env=env)
-    told = dataclasses.replace(job.imported, args=job.backend.args, env=job.backend.env)
-    return dataclasses.replace(changed, backend=choice, imported=told)
+    choice = dataclasses.replace(job.backend, name=route.target.name, version=route.version, args=args, env=env)
+    recorded = dataclasses.replace(job.imported, args=job.backend.args, env=job.backend.env)
+    return dataclasses.replace(changed, backend=choice, imported=recorded)
 
 
 def _with_defaults(job: Job, defaults: Mapping[str, Value]) -> Job:
     """Return the job with the source's defaults set in its fields and recorded in `imported.defaults`."""
     if not defaults:
         return job
-    told = dataclasses.replace(job.imported, defaults=tuple(defaults))
-    return dataclasses.replace(with_values(job, defaults, _DERIVED), imported=told)
+    recorded = dataclasses.replace(job.imported, defaults=tuple(defaults))
+    return dataclasses.replace(with_values(job, defaults, _DERIVED), imported=recorded)
 
 
 def _unknown_source(job: Job, error: Exception) -> Finding:
-    told = job.imported
-    names = ", ".join(list(told.args or {})[:6])
+    recorded = job.imported
+    names = ", ".join(list(recorded.args or {})[:6])
     of_version = isinstance(error, UnknownVersion)
-    what = str(error) if of_version else f"no backend {told.backend!r}"
+    what = str(error) if of_version else f"no backend {recorded.backend!r}"
     works = [f"imported.backend={name}" for name in backend_names()]
-    if of_version and told.backend:
-        works = [f"imported.version={version}" for version in get_backend(told.backend).versions]
+    if of_version and recorded.backend:
+        works = [f"imported.version={version}" for version in get_backend(recorded.backend).versions]
     return Finding(
-        rule=LEFT_BEHIND,
+        rule=DROPPED_RULE,
         severity="error",
         message=f"what the job keeps of its script ({names or 'no arguments'}) cannot be read: "
-        + (what if told.backend else "its backend is not specified"),
+        + (what if recorded.backend else "its backend is not specified"),
         fields=("imported.version" if of_version else "imported.backend",),
         fixes=tuple(Fix(overrides=(word,)) for word in works[:3]),
         source="launch",
@@ -214,65 +218,65 @@ def _unknown_source(job: Job, error: Exception) -> Finding:
 # -- how each argument is ported
 
 
-def split_of(way: PortRoute, *, without: Iterable[str] = ()) -> Split:
+def split_of(route: PortRoute, *, without: Iterable[str] = ()) -> Split:
     """Split arguments into those that the target also has, those that a field can express, and dropped ones.
 
     Args:
         without: arguments that only serve to reproduce the source's own command exactly.
     """
     split, skipped = Split(), set(without)
-    for flag, value in way.job.backend.args.items():
+    for flag, value in route.job.backend.args.items():
         if flag in skipped:
             continue
-        row = way.row(flag, value)
-        here = _same_name(way, flag, row)
-        problem = None if here is None else way.target.catalogue(way.version).check(here, value)
-        if is_default(way, flag, value):
-            split.missing[flag] = missing(way, flag, value)
+        row = route.row(flag, value)
+        here = _same_name(route, flag, row)
+        problem = None if here is None else route.target.catalogue(route.version).check(here, value)
+        if is_default(route, flag, value):
+            split.missing[flag] = missing(route, flag, value)
         elif here is not None and (problem is None or "$" in str(value)):
             split.kept[flag] = (here, value)  # a placeholder is kept; its value is checked once the user fills it in
-        elif here is None and (known := _renamed(way, flag, row)) is not None and known.convert is not None:
+        elif here is None and (known := _renamed(route, flag, row)) is not None and known.convert is not None:
             split.kept[flag] = (known.name or flag, known.convert(value))
-        elif row is not None and row.becomes and all(_becomes(way, row, *each) for each in row.becomes.items()):
+        elif row is not None and row.becomes and all(_becomes(route, row, *each) for each in row.becomes.items()):
             split.substituted[flag] = row
         else:
-            split.missing[flag] = missing(way, flag, value, problem or _history(way, flag, here))
+            split.missing[flag] = missing(route, flag, value, problem or _history(route, flag, here))
     return split
 
 
-def _becomes(way: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> bool:
+def _becomes(route: PortRoute, row: NativeOnlyArg, path: str, value: Value) -> bool:
     """Return whether a field can replace an argument on the target; not where the user has overridden the field."""
-    said = way.job.origin(path).kind
-    is_open = said == "default" or (said != "override" and path in row.holds)
-    return (is_open or value_at(way.job, path) == value) and expressible(way, f"{path}={text_of(value)}")
+    origin = route.job.origin(path).kind
+    is_open = origin == "default" or (origin != "override" and path in row.holds)
+    return (is_open or value_at(route.job, path) == value) and expressible(route, f"{path}={text_of(value)}")
 
 
-def _same_name(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> str | None:
+def _same_name(route: PortRoute, flag: str, row: NativeOnlyArg | None) -> str | None:
     """Return the target's argument of the same name and meaning."""
-    if row is not None and row.alone and way.source.name != way.target.name:
+    if row is not None and row.alone and route.source.name != route.target.name:
         return None
-    found = spelled(way.target, way.version, flag)
+    found = spelled(route.target, route.version, flag)
     return None if found is None else found.name
 
 
-def _of_one_dialect(way: PortRoute) -> bool:
+def _of_one_dialect(route: PortRoute) -> bool:
     """Return whether source and target share a history of argument names."""
-    renames = way.source.entry.renames
-    return way.source.name == way.target.name or (renames is not None and renames == way.target.entry.renames)
+    renames = route.source.entry.renames
+    return route.source.name == route.target.name or (renames is not None and renames == route.target.entry.renames)
 
 
-def _renamed(way: PortRoute, flag: str, row: NativeOnlyArg | None) -> RenamedArg | None:
+def _renamed(route: PortRoute, flag: str, row: NativeOnlyArg | None) -> RenamedArg | None:
     """Return the argument that replaced this one in the target's version."""
-    if not _of_one_dialect(way) or (row is not None and row.alone and way.source.name != way.target.name):
+    if not _of_one_dialect(route) or (row is not None and row.alone and route.source.name != route.target.name):
         return None
-    known = find_renamed(flag, way.target, way.version)
+    known = find_renamed(flag, route.target, route.version)
     return known if known.name is not None and known.convert is not None else None
 
 
-def _history(way: PortRoute, flag: str, here: str | None) -> str | None:
-    if here is not None or way.source.name != way.target.name:
+def _history(route: PortRoute, flag: str, here: str | None) -> str | None:
+    if here is not None or route.source.name != route.target.name:
         return None
-    return find_renamed(flag, way.target, way.version).message or None
+    return find_renamed(flag, route.target, route.version).message or None
 
 
 def _of_source(name: str, source: Backend, backend: Backend) -> bool:
@@ -290,22 +294,22 @@ def _of_source(name: str, source: Backend, backend: Backend) -> bool:
 # -- findings
 
 
-def _nearly(way: PortRoute, split: Split) -> Iterator[Finding]:
+def _nearly(route: PortRoute, split: Split) -> Iterator[Finding]:
     """Yield findings for arguments that a field replaces, and how it differs."""
     for flag, row in split.substituted.items():
-        says = " ".join(f"{path}={text_of(each)}" for path, each in row.becomes.items())
+        replacement = " ".join(f"{path}={text_of(each)}" for path, each in row.becomes.items())
         yield Finding(
             rule=NEAREST,
             severity="warning" if row.nearly else "change",
-            message=f"{flag} {row.does}: {says} sets it on every backend"
+            message=f"{flag} {row.does}: {replacement} sets it on every backend"
             + (f"; not exactly the same: {row.nearly}" if row.nearly else ""),
             fields=tuple(row.becomes),
             flags=(flag,),
-            source=row.source or _table(way),
+            source=row.source or _table(route),
         )
 
 
-def _losses(way: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> Iterator[Finding]:
+def _losses(route: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> Iterator[Finding]:
     """Yield findings for dropped arguments that have an effect; those with the same effect and reason are grouped."""
     groups: dict[tuple[object, ...], list[DroppedArg]] = {}
     for each in found:
@@ -313,51 +317,51 @@ def _losses(way: PortRoute, found: Iterable[DroppedArg], accepted: set[str]) -> 
             is_accepted = ALL in accepted or plain(each.flag) in accepted
             instead = "" if each.works else each.instead
             groups.setdefault((each.effect, each.why, instead, is_accepted), []).append(each)
-    return (_loss(way, group, key[-1] is True) for key, group in groups.items())
+    return (_loss(route, group, key[-1] is True) for key, group in groups.items())
 
 
-def _unknown_accepted(way: PortRoute, names: Iterable[str]) -> Iterator[Finding]:
+def _unknown_accepted(route: PortRoute, names: Iterable[str]) -> Iterator[Finding]:
     """Yield findings for accepted names that match no argument: the argument that was meant is still refused."""
-    catalogue = way.source.catalogue(way.own_version)
+    catalogue = route.source.catalogue(route.source_version)
     for name in names:
         if name != ALL and not any(catalogue.get(each) for each in (name, name.replace("_", "-"))):
             near = catalogue.suggest(name)
             yield Finding(
-                rule=LEFT_BEHIND,
+                rule=DROPPED_RULE,
                 severity="warning",
-                message=f"imported.accept: {way.source.title} {way.own_version} has no argument {name}",
+                message=f"imported.accept: {route.source.title} {route.source_version} has no argument {name}",
                 fields=("imported.accept",),
                 fixes=tuple(Fix(overrides=(f"imported.accept=[{each}]",)) for each in near),
                 source="launch",
             )
 
 
-def _unread(way: PortRoute, changed: Job) -> Iterator[Finding]:
+def _unread(route: PortRoute, changed: Job) -> Iterator[Finding]:
     """Yield a finding for dropped environment variables; none of them affects training."""
-    names = [name for name in way.job.backend.env if name not in changed.backend.env]
+    names = [name for name in route.job.backend.env if name not in changed.backend.env]
     if names:
         yield Finding(
-            rule=LEFT_BEHIND,
+            rule=DROPPED_RULE,
             severity="change",
-            message=f"environment: {', '.join(names)} dropped; {way.target.title} does not read "
+            message=f"environment: {', '.join(names)} dropped; {route.target.title} does not read "
             f"{'it' if len(names) == 1 else 'them'}",
             source="launch",
         )
 
 
-def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding:
+def _loss(route: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding:
     """Return the finding for arguments that are dropped for one reason."""
     one = group[0]
-    message = f"{_said(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
+    message = f"{_described(group)}; {one.why}{'' if one.works else f'; instead: {one.instead}'}"
     if one.works or not one.has:
         message += f". {EFFECTS[one.effect][:1].upper()}{EFFECTS[one.effect][1:]}"
     if is_accepted and one.changes_training:
         message += " (accepted)"
-    elif one.is_grave:
+    elif one.needs_acceptance:
         names = ",".join(each.flag for each in group)
         message += f"; to drop it anyway: imported.accept=[{names}] (launch import --to: --accept)"
     return Finding(
-        rule=LEFT_BEHIND,
+        rule=DROPPED_RULE,
         severity=_severity(one, is_accepted),
         message=message,
         fields=tuple(dict.fromkeys(path for each in group for path in each.fields)),
@@ -366,11 +370,11 @@ def _loss(way: PortRoute, group: list[DroppedArg], is_accepted: bool) -> Finding
             Fix(overrides=tuple(override.split(" ")))
             for override in dict.fromkeys(works for each in group for works in each.works)
         ),
-        source=_table(way),
+        source=_table(route),
     )
 
 
-def _said(group: list[DroppedArg]) -> str:
+def _described(group: list[DroppedArg]) -> str:
     """Return arguments with what they do, grouped by that."""
     kinds: dict[str, list[str]] = {}
     for each in group:
@@ -379,14 +383,14 @@ def _said(group: list[DroppedArg]) -> str:
 
 
 def _severity(one: DroppedArg, is_accepted: bool) -> str:
-    if one.is_grave and not is_accepted:
+    if one.needs_acceptance and not is_accepted:
         return "error"
     settled = is_accepted or bool(one.has and not one.works)
     return "warning" if one.effect == MODEL or (one.effect == TRAINING and not settled) else "change"
 
 
-def _table(way: PortRoute) -> str:
-    return f"table of {way.source.name}'s own arguments"
+def _table(route: PortRoute) -> str:
+    return f"table of {route.source.name}'s own arguments"
 
 
 def shown_argument(flag: str, value: Value) -> str:

@@ -52,7 +52,7 @@ def begin(
     start = _start(job)
     judges = [_judge(start, name) for name in backends] or [_judge(start, start.backend.name)]
     _mended(judges)
-    return Search(ValidityCache(*judges), top=top, watch=watch, told=job)
+    return Search(ValidityCache(*judges), top=top, watch=watch, user_job=job)
 
 
 def _start(job: Job) -> Job:

@@ -37,11 +37,11 @@ def screen(job: Job, found: Found) -> str:
     state = "" if found.complete else f"stopped: {found.settled:,} of "
     head = [f"{name}: {state}{found.points:,} points, {found.estimates:,} estimated, {found.seconds:.1f} s"]
     if not found.best:
-        return "\n".join([*head, *_none(job, found), *_fallen(found)])
+        return "\n".join([*head, *_none(job, found), *_rejected(found)])
     rows = ["  tp  pp vpp  cp  ep etp   dp  mbs  sp zero  recompute    GiB   s/step    MFU  bubble"]
     rows += [_row(job, candidate) for candidate in found.best]
     uneven = [f"  {number}: {text}" for number, text in enumerate(map(_uneven, found.best), start=1) if text]
-    return "\n".join([*head, "", *rows, *(["", "uneven stages:", *uneven] if uneven else []), "", *_fallen(found)])
+    return "\n".join([*head, "", *rows, *(["", "uneven stages:", *uneven] if uneven else []), "", *_rejected(found)])
 
 
 def _row(job: Job, candidate: Candidate) -> str:
@@ -70,7 +70,7 @@ def _none(job: Job, found: Found) -> list[str]:
     return lines
 
 
-def _fallen(found: Found) -> list[str]:
+def _rejected(found: Found) -> list[str]:
     rest = [f"{found.too_big:,} out of memory"] if found.too_big else []
     rest += [f"{found.too_slow:,} pruned by their bound"] if found.too_slow else []
     rest += [f"{count:,} by {rule}" for rule, count in list(found.refusals.items())[:6]]

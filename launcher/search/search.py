@@ -101,18 +101,22 @@ class Search:
     """One search, which can be stopped and resumed.
 
     Args:
-        law: validity of points around the job whose strategy is searched.
-        told: the user's job, to which candidates are compared; None: the job of `law`.
+        validity: validity of points around the job whose strategy is searched.
+        user_job: the user's job, to which candidates are compared; None: the job of `validity`.
         top: candidates to rank.
         watch: called with the results so far after every layout.
     """
 
     def __init__(
-        self, law: ValidityCache, top: int = 10, watch: Callable[[Found], None] | None = None, told: Job | None = None
+        self,
+        validity: ValidityCache,
+        top: int = 10,
+        watch: Callable[[Found], None] | None = None,
+        user_job: Job | None = None,
     ) -> None:
-        self.law, self.top, self.watch = law, top, watch
-        self.job: Job = law.job
-        self.told = told or law.job
+        self.validity, self.top, self.watch = validity, top, watch
+        self.job: Job = validity.job
+        self.user_job = user_job or validity.job
         self.space: Space = space_of(self.job)
         self.layouts = list(self.space.layouts())
         self.floor = Floor(self.job)
@@ -128,7 +132,7 @@ class Search:
         """
         self.layouts.sort(key=_promise)
         self.found = found or self.found
-        self._before, self.law.refusals = self.found.seconds, Counter(self.found.refusals)
+        self._before, self.validity.refusals = self.found.seconds, Counter(self.found.refusals)
         weight = self.space.per_layout * self._depths()
         self.found.points = len(self.layouts) * weight
         for number, layout in enumerate(self.layouts[done:], start=done + 1):
@@ -153,7 +157,7 @@ class Search:
 
     def _account(self) -> None:
         self.found.seconds = self._before + time.monotonic() - self._begun
-        self.found.refusals, self.found.asked = dict(self.law.refusals.most_common()), self.law.asked
+        self.found.refusals, self.found.asked = dict(self.validity.refusals.most_common()), self.validity.asked
         if self.watch is not None:
             self.watch(self.found)
 
@@ -265,7 +269,7 @@ class Search:
     def _written(self, point: dict[str, Value], counts: tuple[int, ...]) -> dict[str, Value] | None:
         """Return the first encoding of a split that all rules accept."""
         ways = ({**point, **split} for split in points.written(self.job, counts, int(str(point["parallel.pp"]))))
-        return next((whole for whole in ways if self.law.accepts(whole, 0)), None)
+        return next((whole for whole in ways if self.validity.accepts(whole, 0)), None)
 
     def _legal(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> dict[str, Value] | None:
         """Return the first encoding of this point that all rules accept, if it can still be among the best."""
@@ -273,12 +277,12 @@ class Search:
             whole = {**point, **split}
             # A point counts as rejected once, whatever the number of its encodings.
             weight = self._depths() if split is splits[-1] else 0
-            if self.law.knows(whole, weight):
+            if self.validity.knows(whole, weight):
                 continue
             if self.floor(whole) >= self._slowest():
                 self.found.too_slow += self._depths()
                 return None
-            if self.law.accepts(whole, weight):
+            if self.validity.accepts(whole, weight):
                 return whole
         return None
 
@@ -326,10 +330,10 @@ class Search:
 
         The rules are checked only where it fits: most such points do not.
         """
-        if self.law.knows(point):
+        if self.validity.knows(point):
             return None
         candidate = self._estimated(point)
-        if candidate is not None and candidate.fits and not self.law.accepts(point):
+        if candidate is not None and candidate.fits and not self.validity.accepts(point):
             return None
         return self._kept(candidate)
 
@@ -359,7 +363,7 @@ class Search:
         assert answer.capacity is not None
         self.found.capacity = answer.capacity
         return Candidate(
-            values=points.changed(self.told, point),
+            values=points.changed(self.user_job, point),
             point=point,
             step_s=answer.time.step_s,
             peak=answer.fullest.peak_reserved + answer.outside,

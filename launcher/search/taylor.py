@@ -102,12 +102,12 @@ class Kept:
 
     Attributes:
         raw: configurations before the rules.
-        fell: number of configurations rejected, by rule.
+        rejected: number of configurations rejected, by rule.
     """
 
     raw: int
     points: tuple[Point, ...]
-    fell: Mapping[str, int]
+    rejected: Mapping[str, int]
 
     @property
     def layouts(self) -> list[tuple[int, int, int, int]]:
@@ -117,15 +117,15 @@ class Kept:
 
 def prune(setting: Setting) -> Kept:
     """Return the configurations that all expert rules accept."""
-    raw, kept, fell = 0, [], Counter[str]()
+    raw, kept, rejected = 0, [], Counter[str]()
     for point in space(setting):
         raw += 1
         name = next((name for name, accepts in RULES.items() if not accepts(point, setting)), None)
         if name is None:
             kept.append(point)
         else:
-            fell[name] += 1
-    return Kept(raw=raw, points=tuple(kept), fell={name: fell[name] for name in RULES if fell[name]})
+            rejected[name] += 1
+    return Kept(raw=raw, points=tuple(kept), rejected={name: rejected[name] for name in RULES if rejected[name]})
 
 
 def setting_of(job: Job) -> Setting:

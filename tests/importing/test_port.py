@@ -11,7 +11,7 @@ import pytest
 
 from launcher.cli.dispatch import dispatch
 from launcher.cli.import_ import main
-from launcher.importing.accounts import CARRIED, LEFT_OUT, TRANSLATED
+from launcher.importing.accounts import DROPPED, PASSED_THROUGH, TRANSLATED
 from launcher.importing.port import Ported, ported
 from launcher.importing.read_argv import read_argv
 from launcher.importing.read_command import Wanted
@@ -31,7 +31,7 @@ def port(source: tuple[str, str], more: str, target: str, **options: Any) -> Por
 def left_out(found: Ported, flag: str) -> DroppedArg:
     """Return what is said of an argument; of one that a field says, what its account says."""
     account = next(each for each in found.accounts if each.flag == flag)
-    assert account.fate == LEFT_OUT, account
+    assert account.fate == DROPPED, account
     assert account.missing is not None
     return account.missing
 
@@ -130,7 +130,7 @@ def test_what_the_mapping_refuses_is_told_once_with_reason_and_substitute(case: 
     source, more, flag, target = case
     found = port(source, more, target.partition("@")[0], version=target.partition("@")[2] or None)
     said = left_out(found, flag)
-    assert said.told
+    assert said.reported
     assert said not in found.missing
     assert said.why
     assert said.works or said.instead.startswith("none: ")
@@ -187,7 +187,7 @@ def test_it_stays_as_it_is_on_its_own_backend() -> None:
 def test_one_dialect_keeps_its_arguments() -> None:
     """Megatron-LM's arguments exist in MindSpeed-LLM, too, and the other way round."""
     found = port(LM, "--no-scatter-gather-tensors-in-pipeline --retro-num-neighbors 3", "mindspeed")
-    carried = {each.flag for each in found.accounts if each.fate == CARRIED}
+    carried = {each.flag for each in found.accounts if each.fate == PASSED_THROUGH}
     assert carried >= {"no-scatter-gather-tensors-in-pipeline", "retro-num-neighbors"}
     assert found.job.backend.args["no-scatter-gather-tensors-in-pipeline"] is True
     assert found.job.backend.args["retro-num-neighbors"] == 3
@@ -272,8 +272,8 @@ def test_json_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert args["output-logit-softcapping"]["changes_training"] is True
     assert args["output-logit-softcapping"]["instead"].startswith("none: ")
     assert args["use-flash-attn"]["fate"] == TRANSLATED
-    assert {each["fate"] for each in tree["args"]} <= {TRANSLATED, CARRIED, LEFT_OUT}
-    assert tree["counts"][LEFT_OUT] == sum(each["fate"] == LEFT_OUT for each in tree["args"])
+    assert {each["fate"] for each in tree["args"]} <= {TRANSLATED, PASSED_THROUGH, DROPPED}
+    assert tree["counts"][DROPPED] == sum(each["fate"] == DROPPED for each in tree["args"])
     assert tree["counts"]["training"] == sum(each.get("changes_training", False) for each in tree["args"])
 
 
@@ -345,16 +345,16 @@ def assert_complete(found: Ported) -> None:
     told = {flag for each in found.findings if each.rule == "PORT-LEFT-OUT" for flag in each.flags}
     named = {path for each in found.findings for path in each.fields}
     for account in found.accounts:
-        if account.fate == LEFT_OUT:
+        if account.fate == DROPPED:
             said = account.missing
             assert said is not None
             assert said.effect in EFFECTS
             assert said.does, account
             assert said.why, account
             assert said.works or said.without, account
-            is_told = said.told or account.flag in told or named & {*account.fields, *said.fields}
+            is_told = said.reported or account.flag in told or named & {*account.fields, *said.fields}
             assert is_told or not said.changes_training or said.flag in told, account
-        elif account.fate == CARRIED:
+        elif account.fate == PASSED_THROUGH:
             assert account.becomes[0] in there, account
             assert account.becomes[0] in found.job.backend.args, account
         else:

@@ -9,7 +9,7 @@ from launcher.importing.job_file import job_yaml
 from launcher.importing.port import ported
 from launcher.importing.read_argv import read_argv
 from launcher.pipeline import judge
-from launcher.port.defaults import CARRIED
+from launcher.port.defaults import DEFAULT_RULE
 
 SWIFT = "megatron sft --model Qwen/Qwen3-8B --dataset d.jsonl --train_iters 10 --max_length 4096"
 
@@ -31,7 +31,7 @@ def test_the_learning_rate_of_swift_is_carried_over(case: tuple[str, str, float]
     assert found.job.batch.global_batch_size == 16
     assert judge(found.job, fixes=False).native.get("lr") == rate
     assert "REQ-LR" not in {each.rule for each in found.findings}
-    told = next(each for each in found.findings if each.rule == CARRIED)
+    told = next(each for each in found.findings if each.rule == DEFAULT_RULE)
     assert set(told.fields) >= {"optimizer.lr", "batch.global_batch_size"}
     assert f"of Megatron-SWIFT {version}" in told.message
 
@@ -41,7 +41,7 @@ def test_swift_itself_still_chooses_the_rate() -> None:
     found = ported(imported, "megatron", fixes=False)
     assert not found.job.optimizer.lr
     assert not judge(found.job, fixes=False).native.has("lr")
-    assert CARRIED not in {each.rule for each in found.findings}
+    assert DEFAULT_RULE not in {each.rule for each in found.findings}
 
 
 def test_what_the_user_says_instead_is_not_a_default(tmp_path: Path) -> None:
@@ -51,7 +51,8 @@ def test_what_the_user_says_instead_is_not_a_default(tmp_path: Path) -> None:
     words = [f"+job={tmp_path}/job.yaml", "backend=mindspeed"]
     carried, chosen = (judge(compose([*words, *more]), fixes=False) for more in ([], ["optimizer.lr=3e-6"]))
     fields = [
-        {path for each in one.findings if each.rule == CARRIED for path in each.fields} for one in (carried, chosen)
+        {path for each in one.findings if each.rule == DEFAULT_RULE for path in each.fields}
+        for one in (carried, chosen)
     ]
     assert [one.native.get("lr") for one in (carried, chosen)] == [1e-5, 3e-6]
     assert fields[0] - fields[1] == {"optimizer.lr"}
@@ -63,7 +64,7 @@ def test_only_what_a_job_reads_is_carried_over() -> None:
     words = f"torchrun pretrain_gpt.py {shape} --micro-batch-size 1 --lr 1e-4 --train-iters 10 --num-experts 8"
     bias = "--moe-router-enable-expert-bias --moe-router-score-function sigmoid"
     named = [
-        {path for each in found.findings if each.rule == CARRIED for path in each.fields}
+        {path for each in found.findings if each.rule == DEFAULT_RULE for path in each.fields}
         for more in ("", bias)
         for found in [ported(read_argv([*words.split(), *more.split()], backend="mindspeed"), "megatron", fixes=False)]
     ]

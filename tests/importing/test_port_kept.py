@@ -22,7 +22,7 @@ from launcher.job.finding import Finding
 from launcher.job.secret import is_secret
 from launcher.mapping.backend import backend_names, get_backend
 from launcher.pipeline import Outcome, judge
-from launcher.port.port import LEFT_BEHIND, NEAREST
+from launcher.port.port import DROPPED_RULE, NEAREST
 from tests.importing.sources import DATA, MOE, NPU, SWIFT, sample
 
 Told = list[tuple[str, str, tuple[str, ...], tuple[str, ...], str]]
@@ -85,7 +85,7 @@ SOFTCAP = "--output-logit-softcapping 30 --o2-optimizer --reuse-fp32-param"
 
 
 def severities(outcome: Outcome) -> dict[str, str]:
-    return {flag: each.severity for each in outcome.findings if each.rule == LEFT_BEHIND for flag in each.flags}
+    return {flag: each.severity for each in outcome.findings if each.rule == DROPPED_RULE for flag in each.flags}
 
 
 @pytest.mark.parametrize("brought", [True, False], ids=["--to", "backend="])
@@ -101,7 +101,7 @@ def test_what_is_left_out_is_an_error_until_it_is_accepted(brought: bool, tmp_pa
         "o2-optimizer": "warning",
         "reuse-fp32-param": "change",
     }
-    error = next(each for each in first.findings if each.rule == LEFT_BEHIND and each.severity == "error")
+    error = next(each for each in first.findings if each.rule == DROPPED_RULE and each.severity == "error")
     assert "imported.accept=[output-logit-softcapping]" in error.message
     words += [
         "imported.accept=[output-logit-softcapping]",
@@ -208,7 +208,7 @@ def test_another_version_is_a_port_too(tmp_path: Path) -> None:
 )
 def test_arguments_of_nobody_are_an_error(section: str, why: str, tmp_path: Path) -> None:
     found = judged(tmp_path, f"defaults:\n- override /backend: megatron_lm\n{section}\n").findings
-    error = next(each for each in found if each.rule == LEFT_BEHIND)
+    error = next(each for each in found if each.rule == DROPPED_RULE)
     assert (error.severity, why in error.message) == ("error", True)
 
 
@@ -223,7 +223,7 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
 def offered(found: Ported) -> Iterator[str]:
     """Yield the substitutes of a port, without those of the mapping, which rules prove themselves."""
     for account in found.accounts:
-        if account.missing is not None and not account.missing.told:
+        if account.missing is not None and not account.missing.reported:
             yield from account.missing.works
 
 
@@ -276,12 +276,12 @@ def test_what_the_user_says_later_stays(way: str, tmp_path: Path) -> None:
     found = judged(tmp_path, text, *words)
     assert found.job.moe.load_balancing_type == "aux_loss"
     assert not told(found.findings, NEAREST)
-    (left,) = told(found.findings, LEFT_BEHIND)
+    (left,) = told(found.findings, DROPPED_RULE)
     assert left[2] == ("moe-router-load-balancing-type",)
 
 
 def test_an_unknown_version_of_the_script_names_the_known_ones(tmp_path: Path) -> None:
     found = judged(tmp_path, "imported: {backend: mindspeed, version: '9.9'}\n", "backend=megatron_lm").findings
-    error = next(each for each in found if each.rule == LEFT_BEHIND)
+    error = next(each for each in found if each.rule == DROPPED_RULE)
     assert error.fields == ("imported.version",)
     assert "imported.version=26.1.0" in [str(fix) for fix in error.fixes]

@@ -39,7 +39,7 @@ def test_the_published_example_has_its_published_size() -> None:
     assert kept.raw == 576_030
     assert len(kept.points) == 8_753
     assert len(kept.layouts) == 20
-    assert kept.raw - sum(kept.fell.values()) == len(kept.points)
+    assert kept.raw - sum(kept.rejected.values()) == len(kept.points)
 
 
 def test_the_recipe_is_the_published_example() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from launcher.cli.port_show import ported_yaml
 from launcher.compose import compose
-from launcher.importing.accounts import CARRIED, LEFT_OUT, TRANSLATED, Account, counted
+from launcher.importing.accounts import DROPPED, PASSED_THROUGH, TRANSLATED, Account, counted
 from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.port import Ported, ported
@@ -40,7 +40,7 @@ def gaps(imported: Imported, found: Ported) -> list[str]:
 
 
 def _is_told(account: Account) -> bool:
-    if account.fate == CARRIED:
+    if account.fate == PASSED_THROUGH:
         return bool(account.becomes)
     if account.fate == TRANSLATED:
         return bool(account.fields)
@@ -65,7 +65,7 @@ def counts(imported: Iterable[Imported], target: str) -> tuple[dict[str, int], C
             if finding.rule == "PORT-LEFT-OUT" and finding.severity == "error"
             for flag in finding.flags
         }
-        figures["refused"] += sum(one.flag in refused and one.fate == LEFT_OUT for one in found.accounts)
+        figures["refused"] += sum(one.flag in refused and one.fate == DROPPED for one in found.accounts)
         losses.update(one.flag for one in found.accounts if one.missing is not None and one.missing.changes_training)
         wrong += [f"{each.where or each.program}: {gap}" for gap in gaps(each, found)]
     return dict(figures), losses, wrong
@@ -151,7 +151,8 @@ def markdown(report: Mapping[str, Mapping[str, Mapping[str, Any]]], seconds: flo
         for target, each in targets.items():
             lines.append(
                 f"| {source} | {target} | {each['scripts']} | {each['arguments']} | {each[TRANSLATED]} "
-                f"| {each[CARRIED]} | {each[LEFT_OUT]} | {each['nothing']} | {each['training']} | {each['refused']} |"
+                f"| {each[PASSED_THROUGH]} | {each[DROPPED]} | {each['nothing']} "
+                f"| {each['training']} | {each['refused']} |"
             )
     total = sum(each["scripts"] for targets in report.values() for each in targets.values())
     return "\n".join([*lines, "", f"{total} ports take {seconds:.0f} s in one process, reading included."])

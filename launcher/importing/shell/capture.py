@@ -54,7 +54,7 @@ def _statement(node: Node, interpreter: Builtins, given: str | None) -> str | No
         return _statements([child for child in node.children if child.is_named], interpreter)
     if node.type == "redirected_statement":
         text = content(node, interpreter, given)
-        return "" if goes_elsewhere(node) else text
+        return "" if is_redirected(node) else text
     if node.type == "file_redirect":  # $(< FILE)
         name = files.source(node, interpreter.expander)
         return None if name is None else files.read(name, interpreter.state)
@@ -93,7 +93,7 @@ def _is_sequence(node: Node) -> bool:
     return not asks and not any(child.type == "||" for child in node.children)
 
 
-def goes_elsewhere(node: Node) -> bool:
+def is_redirected(node: Node) -> bool:
     """Return whether the output of a statement is redirected to a file or to standard error."""
     outs = [child for child in node.children if child.type == "file_redirect"]
     return any(re.fullmatch(r"1?>>?\s*(?!&1).+|&>.+", text_of(out), re.DOTALL) for out in outs)

@@ -13,7 +13,7 @@ from launcher.importing.shell.capture import (
     answered,
     captured,
     content,
-    goes_elsewhere,
+    is_redirected,
     piped,
     printed,
     read_by,
@@ -150,8 +150,8 @@ class Interpreter(Loops):
             return self.assumed_false(condition, [*body, *(node for _, other in others for node in other)])
         self.state.leave_open()
         typed = text_of(condition[0]).split("\n")[0][:80]
-        said = f"`{typed}` cannot be decided without running it: taken as true, since the script would end otherwise"
-        self.state.warn(said, self._place(condition[0]))
+        message = f"`{typed}` cannot be decided without running it: taken as true, since the script would end otherwise"
+        self.state.warn(message, self._place(condition[0]))
         return True
 
     def assumed_false(self, condition: list[Node], bodies: list[Node]) -> bool:
@@ -275,7 +275,7 @@ class Interpreter(Loops):
             if name in PRINTING:
                 output.append(printed(node, self))
                 return True
-            if goes_elsewhere(node):
+            if is_redirected(node):
                 self.state.output = []
                 try:
                     return self.statement(body)

@@ -137,7 +137,7 @@ def _in_braces(source: bytes) -> tuple[bytes, Node]:
     """
     root = _parser().parse(source).root_node
     for _ in range(_MOST_ROUNDS):
-        lost = [found for found in _VARIABLE.finditer(source) if _is_lost(root, found.start())]
+        lost = [found for found in _VARIABLE.finditer(source) if _is_dropped(root, found.start())]
         if not lost:
             break
         for found in reversed(lost):
@@ -146,7 +146,7 @@ def _in_braces(source: bytes) -> tuple[bytes, Node]:
     return source, root
 
 
-def _is_lost(root: Node, at: int) -> bool:
+def _is_dropped(root: Node, at: int) -> bool:
     """Return whether a dollar sign before a name was parsed as a literal character."""
     leaf = root.descendant_for_byte_range(at, at + 1)
     return leaf is not None and leaf.type == "$" and leaf.parent is not None and leaf.parent.type == "concatenation"
