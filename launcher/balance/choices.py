@@ -87,7 +87,7 @@ class _Backend:
         if self.plain is None:
             return "recompute.activation" not in part and "recompute.norm" not in part
         outcome = self._judged(part)
-        return not self.against(part) and _said(outcome) != _said(self.plain)
+        return not self.against(part) and _given(outcome) != _given(self.plain)
 
     def taken(self) -> Taken:
         """Return which layer counts per chunk the backend supports."""
@@ -112,7 +112,7 @@ class _Backend:
         )
 
 
-def _said(outcome: Outcome) -> dict[str, Value]:
+def _given(outcome: Outcome) -> dict[str, Value]:
     return {arg.flag: arg.value for arg in outcome.native}
 
 

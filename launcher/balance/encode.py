@@ -50,7 +50,7 @@ def express(job: Job, split: Split, recompute: Mapping[str, Value]) -> Expressed
     """
     before = judge(job, fixes=False)
     known = {_key(finding) for finding in before.findings if finding.severity == "error"}
-    said = {arg.flag: arg.value for arg in before.native}
+    given = {arg.flag: arg.value for arg in before.native}
     refused: list[tuple[str, str]] = []
     for how, layers in ways(job, split.layers(), job.parallel.pp):
         values = {**UNEVEN, **layers, **recompute}
@@ -58,7 +58,7 @@ def express(job: Job, split: Split, recompute: Mapping[str, Value]) -> Expressed
         outcome = judge(with_values(job, changed, _ORIGIN), fixes=False)
         new = [f for f in outcome.findings if f.severity == "error" and _key(f) not in known]
         if not new:
-            native = tuple(arg for arg in outcome.native if said.get(arg.flag, said) != arg.value)
+            native = tuple(arg for arg in outcome.native if given.get(arg.flag, given) != arg.value)
             return Expressed(how=how, values=changed, outcome=outcome, native=native, refused=tuple(refused))
         refused.append((how, f"{new[0].rule}: {new[0].message}"))
     return Inexpressible(refused=tuple(refused))

@@ -145,7 +145,7 @@ def read_table(path: Path, *, dense: bool) -> Table:
     missing = [name for name in (*LAYOUT, *TIMES) if name not in header]
     twice = sorted({name for name in header if name in COLUMNS and header.count(name) > 1})
     if missing or twice:
-        what = [f"there is no column {name}" for name in missing] + [f"column {name!r} appears twice" for name in twice]
+        what = [f"there is no column {name}" for name in missing] + [f"column {name} appears twice" for name in twice]
         raise BadTable([f"{path}:1: {text}" for text in what])
     return _Reader(path, header, dense=dense).table(lines[1:])
 

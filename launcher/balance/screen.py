@@ -26,8 +26,8 @@ def strategy(answer: Answer) -> dict[str, Value] | None:
         return None
     layout = str(answer.job.parallel.layout)
     values: dict[str, Value] = {"parallel.layout": short_layout(layout)}
-    said = {path: value_at(answer.job, path) for path in RECOMPUTED}
-    return values | {path: value for path, value in said.items() if value != value_at(Job(), path)}
+    given = {path: value_at(answer.job, path) for path in RECOMPUTED}
+    return values | {path: value for path, value in given.items() if value != value_at(Job(), path)}
 
 
 def screen(answer: Answer) -> str:

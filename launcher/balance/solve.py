@@ -127,7 +127,7 @@ class _Many:
     def add(self, number: int, problem: Problem, seconds: float) -> None:
         """Search a problem roughly, unless it cannot be better than the others."""
         search = _Search(problem, seconds=min(seconds, max(self.left, 1.0)), gap=self.gap, learned=self.learned)
-        self.learned, search.watch, search.stop_at = search.learned, self._tell, self.best
+        self.learned, search.watch, search.stop_at = search.learned, self._report, self.best
         try:
             if self.best < float("inf") and (search.is_beaten(self.best) or self.left <= 0):
                 self.beaten = min(self.beaten, search.bound)
@@ -156,7 +156,7 @@ class _Many:
             search.stop_at = self.best
             search.run()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self.watch is not None and self.searches:
             self.watch(self.best, self.bound)
 

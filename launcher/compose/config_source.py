@@ -133,15 +133,15 @@ def _keep(left: DictConfig, config: DictConfig) -> None:
 
     A file with `imported.args` was ported from another backend before: those arguments take precedence.
     """
-    told = config.get("imported")
-    told = told if isinstance(told, DictConfig) else OmegaConf.create({})
-    if told.get("args") is not None or not (left.get("args") or left.get("env")):
+    imported = config.get("imported")
+    imported = imported if isinstance(imported, DictConfig) else OmegaConf.create({})
+    if imported.get("args") is not None or not (left.get("args") or left.get("env")):
         return
     defaults = config.get("defaults") or ()
     named = [entry[_OVERRIDE] for entry in defaults if isinstance(entry, DictConfig) and _OVERRIDE in entry]
     source = {"backend": (named or [left.get("name")])[0], "version": left.get("version")}
     own = {"args": left.get("args") or {}, "env": left.get("env") or {}}
-    config["imported"] = OmegaConf.merge({name: value for name, value in source.items() if value}, told, own)
+    config["imported"] = OmegaConf.merge({name: value for name, value in source.items() if value}, imported, own)
 
 
 def register() -> None:

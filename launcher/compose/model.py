@@ -95,7 +95,7 @@ def _stated(job: Job, preset: Path | None) -> Iterator[str]:
             yield path
 
 
-def _said(job: Job, preset: Path | None) -> set[str]:
+def _specified(job: Job, preset: Path | None) -> set[str]:
     return {path.removeprefix("model.") for path in _stated(job, preset)} & set(determined_fields())
 
 
@@ -117,7 +117,7 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
     except BeyondBudget as error:
         raise ComposeError([Mistake(what=f"model.path: {error}", where=where, works=(error.works,))]) from None
     except ModelConfigError as error:
-        if _said(job, files.preset) >= _SIZES:
+        if _specified(job, files.preset) >= _SIZES:
             return _with_typed(job)  # the file is not needed: the job describes the whole model itself
         raise ComposeError([Mistake(what=f"model.path: {error}", where=where)]) from None
     known = _model_of(read)
@@ -126,7 +126,7 @@ def _from_config(job: Job, folder: Path, files: ModelFiles) -> Job:
         _check_name(job, known, shown(file))
     else:
         job = with_fields(job, {"model.hub_id": None})  # the preset's: config.json may be another model's
-    return filled(job, known, shown(file), _said(job, files.preset))
+    return filled(job, known, shown(file), _specified(job, files.preset))
 
 
 def _check_name(job: Job, known: Model, where: str) -> None:
@@ -212,7 +212,7 @@ def _with_tokenizer_of_model(job: Job, files: ModelFiles) -> Job:
     if not renamed or not stated:
         return job
     own = next((size for file in reversed(files.whole) if (size := _vocabulary_of_job(file, files.places))), None)
-    if own in (None, job.model.vocab_size) or "vocab_size" in _said(job, files.preset):
+    if own in (None, job.model.vocab_size) or "vocab_size" in _specified(job, files.preset):
         return job
     default = type(job.tokenizer)()
     values = {path: getattr(default, path.removeprefix("tokenizer.")) for path in stated}

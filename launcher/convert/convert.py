@@ -64,8 +64,8 @@ def refuse_overlap(out: Path, read: Mapping[str, Path | None]) -> None:
     if found is None:
         return
     works = another_target(found[1], accept=lambda path: overlap(path, folders) is None)
-    told = f"; works: {works}" if works else ""
-    raise ConvertError(f"--out {out} and {found[0]} ({found[1]}) overlap{told}")
+    suffix = f"; works: {works}" if works else ""
+    raise ConvertError(f"--out {out} and {found[0]} ({found[1]}) overlap{suffix}")
 
 
 @contextmanager

@@ -24,7 +24,7 @@ _HEAD = b'{"digest": "'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aside:
+class ReplacedFolder:
     """The replaced folder, renamed to a sibling of the target.
 
     Attributes:
@@ -47,7 +47,7 @@ class Progress:
     finished: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
-    aside: Aside | None = None
+    aside: ReplacedFolder | None = None
 
 
 class Journal:
@@ -99,7 +99,7 @@ class Journal:
         self._append({"synced": position})
         os.fsync(self._descriptor)
 
-    def complete(self, aside: Aside | None) -> None:
+    def complete(self, aside: ReplacedFolder | None) -> None:
         """Record that only the rename is left, and the new name of the replaced folder; fsync."""
         self._append({"complete": True, "aside": None if aside is None else {"name": aside.name, "keep": aside.keep}})
         os.fsync(self._descriptor)
@@ -159,14 +159,14 @@ def _is_journal(data: bytes) -> bool:
     return data[: len(_HEAD)] == _HEAD[: len(data)]
 
 
-def _aside(entry: Any, before: Aside | None) -> Aside | None:
+def _aside(entry: Any, before: ReplacedFolder | None) -> ReplacedFolder | None:
     """Return a line's record of the replaced folder; None if its name is not a plain file name."""
     if "aside" in entry:
-        told = entry["aside"]
-        name = told.get("name") if isinstance(told, dict) else None
+        stored = entry["aside"]
+        name = stored.get("name") if isinstance(stored, dict) else None
         if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
             return None
-        return Aside(name=name, keep=bool(told.get("keep")))
+        return ReplacedFolder(name=name, keep=bool(stored.get("keep")))
     if "removing" in entry and before is not None:
         return replace(before, entries=tuple(filter(_is_inside, entry["removing"])))
     return before

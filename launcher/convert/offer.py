@@ -83,7 +83,7 @@ def offered(
         known = backend.converted_folder(job, version)
         if known is None or (known and exists(known)):
             return None
-        folder = known or folder_beside(job.model, backend.name)
+        folder = known or sibling_folder(job.model, backend.name)
         why = f"{backend.title} {version} does not read Hugging Face weights"
         named = () if known else (f"checkpoint.load={folder}", "checkpoint.finetune=true")
         return Offer(command=_command(job, backend, version, folder), folder=folder, overrides=named, why=why)
@@ -95,7 +95,7 @@ def offered(
     return Offer(command=_command(job, backend, version, folder), folder=folder, overrides=(), why=why)
 
 
-def folder_beside(model: Model, backend: str) -> str:
+def sibling_folder(model: Model, backend: str) -> str:
     """Return the folder of converted weights: `/models/Qwen3-8B` -> `Qwen3-8B-BACKEND`, in the current folder."""
     named = (model.path or model.hub_id or "model").rstrip("/")
     name = PurePosixPath(named).name

@@ -43,7 +43,7 @@ def checkpoint_contents(folder: Path) -> Contents:
     formats = [form for form in _formats() if _recognised(form, folder)]
     listed: dict[str, Callable[[Path], bool]] = {}
     if record is not None:
-        listed = {name: partial(_same, told) for name, told in record.get("files", {}).items()}
+        listed = {name: partial(_same, recorded) for name, recorded in record.get("files", {}).items()}
         listed[REPORT] = lambda path: True
     patterns = tuple(dict.fromkeys(pattern for form in formats for pattern in form.holds))
     if record is not None:
@@ -73,27 +73,27 @@ def _record(folder: Path) -> Mapping[str, Any] | None:
     """Return the record of a conversion, if there is a complete one."""
     path = folder / REPORT
     tree = None if path.is_symlink() or not path.is_file() else _json(path)
-    if not isinstance(tree, dict) or not any(_says(tree, wanted) for wanted in _RECORDS):
+    if not isinstance(tree, dict) or not any(_matches_types(tree, wanted) for wanted in _RECORDS):
         return None
     files = tree.get("files", {})
-    whole = isinstance(files, dict) and all(isinstance(told, dict) for told in files.values())
+    whole = isinstance(files, dict) and all(isinstance(recorded, dict) for recorded in files.values())
     return tree if whole else None
 
 
-def _says(tree: Mapping[str, Any], wanted: Mapping[str, type]) -> bool:
+def _matches_types(tree: Mapping[str, Any], wanted: Mapping[str, type]) -> bool:
     return all(type(tree.get(name)) is kind for name, kind in wanted.items())
 
 
 def _recorded(path: Path) -> dict[str, Any]:
-    told: dict[str, Any] = {"bytes": path.stat().st_size}
+    recorded: dict[str, Any] = {"bytes": path.stat().st_size}
     if path.suffix not in _TENSORS:
-        told["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return told
+        recorded["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return recorded
 
 
-def _same(told: Mapping[str, Any], path: Path) -> bool:
+def _same(recorded: Mapping[str, Any], path: Path) -> bool:
     try:
-        return path.is_file() and path.stat().st_size == told.get("bytes") and _recorded(path) == told
+        return path.is_file() and path.stat().st_size == recorded.get("bytes") and _recorded(path) == recorded
     except OSError:
         return False
 

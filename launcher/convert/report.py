@@ -139,8 +139,8 @@ def _notes_on_backends(prepared: Prepared) -> tuple[str, ...]:
 
 
 def _padding_note(prepared: Prepared) -> list[str]:
-    left_out = sum(content.fill * itemsize(content.slot.dtype) for content in prepared.stored.contents)
-    return [f"{size(left_out)} of vocabulary padding in the source are dropped"] if left_out else []
+    padding = sum(content.fill * itemsize(content.slot.dtype) for content in prepared.stored.contents)
+    return [f"{size(padding)} of vocabulary padding in the source are dropped"] if padding else []
 
 
 def _grouped(label: str, named: Mapping[str, str]) -> list[str]:

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from launcher.convert.containers.errors import Unwritable
-from launcher.convert.journal import Aside, Journal
+from launcher.convert.journal import Journal, ReplacedFolder
 from launcher.outputs.contents import Contents, Judge, first_entries, remove
 from launcher.outputs.free import free_path
 from launcher.outputs.protected import located, reason_against
@@ -114,7 +114,7 @@ class Staging:
         else:
             self._remove(folder, aside)
 
-    def _remove(self, folder: Path, aside: Aside) -> None:
+    def _remove(self, folder: Path, aside: ReplacedFolder) -> None:
         """Remove the entries of a replaced folder that are known to be replaceable."""
         if aside.entries is None and not aside.keep:
             contents = self._judge(folder)
@@ -168,7 +168,7 @@ class Staging:
         if replaces:
             # Check again: a conversion takes hours.
             check_target(self.target, overwrite=self._overwrite, judge=self._judge)
-            aside = Aside(name=self._free_aside().name, keep=not proven)
+            aside = ReplacedFolder(name=self._free_aside().name, keep=not proven)
         self._journal.complete(aside)
         with _or_unwritable(self.target, "cannot be replaced"):
             self._rename(aside)
@@ -178,7 +178,7 @@ class Staging:
             self._remove(self.target.with_name(aside.name), aside)
         return self.target
 
-    def _rename(self, aside: Aside | None) -> None:
+    def _rename(self, aside: ReplacedFolder | None) -> None:
         folder = None if aside is None else self.target.with_name(aside.name)
         try:
             if folder is None:

@@ -158,7 +158,7 @@ def _differing_either_way(files: OpenFiles, mine: Content, other: Content, part:
             _differing_cast(files, mine, other, part, tried[0]),
             _differing_cast(files, other, mine, back, tried[1]),
         ]
-        best = min((0, 1), key=lambda way: (wrong[way], tried[way].overflowed, tried[way].rounded))
+        best = min((0, 1), key=lambda order: (wrong[order], tried[order].overflowed, tried[order].rounded))
         losses.add(tried[best])
         return wrong[best]
     if forward:

@@ -40,30 +40,30 @@ def same_everywhere(
     except CannotStart as error:
         yield Check(what="hosts", verdict=ERROR, found=str(error))
         return
-    told: dict[str, dict[str, str]] = {}
+    reports: dict[str, dict[str, str]] = {}
     for host, done in answers:
         try:
-            told[host] = json.loads(done.stdout.splitlines()[-1])
+            reports[host] = json.loads(done.stdout.splitlines()[-1])
         except (ValueError, IndexError):
-            said = [line for line in done.stderr.splitlines() if line.strip()]
-            reason = said[-1] if said else f"exit code {done.returncode}"
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            reason = lines[-1] if lines else f"exit code {done.returncode}"
             yield Check(
                 what=host, verdict=WARNING, found=f"cannot be queried: {reason}", works=f"ssh {host} {python} -V"
             )
-    differ = list(_different(told))
+    differ = list(_different(reports))
     yield from differ
-    if told and not differ:
-        yield Check(what="hosts", verdict=OK, found=f"the same software on {len(told)} hosts")
+    if reports and not differ:
+        yield Check(what="hosts", verdict=OK, found=f"the same software on {len(reports)} hosts")
 
 
-def _different(told: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
+def _different(reports: Mapping[str, Mapping[str, str]]) -> Iterator[Check]:
     """Yield each name whose version is not the same on all hosts, with the hosts that differ from most."""
-    for name in dict.fromkeys(name for found in told.values() for name in found):
-        count = Counter(found.get(name, "missing") for found in told.values())
+    for name in dict.fromkeys(name for found in reports.values() for name in found):
+        count = Counter(found.get(name, "missing") for found in reports.values())
         if len(count) < 2:
             continue
         usual = count.most_common(1)[0][0]
-        others = [f"{host} {found.get(name, 'missing')}" for host, found in told.items() if found.get(name) != usual]
+        others = [f"{host} {found.get(name, 'missing')}" for host, found in reports.items() if found.get(name) != usual]
         yield Check(
             what=f"{name} on all hosts",
             verdict=WARNING if name == "python" else ERROR,

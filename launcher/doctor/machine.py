@@ -111,15 +111,15 @@ def disk(job: Job, *, here: bool) -> Iterator[Check]:
     free = shutil.disk_usage(place).free
     kept = job.checkpoint.save_total_limit
     needed = size * (kept or 1)
-    said = f"{_gib(free)} free on {place}, a checkpoint takes {_gib(size)}"
+    text = f"{_gib(free)} free on {place}, a checkpoint takes {_gib(size)}"
     if free < size:
         works = "checkpoint.save=FOLDER of a larger disk · checkpoint.no_save_optim=true · estimate.enforce=false"
-        yield Check(what="disk", verdict=ERROR if job.estimate.enforce else WARNING, found=said, works=works)
+        yield Check(what="disk", verdict=ERROR if job.estimate.enforce else WARNING, found=text, works=works)
     elif free < needed:
         works = f"checkpoint.save_total_limit={free // size}"
-        yield Check(what="disk", verdict=WARNING, found=f"{said}, {kept} are kept", works=works)
+        yield Check(what="disk", verdict=WARNING, found=f"{text}, {kept} are kept", works=works)
     else:
-        yield Check(what="disk", verdict=OK, found=said)
+        yield Check(what="disk", verdict=OK, found=text)
 
 
 def checkpoint_bytes(job: Job) -> int | None:

@@ -40,12 +40,12 @@ class Installed:
 
     Attributes:
         problem: why the versions could not be read; "" if they were.
-        elsewhere: the Python that was queried, if it is not this one.
+        other_python: the Python that was queried, if it is not this one.
     """
 
     versions: Mapping[str, str]
     problem: str = ""
-    elsewhere: str = ""
+    other_python: str = ""
 
 
 def software(
@@ -67,12 +67,12 @@ def software(
         needed = [each for each in needed if not each.devices]
     found = installed([each.name for each in needed if each.kind == "package"], python)
     checks = list(_missing(backend, backend_version, needed, found, environ))
-    told = {check.what for check in checks}
+    reported = {check.what for check in checks}
     for each in needed:
         if found.problem and each.kind in ("package", "python"):
             continue
         made = _check(each, backend, backend_version, found, environ)
-        if made.what not in told:
+        if made.what not in reported:
             checks.append(made)
     return checks
 
@@ -91,7 +91,7 @@ def installed(names: list[str], python: str | None) -> Installed:
         done = subprocess.run(
             [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
-        return Installed(versions=json.loads(done.stdout), elsewhere=python)
+        return Installed(versions=json.loads(done.stdout), other_python=python)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return Installed(versions={}, problem=f"{python} cannot be queried: {error}")
 
@@ -109,8 +109,8 @@ def _missing(
         if each is not None and (each.name in found.versions or (found.problem and each.kind == "package")):
             continue
         texts = missing_requirements(backend, environ, (requirement,))
-        if found.elsewhere and requirement.startswith("module:"):
-            texts = [f"Python package {name} of {found.elsewhere}"]
+        if found.other_python and requirement.startswith("module:"):
+            texts = [f"Python package {name} of {found.other_python}"]
         for text in texts:
             works = each.install.format(version=backend_version) if each and each.install else backend.install_hint
             yield Check(what=each.name if each else name, verdict=ERROR, found=f"{text} is missing", works=works)

@@ -11,16 +11,16 @@ NO_EFFECT = "does not change the estimate of this job"
 _NAMES = frozenset({"hardware.name", "hardware.source", "hardware.measured", "estimate.enforce"})
 
 
-def without_effect(job: Job, quick: Callable[[Job], Estimate], said: tuple[str, ...]) -> tuple[str, ...]:
+def without_effect(job: Job, quick: Callable[[Job], Estimate], existing: tuple[str, ...]) -> tuple[str, ...]:
     """Return a note for every override that does not change any figure of the estimate.
 
     Arguments passed through to a backend are not read, so each of them has a note.
 
     Args:
         quick: estimates a valid job.
-        said: existing notes; a field that one of them names gets no second note.
+        existing: existing notes; a field that one of them names gets no second note.
     """
-    named = {note.partition(":")[0] for note in said}
+    named = {note.partition(":")[0] for note in existing}
     notes = [f"backend.args.{name}: {NO_EFFECT}" for name in job.backend.args]
     before = None
     for path, origin in job.origins.items():

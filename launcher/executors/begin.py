@@ -164,8 +164,8 @@ def _output(words: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CannotStart(f"{words[0]}: {error}") from None
     if done.returncode:
-        said = " · ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
-        raise CannotStart(f"{words[0]} refuses the job: {said or f'exit code {done.returncode}'}")
+        message = " · ".join(line.strip() for line in done.stderr.splitlines() if line.strip())
+        raise CannotStart(f"{words[0]} refuses the job: {message or f'exit code {done.returncode}'}")
     return done.stdout
 
 

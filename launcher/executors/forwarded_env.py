@@ -25,7 +25,7 @@ READ = (
 )
 
 
-def carried_names(plan: LaunchPlan) -> tuple[str, ...]:
+def forwarded_names(plan: LaunchPlan) -> tuple[str, ...]:
     """Return the names of variables to forward: the plan's references, search paths, and those of libraries."""
     named = [name for name in references(plan) if name not in ASSIGNED]
     named += [name for text in plan.start.setup for name in REFERENCE.findall(text) if is_secret(name)]

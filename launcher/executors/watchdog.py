@@ -29,15 +29,15 @@ class Watchdog:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._process is not None:
-            self._tell(b"")
+            self._report(b"")
             with contextlib.suppress(OSError):
                 self._process.communicate()
 
     def watch(self, group: int) -> None:
         """Send the process group that runs now to the watchdog."""
-        self._tell(f"{group}\n".encode())
+        self._report(f"{group}\n".encode())
 
-    def _tell(self, line: bytes) -> None:
+    def _report(self, line: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.write(line)

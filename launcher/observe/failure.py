@@ -49,12 +49,12 @@ class Failure:
     def lines(self) -> list[str]:
         """Return the failure as a few lines of text."""
         who = f"rank {self.rank} on {self.host}" if self.rank is not None else f"node {self.node} ({self.host})"
-        said = [f"failed first: {who}, exit code {self.code}" + (f": {self.meaning}" if self.meaning else "")]
+        lines = [f"failed first: {who}, exit code {self.code}" + (f": {self.meaning}" if self.meaning else "")]
         if self.message:
-            said.append(f"  {self.message[:300]}")
+            lines.append(f"  {self.message[:300]}")
         if self.fields:
-            said.append(f"  change: {' · '.join(self.fields)}")
-        return said
+            lines.append(f"  change: {' · '.join(self.fields)}")
+        return lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,8 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
         raise RehearsalRefused([_several_nodes(job)])
     changes = dict(_kept_apart(job))
     changed = {path: value for path, value in changes.items() if value != value_at(job, path)}
-    told = tuple(f"{path} {value_at(job, path)} → {value or 'not loaded'}" for path, value in changed.items())
-    return with_values(job, changed, REHEARSED), (*notes, *told)
+    shown = tuple(f"{path} {value_at(job, path)} → {value or 'not loaded'}" for path, value in changed.items())
+    return with_values(job, changed, REHEARSED), (*notes, *shown)
 
 
 def _kept_apart(job: Job) -> Iterator[tuple[str, Value]]:

@@ -114,7 +114,7 @@ def _judged(argv: tuple[str, ...], ranks: int) -> tuple[str, ...]:
             for problem in error.problems
         ]
         raise RehearsalRefused(findings) from None
-    return tuple(f"ignored: {row.flag} ({row.why})" for row in judged.not_honoured)
+    return tuple(f"ignored: {row.flag} ({row.why})" for row in judged.ignored)
 
 
 def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -136,7 +136,7 @@ def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str,
     if errors:
         raise RehearsalRefused(errors)
     notes = [f"not rehearsed: {finding.message}" for finding in translation.findings if finding not in errors]
-    notes += _told(job, values, passed)
+    notes += _notes(job, values, passed)
     argv = dialect.argv(translation.native)
     if job.checkpoint.load is not None:
         # The job sets the training length: without this flag a resumed run with more iterations is rejected.
@@ -144,16 +144,16 @@ def core_argv(job: Job, native: str | None) -> tuple[tuple[str, ...], tuple[str,
     return tuple(argv), tuple(notes)
 
 
-def _told(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -> Iterator[str]:
+def _notes(job: Job, values: Mapping[str, Value], passed: Mapping[str, Value]) -> Iterator[str]:
     """Yield notes on what the rehearsal omits."""
     if job.backend.args and not passed:
         yield "not rehearsed, though it may change training: backend.args " + ", ".join(job.backend.args)
     if job.model.starts_from_weights:
         yield "random weights: pretrained weights are not loaded in a rehearsal"
     quiet = {"model.pretrained", "data.format", "data.paths", "model.path", "model.hub_id", "tokenizer.path"}
-    left_out = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
-    if left_out:
-        yield "not rehearsed: " + ", ".join(f"{path}={value_at(job, path)}" for path in left_out)
+    dropped = [path for path in values if path not in quiet and value_at(job, path) != values[path]]
+    if dropped:
+        yield "not rehearsed: " + ", ".join(f"{path}={value_at(job, path)}" for path in dropped)
     if _data_kind(job) == "sample" and job.data.format not in (None, "sample", "mock"):
         yield f"data: the shipped text instead of {job.data.format} data ({', '.join(job.data.paths) or 'no paths'})"
 
@@ -192,11 +192,11 @@ def trainer_options(job: Job, folder: str) -> TrainerOptions:
     )
     fake = None
     if job.rehearse.fake_world:
-        fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _telling_ranks(job))
+        fake = FakeWorld(world_size=job.cluster.world_size, ranks=job.rehearse.ranks or _default_ranks(job))
     return TrainerOptions(output_dir=folder, data=data, fake_world=fake)
 
 
-def _telling_ranks(job: Job) -> tuple[int, ...]:
+def _default_ranks(job: Job) -> tuple[int, ...]:
     """Return the first rank of every pipeline stage (pipeline is the outermost dimension), and the last rank."""
     world, pp = job.cluster.world_size, job.parallel.pp
     stages = sorted({0, pp // 2, pp - 1})

@@ -20,9 +20,9 @@ def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[
     Args:
         uneven: try nearly even splits; otherwise only the job's split.
     """
-    said = {path: _at(job, path) for path in UNEVEN}
+    given = {path: _at(job, path) for path in UNEVEN}
     if not uneven or (pp == job.parallel.pp and vpp == (job.parallel.vpp or 1)):
-        yield said
+        yield given
     if not uneven:
         return
     layers, parts = job.model.num_hidden_layers or 0, pp * vpp

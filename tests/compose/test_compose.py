@@ -224,8 +224,8 @@ QWEN = ("+recipe=qwen3_8b", "backend=megatron")
 # Name: words, what is said, what would work.
 SEVERAL = {
     "a field": ((*QWEN, "parallel.tp=1,2"), "parallel.tp=1,2 expands to several values", ("-m, ", "parallel.tp=1")),
-    "a choice": ((*QWEN, "parallel.tp=choice(1,2)"), "parallel.tp=choice(1,2) stands for", ("-m, ",)),
-    "a list": ((*QWEN, "backend.args.x=1,2"), "backend.args.x=1,2 stands for", ("-m, ", "backend.args.x=[1,2]")),
+    "a choice": ((*QWEN, "parallel.tp=choice(1,2)"), "parallel.tp=choice(1,2) expands to", ("-m, ",)),
+    "a list": ((*QWEN, "backend.args.x=1,2"), "backend.args.x=1,2 expands to", ("-m, ", "backend.args.x=[1,2]")),
     "a group": (("+recipe=qwen3_8b", "backend=megatron,mindspeed"), "backend=megatron,mindspeed", ("-m, ", "backend=")),
     "two recipes": (
         (*QWEN, "+recipe=tiny_qwen3"),

@@ -189,7 +189,7 @@ def _damage_unsafe(out: Path) -> None:
     "damage,said",
     [
         (_damage_missing_rank, "mp_rank_01_001/model_optim_rng.pt is missing"),
-        (_damage_missing_ranks, "ranks are missing"),
+        (_damage_missing_ranks, "missing ranks"),
         (_damage_truncated, "mp_rank_00_001"),
         (_damage_unsafe, "system"),
     ],

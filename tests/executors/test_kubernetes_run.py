@@ -130,7 +130,7 @@ def test_what_an_ended_job_left_is_cleaned_up(cluster: Cluster, kind: str):
     assert (cleaned["ok"], cluster.left()) == (True, [])
     assert len(cleaned["removed"]) == len(left)
     again = cluster.launch("clean", "qwen3_8b-1")
-    assert (again.code, "nothing is left" in again.out, str(cluster.folder / "out") in again.out) == (0, True, True)
+    assert (again.code, "nothing to remove" in again.out, str(cluster.folder / "out") in again.out) == (0, True, True)
     shown = cluster.status()
     assert (shown["state"], shown["code"], shown["failure"]["code"]) == ("failed", 3, 3)
     assert "iteration" in cluster.launch("logs", "qwen3_8b-1", "--rank", "8").out

@@ -117,7 +117,7 @@ CASES = {
     "circular source": bad("source b.sh\n", "source each other", b_sh="source x.sh\n"),
     "circular base_config": bad(
         "base_config: y.yaml\ntrainer: {type: a}\n",
-        "name each other",
+        "include each other",
         name="x.yaml",
         y_yaml="base_config: x.yaml\ntrainer: {type: a}\n",
     ),

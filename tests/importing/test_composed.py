@@ -141,11 +141,14 @@ def test_an_experiment_with_its_training(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "inference": (
         {"x.yaml": EXPERIMENT.replace("BACKEND", "vllm"), "train/small.yaml": TRAIN},
-        "train by vllm: no training",
+        "train by vllm: not a training",
     ),
     "a file of defaults that is not there": ({"x.yaml": EXPERIMENT}, r"named in its `defaults`: _self_, .*small.yaml"),
-    "defaults in a circle": ({"x.yaml": "defaults: [x]\nlr: 1\n"}, "name each other"),
-    "bases in a circle": ({"x.yaml": f"extends: [y.yaml]\n{MODEL}", "y.yaml": "extends: x.yaml\n"}, "name each other"),
+    "defaults in a circle": ({"x.yaml": "defaults: [x]\nlr: 1\n"}, "include each other"),
+    "bases in a circle": (
+        {"x.yaml": f"extends: [y.yaml]\n{MODEL}", "y.yaml": "extends: x.yaml\n"},
+        "include each other",
+    ),
     "roles with settings of their own": (
         {"x.yaml": f"actor: {{lr: 1, micro_batch_size: 4}}\ncritic: {{micro_batch_size: 8}}\n{MODEL}"},
         "sections configure several models",

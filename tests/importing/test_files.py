@@ -205,7 +205,7 @@ BAD = {
     "not JSON": ("x.json", '{"a": 1,\n}', ("x.json:2: is not JSON",)),
     "no mapping": ("x.yaml", "- 1\n- 2\n", ("a mapping is expected",)),
     "keys of nobody": ("x.yaml", "foo: 1\nbar: 2\n", ("its keys match no backend",)),
-    "a job already": ("x.yaml", "model: {hidden_size: 8}\nbatch: {seq_length: 2}\ncluster: {nodes: 1}\n", ("is a job of this program",)),  # noqa: E501
+    "a job already": ("x.yaml", "model: {hidden_size: 8}\nbatch: {seq_length: 2}\ncluster: {nodes: 1}\n", ("is a job of Launch",)),  # noqa: E501
     "yaml bomb": (
         "x.yaml",
         "a: &a [1,1,1,1,1,1,1,1,1,1]\n"

@@ -176,7 +176,7 @@ REJECTED = {
     "renamed": (["--num_workers", "4"], "ARG-UNKNOWN", "in 4.6.0 it is dataloader_num_workers"),
     "of another command": (["--to_hf", "true"], "ARG-UNKNOWN", "of export, not of sft"),
     "two words": (["--output_dir", "/a", "true"], "ARG-VALUE", "a shell would split it"),
-    "a float for an integer": (["--max_length", "2e3"], "ARG-VALUE", "in digits only"),
+    "a float for an integer": (["--max_length", "2e3"], "ARG-VALUE", "digits only"),
 }
 
 

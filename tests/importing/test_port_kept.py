@@ -203,8 +203,11 @@ def test_another_version_is_a_port_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("section", "why"),
-    [("imported: {args: {x: 1}}", "not said"), ("imported: {backend: nobody, args: {x: 1}}", "no backend 'nobody'")],
-    ids=["unsaid", "unknown"],
+    [
+        ("imported: {args: {x: 1}}", "not specified"),
+        ("imported: {backend: nobody, args: {x: 1}}", "no backend 'nobody'"),
+    ],
+    ids=["unspecified", "unknown"],
 )
 def test_arguments_of_nobody_are_an_error(section: str, why: str, tmp_path: Path) -> None:
     found = judged(tmp_path, f"defaults:\n- override /backend: megatron_lm\n{section}\n").findings

@@ -286,4 +286,4 @@ def test_a_training_that_is_started_again_for_ever_is_read_with_a_remark(tmp_pat
     text = f"while true; do\n  {TRAINING.format('pretrain_gpt.py', '--bf16')}  sleep 60\ndone\n"
     found = imported(tmp_path, text)
     assert found.job.model.num_hidden_layers == 4
-    assert ["x.sh:1" in note.where for note in found.warnings if "has no end" in note.message] == [True]
+    assert ["x.sh:1" in note.where for note in found.warnings if "cannot be determined" in note.message] == [True]

@@ -64,7 +64,7 @@ def test_a_misspelt_name_is_told(tmp_path: Path) -> None:
 
 
 REFUSED = {
-    "a file composed of others": ("defaults: [{train: 7b}]\nexperiment: {name: x}\n", "its `defaults` name"),
+    "a file composed of others": ("defaults: [{train: 7b}]\nexperiment: {name: x}\n", "named in its `defaults`"),
     "somebody else's settings": (
         "model_name_or_path: m\nstage: sft\ncutoff_len: 1\nlearning_rate: 1\ndeepspeed: x\n",
         "no backend",

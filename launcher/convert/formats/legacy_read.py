@@ -114,9 +114,9 @@ def _structure(folder: Path) -> dict[Any, Any]:
 
 def _has_stages(args: Mapping[str, Any], structures: Iterable[dict[Any, Any]]) -> bool:
     """Return whether there are several stages; without arguments, whether some file lacks the final norm."""
-    said = args.get("pipeline_model_parallel_size")
-    if isinstance(said, int):
-        return said > 1
+    given = args.get("pipeline_model_parallel_size")
+    if isinstance(given, int):
+        return given > 1
     return not all(any(_ends(name) for name in _names(structure)) for structure in structures)
 
 
@@ -173,10 +173,10 @@ def sizes_of(files: Files) -> tuple[int, int, int]:
     found = [1 + max(getattr(file, name) for file in files.files) for name in ("tp", "stage", "ep")]
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size")
     for place, name in enumerate(names):
-        said = files.args.get(name)
-        if isinstance(said, int) and said > found[place]:
+        given = files.args.get(name)
+        if isinstance(given, int) and given > found[place]:
             raise ConvertError(
-                f"{files.directory}: files of {found[place]} ranks, its arguments have {name} {said}: ranks are missing"
+                f"{files.directory}: files of {found[place]} ranks, its arguments have {name} {given}: missing ranks"
             )
     return found[0], found[1], found[2]
 

@@ -48,11 +48,11 @@ def _different(left: Mapping[str, Any], right: Mapping[str, Any], names: Mapping
     for key in _SWITCHES:
         if bool(left.get(key)) != bool(right.get(key)):
             yield f"{CONFIG}: {key}: {bool(left.get(key))} and {bool(right.get(key))}"
-    told = set()
+    reported = set()
     for name in names:
         module = next((name.removesuffix(end) for end in _ENDS if name.endswith(end)), "")
         for patterns, default in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")) if module else ():
             values = [pattern_value(config, patterns, default, module) for config in (left, right)]
-            if values[0] != values[1] and (default, *values) not in told:
-                told.add((default, *values))
+            if values[0] != values[1] and (default, *values) not in reported:
+                reported.add((default, *values))
                 yield f"{CONFIG}: {default}: {values[0]} and {values[1]} ({module})"

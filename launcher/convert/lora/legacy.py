@@ -32,8 +32,8 @@ from launcher.convert.lora.stack import (
     AdapterStack,
     every_module,
     found_adapter,
-    keep_for_the_way_back,
-    told_alpha,
+    given_alpha,
+    keep_for_export,
 )
 
 _MARK: Final = re.compile(r"[._]lora_[aAbB]")
@@ -55,7 +55,7 @@ def legacy_adapters(
     writing = dataclasses.replace(
         weights,
         arguments=lambda target: {**weights.arguments(_of_model(target)), **stack.arguments(target)},
-        along=lambda target, directory: keep_for_the_way_back(target, directory),
+        along=lambda target, directory: keep_for_export(target, directory),
     )
     return Format(
         name=name,
@@ -106,9 +106,9 @@ def _read(stack: AdapterStack, weights: Stack, path: Path, logical: Logical, lay
     grid = grid_found(files, layout, tp, ep)
     dialect = weights.found(base, everything.names, files.args)
     dialect = dataclasses.replace(dialect, experts=_experts(files.names))
-    said = {**files.args, **told_alpha(layout)}
+    arguments = {**files.args, **given_alpha(layout)}
     modules = _modules(base, files.names, chunks, grid, dialect, stack)
-    adapter = found_adapter(path, base, modules, _ranks(files, said), said, shared=stack.shared)
+    adapter = found_adapter(path, base, modules, _ranks(files, arguments), arguments, shared=stack.shared)
     expected = list(legacy_tensors(adapter, chunks, grid, dialect, vocabulary=None))
     contents, dropped = matched(files, expected, grid, adapter)
     return adapter, Stored(contents=contents, dropped={**others, **dropped, **dict(dropped_in(files))})
@@ -130,7 +130,7 @@ def _experts(names: Iterable[str]) -> Any:
     return "fused" if fused else "sequential"
 
 
-def _ranks(files: Files, said: Mapping[str, Any]) -> set[int]:
+def _ranks(files: Files, arguments: Mapping[str, Any]) -> set[int]:
     """Return the LoRA ranks visible in factor shapes, or else `lora_r`: fused expert factors do not show the rank."""
     found = {
         slot.shape[0]
@@ -139,8 +139,8 @@ def _ranks(files: Files, said: Mapping[str, Any]) -> set[int]:
         for name, slot in chunk.items()
         if ".lora_A." in name or name.endswith("weight1_lora_b")
     }
-    told = said.get("lora_r")
-    return found or ({told} if isinstance(told, int) else set())
+    rank = arguments.get("lora_r")
+    return found or ({rank} if isinstance(rank, int) else set())
 
 
 def _modules(

@@ -246,7 +246,7 @@ def _resolved(box: TensorSlice, logical: AdapterLogical) -> TensorSlice:
 
 def _config_text(logical: AdapterLogical) -> str:
     """Return the source's adapter_config.json if it describes the adapter; else a generated one."""
-    if logical.config and _says(logical.config, logical):
+    if logical.config and _mentions(logical.config, logical):
         return logical.config
     alpha = int(logical.alpha) if float(logical.alpha).is_integer() else logical.alpha
     tree = {
@@ -267,7 +267,7 @@ def _config_text(logical: AdapterLogical) -> str:
     return json.dumps(tree, indent=2) + "\n"
 
 
-def _says(text: str, logical: AdapterLogical) -> bool:
+def _mentions(text: str, logical: AdapterLogical) -> bool:
     try:
         tree = json.loads(text)
     except ValueError:

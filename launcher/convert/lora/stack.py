@@ -48,7 +48,7 @@ def every_module(base: Logical) -> list[str]:
     return [part for _, parts in adaptable(base) for part in parts]
 
 
-def keep_for_the_way_back(target: Target, directory: Path) -> None:
+def keep_for_export(target: Target, directory: Path) -> None:
     """Write what the reverse conversion needs besides factors: config.json, tokenizer, adapter configuration."""
     copy_along(target.donor, directory / KEPT)
     (directory / KEPT).mkdir(exist_ok=True)
@@ -63,7 +63,7 @@ def kept_config(path: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-def told_alpha(layout: Layout) -> Mapping[str, Any]:
+def given_alpha(layout: Layout) -> Mapping[str, Any]:
     """Return the alpha set by the user (`--set alpha=NUMBER`), as a training argument.
 
     Raises:
@@ -84,7 +84,7 @@ def found_adapter(
     base: Logical,
     modules: Iterable[str],
     ranks: Iterable[int],
-    said: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     *,
     shared: Shared = (),
 ) -> AdapterLogical:
@@ -95,7 +95,7 @@ def found_adapter(
         base: its model.
         modules: those with factors.
         ranks: ranks of all factors.
-        said: arguments of the training; needed for alpha, which no factor contains.
+        arguments: arguments of the training; needed for alpha, which no factor contains.
         shared: modules that the stack fuses into one layer.
 
     Raises:
@@ -104,7 +104,7 @@ def found_adapter(
     different = sorted(set(ranks))
     if len(different) != 1:
         raise ConvertError(f"{path}: factors of ranks {different}: an adapter has one for all layers")
-    alpha = said.get("lora_alpha")
+    alpha = arguments.get("lora_alpha")
     if not isinstance(alpha, (int, float)) or isinstance(alpha, bool):
         raise ConvertError(f"{path}: its arguments and factors have no lora_alpha; works: --set alpha=NUMBER")
     held = list(modules)
@@ -113,7 +113,7 @@ def found_adapter(
         held,
         rank=different[0],
         alpha=alpha,
-        rslora=bool(said.get("use_rslora")),
+        rslora=bool(arguments.get("use_rslora")),
         config=kept_config(path),
         shared=shared,
     )

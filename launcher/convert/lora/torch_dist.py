@@ -36,8 +36,8 @@ from launcher.convert.lora.stack import (
     adapter_of,
     every_module,
     found_adapter,
-    keep_for_the_way_back,
-    told_alpha,
+    given_alpha,
+    keep_for_export,
 )
 from launcher.convert.slices import Split, moved, shard
 
@@ -107,15 +107,15 @@ def _in_rank_order(_logical: Logical, tensors: Iterable[CoreTensor], *, tp: int)
 def _read(path: Path, logical: Logical, layout: Layout) -> tuple[Logical, Stored]:
     checkpoint = torch_dist.read(path, wanted=lambda key: _MARK in key and other_state(key) is None)
     base = base_of(logical)
-    said = {**_said(path), **_arguments(checkpoint.common), **told_alpha(layout)}
+    arguments = {**_stored_arguments(path), **_arguments(checkpoint.common), **given_alpha(layout)}
     found = [
         Found(key=chunk.key, whole=chunk.global_shape, at=chunk.at, slot=chunk.slot) for chunk in checkpoint.chunks
     ]
     if not found:
         raise ConvertError(f"{path}: no factors there")
-    order = in_rank_order(int(said.get("tensor_model_parallel_size") or 1))
+    order = in_rank_order(int(arguments.get("tensor_model_parallel_size") or 1))
     ranks = {chunk.whole[-2] if f"{_MARK}A." in chunk.key else chunk.whole[-1] for chunk in found}
-    adapter = found_adapter(path, base, _modules(base, {chunk.key for chunk in found}), ranks, said)
+    adapter = found_adapter(path, base, _modules(base, {chunk.key for chunk in found}), ranks, arguments)
     named, stored = torch_dist_read(adapter, found, order)
     reason = "not a factor of the adapter"
     skipped = {key: other_state(key) or reason for key in checkpoint.skipped}
@@ -127,7 +127,7 @@ def _arguments(common: Any) -> Mapping[str, Any]:
     return found.attributes if isinstance(found, Inert) else {}
 
 
-def _said(path: Path) -> Mapping[str, Any]:
+def _stored_arguments(path: Path) -> Mapping[str, Any]:
     """Return args.json beside a checkpoint, a fallback for arguments missing in the checkpoint."""
     file = path / "args.json"
     try:
@@ -193,7 +193,7 @@ def _create(
     ]
     states = extra_states(target.logical, naming="transformer_engine", stack=target.layout.stack)
     objects = [torch_dist.ObjectSpec(key=key, value=_EMPTY) for key in states if _MARK in key]
-    keep_for_the_way_back(target, directory)
+    keep_for_export(target, directory)
     for name, text in stack.files(target).items():
         (directory / name).write_text(text, encoding="utf-8")
     folder = directory / f"iter_{_ITERATION:07d}"

@@ -59,10 +59,10 @@ def here(plan: LaunchPlan, environ: Mapping[str, str] = os.environ) -> Here:
             f"cluster.devices_per_node={devices}: nodes x devices must match the platform"
         )
     if platform.devices and environ.get(platform.devices, "").isdigit():
-        told = _number(environ, platform.devices)
-        if told != devices:
+        stated = _number(environ, platform.devices)
+        if stated != devices:
             raise CannotStart(
-                f"{platform.title}: {platform.devices}={told}, but the job has cluster.devices_per_node={devices}"
+                f"{platform.title}: {platform.devices}={stated}, but the job has cluster.devices_per_node={devices}"
             )
     if not 0 <= rank < nodes:
         raise CannotStart(f"{platform.title}: {platform.rank}={rank} is not one of {nodes} nodes")

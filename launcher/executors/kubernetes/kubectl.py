@@ -39,8 +39,8 @@ def kubectl(place: Mapping[str, Any], *words: str, text: str | None = None, seco
     except OSError as error:
         raise Refused(f"kubectl cannot be started: {error.strerror or error}") from None
     if done.returncode:
-        said = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-        raise Refused(" · ".join(said) or f"kubectl: exit code {done.returncode}")
+        lines = [line.strip() for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        raise Refused(" · ".join(lines) or f"kubectl: exit code {done.returncode}")
     return done.stdout
 
 

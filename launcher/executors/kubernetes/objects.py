@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.forwarded_env import ASSIGNED, carried_names
+from launcher.executors.forwarded_env import ASSIGNED, forwarded_names
 from launcher.executors.kubernetes.pods import Pods, Volume
 from launcher.executors.render import GRACE_SECONDS
 from launcher.job.secret import find, is_secret
@@ -101,9 +101,9 @@ def objects(
 def variables(plan: LaunchPlan, pods: Pods, environ: Mapping[str, str]) -> list[Object]:
     """Return the environment of the container: secrets by reference, others by the submitter's value, if set."""
     named = [*references(plan), *(references(plan.resume) if plan.resume else ())]
-    carried = [name for name in carried_names(plan) if name not in OPTIONAL]
+    forwarded = [name for name in forwarded_names(plan) if name not in OPTIONAL]
     found: list[Object] = []
-    for name in dict.fromkeys([*named, *carried]):
+    for name in dict.fromkeys([*named, *forwarded]):
         if name in ASSIGNED:
             continue
         if is_secret(name) or find(environ.get(name, ""), name):

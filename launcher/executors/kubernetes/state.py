@@ -174,21 +174,21 @@ def _of_conditions(status: Mapping[str, Any]) -> tuple[str, str]:
     for condition in status.get("conditions", ()):
         if condition.get("status") != "True":
             continue
-        said = ": ".join(filter(None, (condition.get("reason", ""), condition.get("message", ""))))
+        message = ": ".join(filter(None, (condition.get("reason", ""), condition.get("message", ""))))
         if condition["type"] in ("Complete", "Completed"):
             return "done", ""
         if condition["type"] == "Failed":
-            return "failed", said
+            return "failed", message
         if condition["type"] == "Suspended":
-            return "queued", said or "suspended"
+            return "queued", message or "suspended"
     return "", ""
 
 
 def _of_phase(status: Mapping[str, Any]) -> tuple[str, str]:
     state = status.get("state", {})
-    said = ": ".join(filter(None, (state.get("reason", ""), state.get("message", ""))))
+    message = ": ".join(filter(None, (state.get("reason", ""), state.get("message", ""))))
     known = _PHASES.get(state.get("phase", ""), "")
-    return ("" if known == "queued" else known), said
+    return ("" if known == "queued" else known), message
 
 
 def _pod(tree: Mapping[str, Any]) -> Pod:
@@ -199,7 +199,7 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
     return Pod(
         name=metadata["name"],
         node=_node(metadata),
-        attempt=int(next((text for name in _ATTEMPT if (text := _told(metadata).get(name, "")).isdigit()), 0)),
+        attempt=int(next((text for name in _ATTEMPT if (text := _job_labels(metadata).get(name, "")).isdigit()), 0)),
         phase=status.get("phase", "Unknown"),
         why=_why(status),
         code=ended[0]["exitCode"] if ended else None,
@@ -209,15 +209,15 @@ def _pod(tree: Mapping[str, Any]) -> Pod:
 
 
 def _node(metadata: Mapping[str, Any]) -> int:
-    told = _told(metadata)
-    text = next((told[name] for name in _INDEX if name in told), None)
+    labels = _job_labels(metadata)
+    text = next((labels[name] for name in _INDEX if name in labels), None)
     if text is None:
         found = _NUMBER.search(metadata["name"])
         text = found[1] if found else "0"
     return int(text)
 
 
-def _told(metadata: Mapping[str, Any]) -> dict[str, str]:
+def _job_labels(metadata: Mapping[str, Any]) -> dict[str, str]:
     return {**metadata.get("labels", {}), **metadata.get("annotations", {})}
 
 

@@ -207,7 +207,7 @@ def _attempts(run: _Run) -> Ended:
         ended = replace(ended, restarts=attempt)
         if not ended.code or ended.interrupted or attempt >= allowed:
             break
-        _say(run, f"attempt {attempt} failed (exit code {ended.code}); restart {attempt + 1} of {allowed}")
+        _print(run, f"attempt {attempt} failed (exit code {ended.code}); restart {attempt + 1} of {allowed}")
     if run.kept.own and run.kept.files:
         state = "stopped" if ended.interrupted else "failed" if ended.code else "done"
         write_status(folder, state, ended.code, attempt=attempt, restarts=attempt, why="hung" if hung else "")
@@ -222,7 +222,7 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
     again = plan.resume is not None and (attempt > 0 or run.kept.again)
     found = last_checkpoint(plan.watch, environ[LAUNCH_DIR]) if again else None
     if found is not None and plan.resume is not None:
-        _say(run, f"resumes from {found}")
+        _print(run, f"resumes from {found}")
         plan, environ = plan.resume, {**environ, RESUME: found}
         write(plan, environ, Written())
     if attempt == 0 or found is not None:
@@ -236,7 +236,7 @@ def _attempt(run: _Run, attempt: int) -> tuple[Ended, bool]:
     return _start(node, environ, run, progress)
 
 
-def _say(run: _Run, text: str) -> None:
+def _print(run: _Run, text: str) -> None:
     if not run.quiet:
         print(f"launch: {text}", flush=True)
     if run.log is not None:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.forwarded_env import carried_names
+from launcher.executors.forwarded_env import forwarded_names
 from launcher.executors.private import PROGRAM
 from launcher.executors.render import array, assignment, node_files, supervisor_file
 from launcher.job import Job
@@ -122,7 +122,7 @@ class Slurm(Executor):
         head = ["unset LAUNCH_ATTACHED", array("srun", ["srun", *_container(plan, place)])]
         head.append(assignment("requeue", "yes" if "--requeue" in _request(plan).options else ""))
         head.append(assignment("step_logs", f"{_pattern(place.folder)}/logs"))
-        head.append(array("carry", carried_names(plan) if start.container else ()))
+        head.append(array("carry", forwarded_names(plan) if start.container else ()))
         head.append('srun+=(${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"})')
         grace = _GRACE_SECONDS
         conductor = supervisor_file(plan, place, SCRIPT, "slurm", first=first, head=head, grace=grace)
@@ -328,8 +328,8 @@ def _call(words: Sequence[str], seconds: float = _SECONDS) -> "subprocess.Comple
 
 
 def _words(done: "subprocess.CompletedProcess[str]") -> str:
-    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return " · ".join(said) or f"exit code {done.returncode}"
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return " · ".join(lines) or f"exit code {done.returncode}"
 
 
 EXECUTOR = Slurm()

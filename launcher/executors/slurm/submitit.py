@@ -71,8 +71,8 @@ def submit(runs: Sequence[tuple[LaunchPlan, Place]]) -> list[Submitted]:
         jobs = executor.submit_array([function(command(each), verbose=False) for _, each in runs])
     except Exception as error:
         shutil.rmtree(folder, ignore_errors=True)
-        said = " · ".join(line.strip() for line in str(error).splitlines() if line.strip())
-        raise CannotStart(f"submitit does not submit the sweep: {said or type(error).__name__}") from None
+        message = " · ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        raise CannotStart(f"submitit does not submit the sweep: {message or type(error).__name__}") from None
     cluster = {"cluster": clusters} if (clusters := _clusters(plan)) else {}
     return [Submitted(handle={"job": str(job.job_id), **cluster}) for job in jobs]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.executors.failure import CannotStart
-from launcher.executors.forwarded_env import carried_names
+from launcher.executors.forwarded_env import forwarded_names
 from launcher.executors.render import array, assignment, node_files, shell_body, supervisor_file
 from launcher.executors.ssh.host_file import with_hosts
 from launcher.executors.ssh.syntax import is_ssh_host, ssh_options_problem
@@ -86,7 +86,11 @@ class Ssh(Executor):
 
     def render(self, plan: LaunchPlan, place: Place) -> Sequence[PlanFile]:
         """Return node.sh with its commands, and start.sh, which starts all nodes from here."""
-        head = [array("hosts", _hosts(plan)), array("ssh", _ssh(_settings(plan))), array("carry", carried_names(plan))]
+        head = [
+            array("hosts", _hosts(plan)),
+            array("ssh", _ssh(_settings(plan))),
+            array("carry", forwarded_names(plan)),
+        ]
         return [*node_files(plan, place), supervisor_file(plan, place, START, "ssh", head=head)]
 
     def command(self, plan: LaunchPlan, place: Place) -> tuple[str, ...]:
@@ -112,8 +116,8 @@ class Ssh(Executor):
         removed, problems = [], []
         for host, done in _answers(settings, _checked(settings, record.nodes), "\n".join(lines)):
             if done.returncode:
-                said = [line for line in done.stderr.splitlines() if line.strip()]
-                problems.append(f"{host}: {said[-1] if said else f'exit code {done.returncode}'}")
+                lines = [line for line in done.stderr.splitlines() if line.strip()]
+                problems.append(f"{host}: {lines[-1] if lines else f'exit code {done.returncode}'}")
             removed += [f"{line} on {host}" for line in done.stdout.splitlines() if line.startswith("process ")]
         if problems:
             raise CannotStart(
@@ -222,10 +226,10 @@ def _probe(plan: LaunchPlan, rank: int, host: str) -> str:
         return f"{host}: no response within {_PROBE_SECONDS} s"
     if done.returncode == 0:
         return ""
-    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     if done.returncode == 255:
-        return f"{host}: cannot be reached: {said[-1] if said else 'ssh gives no reason'}"
-    return f"{host}: {said[-1] if said else f'exit code {done.returncode}'}"
+        return f"{host}: cannot be reached: {lines[-1] if lines else 'ssh gives no reason'}"
+    return f"{host}: {lines[-1] if lines else f'exit code {done.returncode}'}"
 
 
 def _questions(plan: LaunchPlan, rank: int) -> Iterator[str]:

@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     if options.fake_world is not None:
         from launcher.rehearse.core import fake_world
 
-        return fake_world.run(judged.settings, options, judged.not_honoured)
+        return fake_world.run(judged.settings, options, judged.ignored)
     check_directories(judged, options)
     if starts_ranks:
         from launcher.rehearse.core import ranks
@@ -85,7 +85,7 @@ def train(judged: Judged, options: TrainerOptions) -> int:
 
     environment.import_megatron()
     environment.start(judged.settings)
-    interrupt = Trainer(judged.settings, options, judged.not_honoured).run()
+    interrupt = Trainer(judged.settings, options, judged.ignored).run()
     environment.stop()
     if interrupt.signal is None:
         return EXIT_OK

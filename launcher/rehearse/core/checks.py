@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from launcher.rehearse.core.arguments import parse
 from launcher.rehearse.core.errors import RehearsalError
-from launcher.rehearse.core.honoured import NotHonoured, judge
 from launcher.rehearse.core.settings import Settings, resolve
+from launcher.rehearse.core.supported_args import IgnoredArg, judge
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class Judged:
     """A command line that can be trained."""
 
     settings: Settings
-    not_honoured: tuple[NotHonoured, ...]
+    ignored: tuple[IgnoredArg, ...]
     """Given arguments without effect here; none of them changes training."""
 
 
@@ -24,11 +24,11 @@ def check(argv: Sequence[str], world_size: int) -> Judged:
     """Check Megatron-LM arguments for a world of `world_size` ranks.
 
     UsageError for arguments that do not exist or have a wrong value; RehearsalError with every argument that changes
-    training and is not honoured, or else with everything that cannot work.
+    training and is not supported, or else with everything that cannot work.
     """
     arguments = parse(argv)
-    not_honoured = judge(arguments)
-    refused = [row.refusal() for row in not_honoured if row.changes_training]
+    ignored = judge(arguments)
+    refused = [row.refusal() for row in ignored if row.changes_training]
     if refused:
         raise RehearsalError(*refused)
-    return Judged(settings=resolve(arguments, world_size), not_honoured=not_honoured)
+    return Judged(settings=resolve(arguments, world_size), ignored=ignored)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from launcher.rehearse.core.honoured import HONOURED
 from launcher.rehearse.core.settings import Settings
+from launcher.rehearse.core.supported_args import SUPPORTED
 
 
 def parameter_dtype(settings: Settings) -> Any:
@@ -24,7 +24,7 @@ def transformer_config(settings: Settings, *, transformer_engine: bool) -> Any:
 
     config_class = MLATransformerConfig if settings.value("multi_latent_attention") else TransformerConfig
     names = {field.name for field in dataclasses.fields(config_class)}
-    fields = {dest: settings.value(dest) for dest in HONOURED["transformer"].split() if dest in names}
+    fields = {dest: settings.value(dest) for dest in SUPPORTED["transformer"].split() if dest in names}
     if fields.get("rope_type", "") is None:
         del fields["rope_type"]
     if fields["recompute_modules"] and not transformer_engine:
@@ -98,7 +98,7 @@ def optimizer_config(settings: Settings) -> Any:
     from megatron.core.optimizer import OptimizerConfig
 
     names = {field.name for field in dataclasses.fields(OptimizerConfig)}
-    fields = {dest: settings.value(dest) for dest in HONOURED["optimizer"].split() if dest in names}
+    fields = {dest: settings.value(dest) for dest in SUPPORTED["optimizer"].split() if dest in names}
     fields.update(fp16=settings.value("fp16"), bf16=settings.value("bf16"), params_dtype=parameter_dtype(settings))
     return OptimizerConfig(**fields)
 

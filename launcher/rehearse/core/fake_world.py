@@ -18,10 +18,10 @@ from typing import Any
 
 from launcher.rehearse.core import environment
 from launcher.rehearse.core.errors import EXIT_OK, EXIT_REFUSED, RehearsalError
-from launcher.rehearse.core.honoured import NotHonoured
 from launcher.rehearse.core.options import TrainerOptions
 from launcher.rehearse.core.report import write_result
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
+from launcher.rehearse.core.supported_args import IgnoredArg
 
 _VOCABULARY = 256
 
@@ -48,7 +48,7 @@ class PlayedRank:
         return f"{where}: {self.stage}: {self.error}"
 
 
-def run(settings: Settings, options: TrainerOptions, not_honoured: Sequence[NotHonoured]) -> int:
+def run(settings: Settings, options: TrainerOptions, ignored: Sequence[IgnoredArg]) -> int:
     """Simulate the ranks in the options, one after another, and return the exit code."""
     assert options.fake_world is not None
     world = options.fake_world.world_size
@@ -73,7 +73,7 @@ def run(settings: Settings, options: TrainerOptions, not_honoured: Sequence[NotH
         "ranks": [dataclasses.asdict(rank) for rank in played],
         "seconds": time.perf_counter() - started,
         "layout": dataclasses.asdict(settings.layout),
-        "not_honoured": [dataclasses.asdict(row) for row in not_honoured],
+        "not_honoured": [dataclasses.asdict(row) for row in ignored],
     }
     write_result(output, result)
     return EXIT_OK if result["ok"] else EXIT_REFUSED
@@ -136,7 +136,7 @@ def _play(settings: Settings, options: TrainerOptions, rank: int) -> PlayedRank:
     from launcher.rehearse.core.step import build_stepper
 
     quiet = {**settings.overrides, "check_for_nan_in_loss_and_grad": False}
-    settings = dataclasses.replace(settings, overrides=quiet, num_microbatches=telling_micro_batches(settings))
+    settings = dataclasses.replace(settings, overrides=quiet, num_microbatches=sufficient_micro_batches(settings))
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(settings.layout.world_size))
     started = time.perf_counter()
     stage, place, parameters = "parallel state", None, None
@@ -170,7 +170,7 @@ def _play(settings: Settings, options: TrainerOptions, rank: int) -> PlayedRank:
     return outcome(None)
 
 
-def telling_micro_batches(settings: Settings) -> int:
+def sufficient_micro_batches(settings: Settings) -> int:
     """Return a smaller number of micro batches with the same pipeline schedule checks as the real one."""
     count = settings.num_microbatches
     group = settings.value("microbatch_group_size_per_vp_stage") or settings.layout.pp

@@ -12,13 +12,13 @@ from launcher.rehearse.core import checkpoint, environment
 from launcher.rehearse.core.data import batches
 from launcher.rehearse.core.data.tokenizer import load as load_tokenizer
 from launcher.rehearse.core.errors import RehearsalError, stage
-from launcher.rehearse.core.honoured import NotHonoured
 from launcher.rehearse.core.interrupt import Interrupt
 from launcher.rehearse.core.model import Model, build
 from launcher.rehearse.core.options import TrainerOptions
 from launcher.rehearse.core.report import Line, Progress, draw_curve, duration, set_aside, write_result
 from launcher.rehearse.core.settings import Settings, padded_vocabulary
 from launcher.rehearse.core.step import Stepper, build_stepper
+from launcher.rehearse.core.supported_args import IgnoredArg
 
 _VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 
@@ -46,8 +46,8 @@ class History:
 class Trainer:
     """One rank of a run."""
 
-    def __init__(self, settings: Settings, options: TrainerOptions, not_honoured: Sequence[NotHonoured]) -> None:
-        self.settings, self.options, self.not_honoured = settings, options, not_honoured
+    def __init__(self, settings: Settings, options: TrainerOptions, ignored: Sequence[IgnoredArg]) -> None:
+        self.settings, self.options, self.ignored = settings, options, ignored
         self.interrupt = Interrupt()
         self.started = time.perf_counter()
         self.output_dir = Path(options.output_dir)
@@ -98,7 +98,7 @@ class Trainer:
             f"vpp {layout.vpp or 1} cp {layout.cp} ep {layout.ep} etp {layout.etp} dp {layout.dp}"
             f"{' sp' if layout.sequence_parallel else ''}, {model.layer_impl} layers"
         )
-        for row in self.not_honoured:
+        for row in self.ignored:
             progress.say(f"ignored: {row.flag} ({row.why})")
         if history.first_iteration:
             progress.say(f"continues after iteration {history.first_iteration}")
@@ -248,7 +248,7 @@ class Trainer:
             "checkpoint": history.last_checkpoint,
             "interrupted": self.interrupt.signal.name if self.interrupt.signal else None,
             "layout": dataclasses.asdict(self.settings.layout),
-            "not_honoured": [dataclasses.asdict(row) for row in self.not_honoured],
+            "not_honoured": [dataclasses.asdict(row) for row in self.ignored],
         }
 
 

@@ -1,4 +1,4 @@
-"""Arguments of Megatron-LM that the embedded trainer does not support, as data; read by `honoured`."""
+"""Arguments of Megatron-LM that the embedded trainer does not support, as data; read by `supported`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedArg:
-    """Arguments (dests, separated by blanks) that are not honoured for the same reason."""
+    """Arguments (dests, separated by blanks) that are not supported for the same reason."""
 
     dests: str
     why: str

@@ -20,12 +20,12 @@ def enter(address: str, *, rank: str, script: str) -> None:
     device = usable_accelerator()
     if device:
         if speaks:
-            _say(f"{device} is usable here: the backend runs on it and no stand-ins are installed")
+            _print(f"{device} is usable here: the backend runs on it and no stand-ins are installed")
         return
     if speaks:
         for line in untested(native):
-            _say(f"warning: {line}")
-        _say(announcement(native))
+            _print(f"warning: {line}")
+        _print(announcement(native))
     resolve(native.install)(script)
 
 
@@ -52,9 +52,9 @@ def usable_accelerator() -> str | None:
 def warn(line: str, *, rank: str) -> None:
     """Print one line of warning on stderr, once a run."""
     if rank == "0":
-        _say(f"warning: {line}")
+        _print(f"warning: {line}")
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"rehearsal: {line}\n")
     sys.stderr.flush()

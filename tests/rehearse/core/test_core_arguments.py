@@ -1,4 +1,4 @@
-"""Every argument of Megatron-LM is accounted for; what cannot be honoured is said before anything starts."""
+"""Every argument of Megatron-LM is accounted for; what is not supported is reported before anything starts."""
 
 import dataclasses
 import json
@@ -8,11 +8,11 @@ from core_world import words
 
 from launcher.rehearse.core.arguments import catalogue, layer_pattern, parse
 from launcher.rehearse.core.errors import RehearsalError, UsageError
-from launcher.rehearse.core.fake_world import telling_micro_batches
-from launcher.rehearse.core.honoured import honoured, judge, unhonoured
+from launcher.rehearse.core.fake_world import sufficient_micro_batches
 from launcher.rehearse.core.options import DataOptions, FakeWorld, TrainerOptions
 from launcher.rehearse.core.settings import padded_vocabulary, resolve
 from launcher.rehearse.core.stages import layout_stages
+from launcher.rehearse.core.supported_args import judge, supported, unsupported
 
 SMALL = words(
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
@@ -20,10 +20,10 @@ SMALL = words(
 )
 
 
-def test_every_argument_is_honoured_or_has_a_reason() -> None:
+def test_every_argument_is_supported_or_has_a_reason() -> None:
     known = {row.dest for row in catalogue()}
-    assert known == set(honoured()) | set(unhonoured())
-    assert not set(honoured()) & set(unhonoured())
+    assert known == set(supported()) | set(unsupported())
+    assert not set(supported()) & set(unsupported())
 
 
 def test_unknown_flags_are_named_all_at_once_with_suggestions() -> None:
@@ -113,7 +113,7 @@ def test_samples_and_fractions_become_steps() -> None:
 @pytest.mark.parametrize("pp,batch,played", [(1, 2, 1), (1, 64, 2), (2, 64, 2), (4, 22, 7), (4, 6, 3)])
 def test_a_fake_world_plays_few_micro_batches_of_the_same_remainder(pp: int, batch: int, played: int) -> None:
     argv = [*SMALL, *words(f"--pipeline-model-parallel-size {pp} --global-batch-size {batch} --micro-batch-size 2")]
-    assert telling_micro_batches(resolve(parse(argv), pp)) == played
+    assert sufficient_micro_batches(resolve(parse(argv), pp)) == played
 
 
 @pytest.mark.parametrize("text,value", [("2", 2), ("([0]*1+[1]*3)", [0, 1, 1, 1]), ("[1]*2+[0]", [1, 1, 0])])

@@ -1,4 +1,4 @@
-"""Where this trainer honours each argument of Megatron-LM, or why not and whether that changes training.
+"""Where this trainer implements each argument of Megatron-LM, or why not and whether that changes training.
 
 The tables are total (a test compares them with the catalogue) and import nothing heavy.
 """
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from launcher.rehearse.core.arguments import Arguments, catalogue
 from launcher.rehearse.core.unsupported_args import GROUPS, UNSUPPORTED_ARGS, UnsupportedArg
 
-# Where an honoured argument goes. The names under "transformer", "optimizer" and "ddp" are fields of megatron-core's
+# Where a supported argument goes. The names under "transformer", "optimizer" and "ddp" are fields of megatron-core's
 # TransformerConfig, OptimizerConfig and DistributedDataParallelConfig of the same name, unless `settings` renames them.
-HONOURED: Mapping[str, str] = {
+SUPPORTED: Mapping[str, str] = {
     "transformer": """
         tensor_model_parallel_size pipeline_model_parallel_size sequence_parallel context_parallel_size
         expert_model_parallel_size expert_tensor_parallel_size fp16 bf16 num_layers mtp_num_layers
@@ -75,24 +75,24 @@ HONOURED: Mapping[str, str] = {
 
 
 @functools.cache
-def honoured() -> Mapping[str, str]:
-    """Map each honoured argument (dest) to the part of the trainer that honours it."""
-    return {dest: part for part, names in HONOURED.items() for dest in names.split()}
+def supported() -> Mapping[str, str]:
+    """Map each supported argument (dest) to the part of the trainer that implements it."""
+    return {dest: part for part, names in SUPPORTED.items() for dest in names.split()}
 
 
 @functools.cache
-def unhonoured() -> Mapping[str, UnsupportedArg]:
-    """Map each argument (dest) that is not honoured to its row."""
+def unsupported() -> Mapping[str, UnsupportedArg]:
+    """Map each argument (dest) that is not supported to its row."""
     rows = {dest: row for row in UNSUPPORTED_ARGS for dest in row.dests.split()}
     for argument in catalogue():
         group_row = GROUPS.get(argument.group or "")
-        if group_row is not None and argument.dest not in rows and argument.dest not in honoured():
+        if group_row is not None and argument.dest not in rows and argument.dest not in supported():
             rows[argument.dest] = group_row
     return rows
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class NotHonoured:
+class IgnoredArg:
     """A given argument that this trainer does not honour."""
 
     flag: str
@@ -107,19 +107,19 @@ class NotHonoured:
         return f"{self.flag}{shown}: {self.why}; works: {self.works}"
 
 
-def judge(arguments: Arguments) -> tuple[NotHonoured, ...]:
-    """List the given arguments that are not honoured and have an effect, in the order of the command line."""
+def judge(arguments: Arguments) -> tuple[IgnoredArg, ...]:
+    """List the given arguments that are not supported and have an effect, in the order of the command line."""
     defaults = {row.dest: row.default for row in catalogue()}
     found = []
     for given in arguments.given:
-        row = unhonoured().get(given.dest)
+        row = unsupported().get(given.dest)
         condition = CONDITIONS.get(given.dest)
         if row is None and condition is not None:
             row = condition(given.value)
         if row is None or given.value == defaults[given.dest]:
             continue
         found.append(
-            NotHonoured(
+            IgnoredArg(
                 flag=given.flag, value=given.value, why=row.why, changes_training=row.changes_training, works=row.works
             )
         )
@@ -127,7 +127,7 @@ def judge(arguments: Arguments) -> tuple[NotHonoured, ...]:
 
 
 def _only(values: tuple[object, ...], why: str, works: str) -> Callable[[object], UnsupportedArg | None]:
-    """Build a condition that rejects an honoured argument with a value outside `values`."""
+    """Build a condition that rejects a supported argument with a value outside `values`."""
     row = UnsupportedArg(dests="", why=why, changes_training=True, works=works)
     return lambda value: None if value in values else row
 
