@@ -1,4 +1,4 @@
-"""`launch clean`: removes what one of the user's runs left in a cluster or on other machines; its folder stays."""
+"""`launch clean`: removes what one of the user's runs left in a cluster or on other machines; its folder is kept."""
 
 from launcher.cli.options import parse, parser, print_json
 from launcher.cli.ps import tree

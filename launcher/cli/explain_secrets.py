@@ -1,4 +1,4 @@
-"""How a secret reaches the processes of a job, by executor; none of these ways writes its value to a file."""
+"""How a secret reaches the processes of a job, by executor; its value is never written to a file."""
 
 from collections.abc import Mapping
 

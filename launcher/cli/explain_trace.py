@@ -1,4 +1,4 @@
-"""`launch explain --trace`: the way of one word through the program: field, rows, arguments, rules, findings."""
+"""`launch explain --trace`: traces a name through the program: field, rows, arguments, rules, findings."""
 
 import inspect
 from collections.abc import Iterable, Sequence
@@ -70,7 +70,7 @@ def word_of(typed: str, backends: Sequence[Backend]) -> Word:
 
 
 def trace(word: Word, backends: Sequence[Backend], overrides: Sequence[str], config_dirs: Sequence[str]) -> Tree:
-    """Return the way of a word; with further overrides also what becomes of it in that job.
+    """Return the trace of a name; with further overrides also its result in that job.
 
     Raises:
         ComposeError: the overrides do not describe a job.
@@ -112,7 +112,7 @@ def _concerning(word: Word, found: Tree, outcome: Outcome) -> list[Any]:
 
 
 def _walk(word: Word, backend: Backend, outcome: Outcome | None) -> Tree:
-    """Return fields, rows, arguments and rules of a word on one backend; empty: it says nothing to this backend."""
+    """Return fields, rows, arguments and rules of a word on one backend; empty: unknown to this backend."""
     version = outcome.version if outcome else _version(word, backend)
     if not version or (word.rule and not RULES[word.rule].holds_for(backend.name, version)):
         return {}
@@ -257,7 +257,7 @@ def declared_field(path: str) -> str:
 
 
 def show(found: Tree) -> None:
-    """Print the way of a word."""
+    """Print the trace of a name."""
     if "rule" in found:
         print("\n".join(_rule_lines(found["rule"], "")))
     for each in found["fields"]:

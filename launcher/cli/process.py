@@ -88,7 +88,7 @@ def received() -> int | None:
 
 
 def signal_message(code: int) -> str:
-    """Return the message for an exit code that stands for a signal."""
+    """Return the message for the exit code of a signal."""
     return _SAID[code]
 
 

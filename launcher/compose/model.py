@@ -49,7 +49,7 @@ class ModelFiles:
 
 
 def with_model(job: Job, files: ModelFiles) -> Job:
-    """Return the job with the architecture of the model that it names, under what else is said of it.
+    """Return the job with the architecture of the model that it names, with the job's other settings on top.
 
     Raises:
         ComposeError: config.json cannot be used, or the name, the sizes and the tokenizer are of different models.
@@ -68,7 +68,7 @@ def with_model(job: Job, files: ModelFiles) -> Job:
 
 
 def _of_chosen_preset(job: Job, files: ModelFiles) -> Job:
-    """Remove what a recipe says of its own model: the command line chooses another preset.
+    """Remove a recipe's settings of its own model: the command line chooses another preset.
 
     A job file's whole section is removed before (`config_source`).
     """
@@ -144,7 +144,7 @@ def _check_name(job: Job, known: Model, where: str) -> None:
 
 
 def _from_hub_id(job: Job, hub_id: str, files: ModelFiles) -> Job:
-    """Check that the sizes are those of the named model, or take its own where its name is said later than them."""
+    """Check that the sizes are those of the named model, or use the model's sizes if its name is set after them."""
     origin = job.origin("model.hub_id")
     typed = origin.kind == "override"
     if files.preset is None:
@@ -180,7 +180,7 @@ def _is_typed(job: Job, name: str) -> bool:
 
 
 def _of_preset(job: Job, preset: Preset) -> Job:
-    """Return the job with the architecture of a preset under what the command line says."""
+    """Return the job with the architecture of a preset, overridden by the command line."""
     known, where = _model_of(preset.fields), f"conf/model/{preset.name}.yaml"
     _check_family(job, known, where)
     return filled(job, known, where, [name for name in determined_fields() if _is_typed(job, name)])
@@ -249,7 +249,7 @@ def _check_tokenizer(job: Job) -> None:
 
 
 def _vocabulary_at(path: str) -> tuple[int | None, str]:
-    """Return the vocabulary size of the model beside a tokenizer, and where it stands."""
+    """Return the vocabulary size of the model in a tokenizer's folder, and the file that has it."""
     file = Path(path).expanduser() / "config.json"
     if file.is_file():
         try:

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: caught before its first process starts, passed on to the running one."""
+"""Signals that stop a run: caught before its first process starts, passed on to the running one."""
 
 import math
 import os

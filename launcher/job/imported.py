@@ -1,4 +1,4 @@
-"""Origin of an imported job: what no field holds is kept from the script, so that nothing is lost."""
+"""Origin of an imported job: keeps what the script has and no field holds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """Schema versions of the files that Launch writes and reads again, and how older files become current ones.
 
-A file says its version in `schema: N`; one without is of version 0, as files were written before 2026-11-23. The
+A file has its version in `schema: N`; one without is of version 0, as files were written before 2026-11-23. The
 current version is the number of migrations. A name, once renamed, is never used for anything else.
 """
 
@@ -42,7 +42,7 @@ def versioned(tree: Mapping[str, Any], migrations: tuple[Migration, ...]) -> dic
 
 
 def check_schema(value: Any, migrations: tuple[Migration, ...], where: str) -> int:
-    """Return the version that a file says.
+    """Return the version of a file.
 
     Raises:
         WrongSchema: this program cannot read it.

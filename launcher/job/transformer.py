@@ -326,7 +326,7 @@ class Transformer:
 
     @property
     def starts_from_weights(self) -> bool:
-        """Whether training starts from Hugging Face weights: as said, else wherever the model is named."""
+        """Whether training starts from Hugging Face weights: as set, else if the model is named."""
         return bool(self.path or self.hub_id) if self.pretrained is None else self.pretrained
 
     @property

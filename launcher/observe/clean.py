@@ -1,4 +1,4 @@
-"""Removes what a run that has ended left outside of its folder; the folder itself stays."""
+"""Removes what an ended run left outside its folder; the folder itself is kept."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from launcher.plan.executor import find_executor
 
 
 class CannotClean(Exception):
-    """The run has not ended, belongs to another user, or its machines do not answer; the message says why."""
+    """The run has not ended, belongs to another user, or its machines do not respond; the message says why."""
 
 
 def clean_run(record: Record) -> Sequence[str]:

@@ -69,7 +69,7 @@ def state_of(record: Record, *, deep: bool = True) -> State:
 
 
 def _observed(executor: Executor, record: Record) -> Observed:
-    """Return what the executor says; a plug-in that fails does not hide the other runs."""
+    """Return the state from the executor; a plug-in that fails does not hide the other runs."""
     try:
         return executor.observe(record.handle)
     except Exception as error:

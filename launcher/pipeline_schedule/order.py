@@ -64,7 +64,7 @@ def order(schedule: Schedule, stage: int) -> tuple[Step, ...]:
 
 
 def path(schedule: Schedule) -> list[tuple[bool, int]]:
-    """Return the way of a micro-batch through the pipeline: backward?, number of the chunk.
+    """Return the path of a micro-batch through the pipeline: backward?, number of the chunk.
 
     Each needs the one before it; between chunks of two stages an activation or gradient is sent.
     """

@@ -35,7 +35,7 @@ class Precedence:
 
 @lru_cache(maxsize=16)
 def precedence(schedule: Schedule) -> Precedence:
-    """Return the graph of a schedule, the periodic middle of a long one left out."""
+    """Return the graph of a schedule, without the periodic middle of a long one."""
     laid_out, repeated = rounds(schedule)
     stages, numbers = laid_out.stages, laid_out.stages * laid_out.chunks
     orders = [order(laid_out, stage) for stage in range(stages)]

@@ -100,7 +100,7 @@ class Together:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongOption:
-    """An option of an executor that cannot be used: what is wrong, where it stands, and overrides that work."""
+    """An option of an executor that cannot be used: what is wrong, where it is set, and overrides that work."""
 
     message: str
     where: str = ""
@@ -121,7 +121,7 @@ class _NoOptions:
 
 
 class Executor:
-    """A way to start the nodes of a plan. Failures that a user can fix raise `CannotStart`.
+    """Starts the nodes of a plan. Failures that a user can fix raise `CannotStart`.
 
     Attributes:
         name: value of `cluster.executor`, and of `cluster=`.
@@ -226,10 +226,10 @@ class Executor:
         """Append the job's output since the last call to its run directory, if it is stored elsewhere."""
 
     def stop(self, handle: Mapping[str, Any]) -> None:
-        """Ask the system to end a job."""
+        """Request the end of a job."""
 
     def clean(self, handle: Mapping[str, Any], folder: Path) -> Sequence[str]:
-        """Remove what a run that has ended left outside of its directory, never data of the user.
+        """Remove what an ended run left outside its directory, never data of the user.
 
         By default a run leaves nothing: its processes have ended and its files are in its directory.
 

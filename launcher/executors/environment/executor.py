@@ -17,7 +17,7 @@ _ON_THE_PLATFORM = "inherited from the platform's job: set {name} there, as one 
 
 
 class Environment(OnThisMachine):
-    """Starts the processes of this node; the platform's variables say which one it is."""
+    """Starts the processes of this node; the platform's variables identify it."""
 
     name = "environment"
     title = "the environment of a platform's job"

@@ -48,7 +48,7 @@ _FIELD = re.compile(r"(\w+)=(\S*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What sbatch is asked for.
+    """Resources and options of a Slurm request.
 
     Attributes:
         options: sbatch's options, one word each.

@@ -51,7 +51,7 @@ class Ssh(Executor):
     )
 
     def completed(self, job: Job) -> Job:
-        """Return the job with the hosts of its host file, and as many nodes as hosts unless the user says otherwise.
+        """Return the job with the hosts of its host file, and as many nodes as hosts unless the user sets it.
 
         Raises:
             WrongOptions: the file cannot be read, a host is repeated or invalid, slots differ from the job's devices.
