@@ -52,7 +52,7 @@ def express(job: Job, split: Split, recompute: Mapping[str, Value]) -> Expressed
     known = {_key(finding) for finding in before.findings if finding.severity == "error"}
     given = {arg.flag: arg.value for arg in before.native}
     refused: list[tuple[str, str]] = []
-    for how, layers in ways(job, split.layers(), job.parallel.pp):
+    for how, layers in encodings(job, split.layers(), job.parallel.pp):
         values = {**UNEVEN, **layers, **recompute}
         changed = {path: value for path, value in values.items() if value != _default(job, path) or path in layers}
         outcome = judge(with_values(job, changed, _ORIGIN), fixes=False)
@@ -74,7 +74,7 @@ def _default(job: Job, path: str) -> Value:
     return value_at(job, path)
 
 
-def ways(job: Job, layers: tuple[int, ...], stages: int) -> Iterator[tuple[str, dict[str, Value]]]:
+def encodings(job: Job, layers: tuple[int, ...], stages: int) -> Iterator[tuple[str, dict[str, Value]]]:
     """Yield encodings of layers per chunk (in the model's order), the simplest first: a name and the values."""
     chunks = len(layers) // stages
     per_stage = [sum(layers[stage::stages]) for stage in range(stages)]

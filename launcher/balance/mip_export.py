@@ -44,10 +44,10 @@ def write_mps(path: Path, problem: Problem) -> None:
     """
     import highspy
 
-    def write(beside: Path) -> None:
-        if whole_program(problem.checked()).solver.writeModel(str(beside)) == highspy.HighsStatus.kError:
+    def write(temporary: Path) -> None:
+        if whole_program(problem.checked()).solver.writeModel(str(temporary)) == highspy.HighsStatus.kError:
             raise OSError(f"{path}: cannot be written")
         # A line that begins with an asterisk is a comment.
-        beside.write_bytes(f"* {MARK}\n".encode() + beside.read_bytes())
+        temporary.write_bytes(f"* {MARK}\n".encode() + temporary.read_bytes())
 
     write_output(path, write, PROGRAM)

@@ -87,8 +87,8 @@ def adapter_conversion(
     refuse_overlap(out, {"the checkpoint that is read": path, "--model": donor})
     rewrite = None
     if getattr(options, "rewrite", False):
-        beside = Path(tempfile.gettempdir()) if options.dry_run else out.absolute().parent
-        rewrite = beside / f"{out.name}.rewritten"
+        parent = Path(tempfile.gettempdir()) if options.dry_run else out.absolute().parent
+        rewrite = parent / f"{out.name}.rewritten"
     with check_or_rewrite(path, logical_model(model), rewrite, shared=shared) as folder:
         if folder != path:
             print(f"{path}: written as an equal adapter of higher rank (--rewrite)", file=sys.stderr)

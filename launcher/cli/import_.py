@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
 
 def _unknown(accepted: list[str], jobs: list[Imported]) -> str:
     """Return an accepted argument that no script has."""
-    known = {ALL, *(plain(each.flag) for job in jobs for each in job.became)}
+    known = {ALL, *(plain(each.flag) for job in jobs for each in job.mapped_args)}
     return next((name for name in accepted if plain(name) not in known), "")
 
 

@@ -66,7 +66,7 @@ def write(path: str, text: str) -> None:
 def _report(imported: Imported, source: str, output: str | None) -> None:
     """Print how each argument was mapped; remarks go to stderr."""
     title = get_backend(imported.backend).title
-    mapped = sum(bool(each.fields) for each in imported.became)
+    mapped = sum(bool(each.fields) for each in imported.mapped_args)
     cluster = imported.job.cluster
     print(
         f"# {source}: {imported.program or 'arguments'}, {title} {imported.version}, "
@@ -78,13 +78,14 @@ def _report(imported: Imported, source: str, output: str | None) -> None:
         print(printable("# cluster: " + ", ".join(f"{name}={_value(getattr(cluster, name))}" for name in asked)))
     for line in _table([*_arguments(imported), *_variables(imported)]):
         print(printable(line))
-    implied = sum(each.implied for each in imported.became)
-    rest = len(imported.became) - mapped - implied
+    implied = sum(each.implied for each in imported.mapped_args)
+    rest = len(imported.mapped_args) - mapped - implied
     print(
-        f"# {len(imported.became)} arguments: {mapped} became fields, {implied} are implied, {rest} are passed through"
+        f"# {len(imported.mapped_args)} arguments: {mapped} became fields, {implied} are implied, "
+        f"{rest} are passed through"
     )
     if imported.exact:
-        print(f"# passed through beside fields, so that the same comes out again: {', '.join(imported.exact)}")
+        print(f"# also passed through, to reproduce the exact command: {', '.join(imported.exact)}")
     if output is not None:
         print(f"# written: {output}   next: launch dry-run +job={output}")
     sys.stdout.flush()
@@ -100,7 +101,7 @@ def _is_set(cluster: Cluster, name: str) -> bool:
 
 
 def _arguments(imported: Imported) -> Iterator[tuple[str, str, str]]:
-    for each in imported.became:
+    for each in imported.mapped_args:
         rest_of = "(the launcher writes it)" if each.implied else f"backend.args.{each.flag}"
         yield each.flag, _value(each.value), ", ".join(_set_fields(imported, each.fields)) or rest_of
 
@@ -114,8 +115,8 @@ def _table(rows: list[tuple[str, str, str]]) -> Iterator[str]:
     """Yield aligned lines; text longer than its column shifts the rest, text longer than a line is shortened."""
     names = min(_COLUMNS[0], max((len(name) for name, _, _ in rows), default=0))
     values = min(_COLUMNS[1], max((len(value) for _, value, _ in rows), default=0))
-    for name, value, became in rows:
-        yield f"{shortened(name, _LINE).ljust(names)}  {shortened(value, _LINE).ljust(values)}  {became}"
+    for name, value, target in rows:
+        yield f"{shortened(name, _LINE).ljust(names)}  {shortened(value, _LINE).ljust(values)}  {target}"
 
 
 def _set_fields(imported: Imported, paths: tuple[str, ...]) -> list[str]:

@@ -27,7 +27,7 @@ def _suggested(mistake: Mistake, error: ComposeError) -> Mistake:
 
 def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
     """Yield overrides equivalent to a native argument, of the chosen backend first; each composes."""
-    from launcher.compose import composes_beside
+    from launcher.compose import composes_with
 
     name, _, text = mistake.where.lstrip("+").partition("=")
     wrong = {each.where for each in error.mistakes}
@@ -36,9 +36,9 @@ def _offers(mistake: Mistake, error: ComposeError) -> Iterator[str]:
         found = _fields_of(name, text, backend)
         if found is None:
             continue
-        offers = [each for each in found if composes_beside(each, others)]
+        offers = [each for each in found if composes_with(each, others)]
         passed = f"backend.args.{name}={text}"
-        if not offers and number == 0 and composes_beside(passed, others):
+        if not offers and number == 0 and composes_with(passed, others):
             offers = [passed]
         yield from offers
         return

@@ -55,8 +55,8 @@ def _report(imported: Imported, ported: Ported, source: str) -> None:
     for note in (*imported.problems, *imported.warnings):
         print_note("note", note, sys.stdout)
     for account in ported.accounts:
-        if account.fate == PASSED_THROUGH:
-            new = account.becomes[0]
+        if account.status == PASSED_THROUGH:
+            new = account.target_flags[0]
             print(printable(f"passed through  {shown_argument(account.flag, account.value)}: backend.args.{new}"))
     _print_later(ported.accounts)
     _print_dropped(ported.missing)

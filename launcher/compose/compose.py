@@ -43,7 +43,7 @@ def compose(words: Sequence[str], config_dirs: Sequence[str] = ()) -> Job:
         ) from None
 
 
-def composes_beside(word: str, others: Sequence[str]) -> bool:
+def composes_with(word: str, others: Sequence[str]) -> bool:
     """Return whether an override composes together with others, ignoring mistakes in the others."""
     return not mistakes_of_word(word, others, lambda words: _compose(words, ()))
 

@@ -47,7 +47,7 @@ class Progress:
     finished: set[str] = field(default_factory=set)
     notes: dict[str, Any] = field(default_factory=dict)
     complete: bool = False
-    aside: ReplacedFolder | None = None
+    replaced: ReplacedFolder | None = None
 
 
 class Journal:
@@ -99,9 +99,11 @@ class Journal:
         self._append({"synced": position})
         os.fsync(self._descriptor)
 
-    def complete(self, aside: ReplacedFolder | None) -> None:
+    def complete(self, replaced: ReplacedFolder | None) -> None:
         """Record that only the rename is left, and the new name of the replaced folder; fsync."""
-        self._append({"complete": True, "aside": None if aside is None else {"name": aside.name, "keep": aside.keep}})
+        self._append(
+            {"complete": True, "aside": None if replaced is None else {"name": replaced.name, "keep": replaced.keep}}
+        )
         os.fsync(self._descriptor)
 
     def removing(self, entries: Iterable[str]) -> None:
@@ -159,7 +161,7 @@ def _is_journal(data: bytes) -> bool:
     return data[: len(_HEAD)] == _HEAD[: len(data)]
 
 
-def _aside(entry: Any, before: ReplacedFolder | None) -> ReplacedFolder | None:
+def _replaced(entry: Any, before: ReplacedFolder | None) -> ReplacedFolder | None:
     """Return a line's record of the replaced folder; None if its name is not a plain file name."""
     if "aside" in entry:
         stored = entry["aside"]
@@ -198,7 +200,7 @@ def _replay(data: bytes) -> tuple[Progress, int]:
         safe = entry.get("synced", 0)
         progress.finished.update(*(names for at, names in pending if at < safe))
         progress.complete = progress.complete or bool(entry.get("complete"))
-        progress.aside = _aside(entry, progress.aside)
+        progress.replaced = _replaced(entry, progress.replaced)
         pending = [(at, names) for at, names in pending if at >= safe and names]
         end += len(line)
     if boot == _boot():

@@ -71,12 +71,12 @@ class Losses:
         finite = np.isfinite(before)
         self.nan += int(np.count_nonzero(np.isnan(before)))
         self.infinite += int(np.count_nonzero(np.isinf(before)))
-        lost = finite & ~np.isfinite(after)
-        count = int(np.count_nonzero(lost))
+        overflowing = finite & ~np.isfinite(after)
+        count = int(np.count_nonzero(overflowing))
         if count:
             self.overflowed += count
-            self.largest = max(self.largest, float(np.abs(before[lost]).max()))
-        change[~finite | lost] = 0
+            self.largest = max(self.largest, float(np.abs(before[overflowing]).max()))
+        change[~finite | overflowing] = 0
         return float(change.max(initial=0))
 
     def add(self, other: Losses) -> None:
@@ -141,20 +141,20 @@ def named_losses(contents: Sequence[Content], found: Mapping[int, Losses]) -> di
 
 def overflows(named: Mapping[str, Losses]) -> list[str]:
     """Return the messages for finite values out of range of the cast's target format; empty if there are none."""
-    lost = {name: one for name, one in named.items() if one.overflowed}
-    if not lost:
+    overflowing = {name: one for name, one in named.items() if one.overflowed}
+    if not overflowing:
         return []
-    whole = total(lost.values())
+    whole = total(overflowing.values())
     limits = ", ".join(
         f"{name} holds up to {LARGEST[name]:.6g}" for name in whole.target.split(", ") if name in LARGEST
     )
     wider = [f"--dtype {word}" for name, word in _WORDS.items() if LARGEST[name] >= whole.largest]
     works = " · ".join([*(wider or ["without --dtype"]), "--allow-overflow (they become infinite)"])
     head = (
-        f"{_plural(whole.overflowed, 'finite value')} in {_plural(len(lost), 'tensor')} would become infinite:"
+        f"{_plural(whole.overflowed, 'finite value')} in {_plural(len(overflowing), 'tensor')} would become infinite:"
         f" {limits}, the largest is {whole.largest:.6g}; works: {works}"
     )
-    worst = sorted(lost.items(), key=lambda pair: (-pair[1].largest, pair[0]))
+    worst = sorted(overflowing.items(), key=lambda pair: (-pair[1].largest, pair[0]))
     return [
         head,
         *(f"{name}: {one.overflowed} of {one.values} do not fit, largest {one.largest:.6g}" for name, one in worst),

@@ -49,7 +49,7 @@ class Staging:
 
     def __init__(self, target: Path, *, digest: str, overwrite: bool = False, judge: Judge = _nothing_known) -> None:
         self.target = located(target)
-        self.directory = self._beside(_PARTIAL)
+        self.directory = self._sibling(_PARTIAL)
         self._overwrite, self._judge = overwrite, judge
         self._published = False
         self.left: str | None = None
@@ -58,8 +58,8 @@ class Staging:
         if not self.target.name:
             raise Unwritable(self.target, "cannot be created as a directory")
         self._make_parent()
-        known = self._beside(_JOURNAL).exists()
-        self._journal = Journal(self._beside(_JOURNAL))
+        known = self._sibling(_JOURNAL).exists()
+        self._journal = Journal(self._sibling(_JOURNAL))
         try:
             self.resumed = self._start(digest, known)
         except BaseException:
@@ -69,7 +69,7 @@ class Staging:
         self.notes: dict[str, Any] = self._journal.progress.notes if self.resumed else {}
         self.layout: Any = self._journal.progress.layout if self.resumed else None
 
-    def _beside(self, ending: str) -> Path:
+    def _sibling(self, ending: str) -> Path:
         return self.target.with_name(self.target.name + ending)
 
     def _make_parent(self) -> None:
@@ -100,9 +100,9 @@ class Staging:
 
     def _recover(self, unfinished: bool) -> None:
         """Undo or finish an overwrite that was interrupted after its first rename."""
-        aside = self._journal.progress.aside
-        folder = None if aside is None else self.target.with_name(aside.name)
-        if aside is None or folder is None or not os.path.lexists(folder):
+        replaced = self._journal.progress.replaced
+        folder = None if replaced is None else self.target.with_name(replaced.name)
+        if replaced is None or folder is None or not os.path.lexists(folder):
             return
         if not _holds_something(self.target) and not self.target.is_symlink():
             _remove_empty(self.target)
@@ -112,16 +112,16 @@ class Staging:
             works = "keep one of the two under this name and remove the other"
             raise Unwritable(self.target, f"exists again, and its old content is in {folder}", works=works)
         else:
-            self._remove(folder, aside)
+            self._remove(folder, replaced)
 
-    def _remove(self, folder: Path, aside: ReplacedFolder) -> None:
+    def _remove(self, folder: Path, replaced: ReplacedFolder) -> None:
         """Remove the entries of a replaced folder that are known to be replaceable."""
-        if aside.entries is None and not aside.keep:
+        if replaced.entries is None and not replaced.keep:
             contents = self._judge(folder)
             if contents.replaceable:
                 self._journal.removing(contents.entries)
-                aside = dataclasses.replace(aside, entries=contents.entries)
-        if aside.entries is None or not remove(folder, aside.entries):
+                replaced = dataclasses.replace(replaced, entries=contents.entries)
+        if replaced.entries is None or not remove(folder, replaced.entries):
             self.kept = folder
 
     def __enter__(self) -> Staging:
@@ -164,22 +164,22 @@ class Staging:
         replaces = _holds_something(self.target)
         if durable or replaces:
             self.sync()
-        aside = None
+        replaced = None
         if replaces:
             # Check again: a conversion takes hours.
             check_target(self.target, overwrite=self._overwrite, judge=self._judge)
-            aside = ReplacedFolder(name=self._free_aside().name, keep=not proven)
-        self._journal.complete(aside)
+            replaced = ReplacedFolder(name=self._free_name().name, keep=not proven)
+        self._journal.complete(replaced)
         with _or_unwritable(self.target, "cannot be replaced"):
-            self._rename(aside)
+            self._rename(replaced)
         self._published = True
         _flush(self.target.parent)
-        if aside is not None:
-            self._remove(self.target.with_name(aside.name), aside)
+        if replaced is not None:
+            self._remove(self.target.with_name(replaced.name), replaced)
         return self.target
 
-    def _rename(self, aside: ReplacedFolder | None) -> None:
-        folder = None if aside is None else self.target.with_name(aside.name)
+    def _rename(self, replaced: ReplacedFolder | None) -> None:
+        folder = None if replaced is None else self.target.with_name(replaced.name)
         try:
             if folder is None:
                 _remove_empty(self.target)
@@ -191,9 +191,9 @@ class Staging:
                 os.rename(folder, self.target)
             raise
 
-    def _free_aside(self) -> Path:
+    def _free_name(self) -> Path:
         names = (_REPLACED, *(f"{_REPLACED}-{number}" for number in range(2, 1000)))
-        return next(path for path in map(self._beside, names) if not os.path.lexists(path))
+        return next(path for path in map(self._sibling, names) if not os.path.lexists(path))
 
     def discard(self) -> None:
         """Remove everything written so far, including the journal."""

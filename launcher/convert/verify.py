@@ -113,22 +113,24 @@ def _compared(
             if losses is None or mine.slot.dtype == other.slot.dtype:
                 wrong += _differing_cast(files, mine, other, part, losses)
             else:
-                wrong += _differing_either_way(files, mine, other, part, losses)
+                wrong += _differing_in_either_order(files, mine, other, part, losses)
             count = math.prod(size for _, size in part.region)
             elements += count
             advance(count * itemsize(mine.slot.dtype))
         forget_slot(files, mine.slot)
         forget_slot(files, other.slot)
-    lost = losses.overflowed if losses is not None else 0
-    if not wrong and not lost:
+    overflowed_values = losses.overflowed if losses is not None else 0
+    if not wrong and not overflowed_values:
         return None
     return Difference(
         left=mine.slot.name,
         right=other.slot.name,
         logical=move.source_box.logical,
-        count=wrong or lost,
+        count=wrong or overflowed_values,
         total=elements,
-        why=f": {lost} finite values, the largest {losses.largest:.6g}, became infinite" if losses and lost else "",
+        why=f": {overflowed_values} finite values, the largest {losses.largest:.6g}, became infinite"
+        if losses and overflowed_values
+        else "",
     )
 
 
@@ -148,7 +150,7 @@ def _differing_cast(files: OpenFiles, mine: Content, other: Content, part: Move,
     return int(np.count_nonzero(unequal))
 
 
-def _differing_either_way(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses) -> int:
+def _differing_in_either_order(files: OpenFiles, mine: Content, other: Content, part: Move, losses: Losses) -> int:
     """Return the number of differing elements if the side in the wider format is cast to the other one's format."""
     back = Move(part.target, part.target_box, part.source, part.source_box, part.region)
     forward = _width(mine) > _width(other)

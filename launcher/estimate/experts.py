@@ -71,7 +71,7 @@ def _router(builder: Builder) -> Operation:
 
 
 # Exposed share of an exchange that overlaps with computation of the same layer (shared experts, permutation).
-_BESIDE_OWN = 0.7
+_EXPOSED_SHARE = 0.7
 
 
 def _exchange(builder: Builder) -> float:
@@ -92,8 +92,8 @@ def _exchange(builder: Builder) -> float:
         seconds = network.all_to_all(machine, sent, s.ep, stride)
     if s.etp > 1:
         seconds += network.all_gather(machine, sent * s.etp, s.etp, 1)
-    beside = s.overlap_dispatch or (s.overlap_shared and s.shared_ffn)
-    return seconds * _BESIDE_OWN if beside else seconds
+    overlapped = s.overlap_dispatch or (s.overlap_shared and s.shared_ffn)
+    return seconds * _EXPOSED_SHARE if overlapped else seconds
 
 
 def _permuting(builder: Builder) -> float:

@@ -12,10 +12,10 @@ from launcher.estimate.mixers import indexer, linear_attention, mamba
 from launcher.estimate.operation import (
     Layer,
     Operation,
-    beside_another,
     bound_by_host,
     checkpointed,
     offloaded,
+    overlapped_with_micro_batch,
     recomputed,
     walk,
 )
@@ -243,4 +243,4 @@ def layer(sizes: Sizes, machine: Machine, kind: Kind, recompute: str) -> Layer:
     if recompute == "selective":
         operations = recomputed(operations, sizes)
     made = bound_by_host(walk(operations, residual), operations, machine.launch)
-    return beside_another(made, operations) if sizes.overlap_batch else made
+    return overlapped_with_micro_batch(made, operations) if sizes.overlap_batch else made

@@ -131,7 +131,7 @@ def _read(
     known, peak = bool(peak), peak or 1.0
     bandwidth = figure("memory_bandwidth_gbs") * 1e9
     memory = bandwidth * figure("memory_efficiency")
-    one_way = figure("intra_node_gbs") * 1e9 / 2
+    per_direction = figure("intra_node_gbs") * 1e9 / 2
     machine = Machine(
         known=known,
         peak=peak * 1e12,
@@ -150,11 +150,11 @@ def _read(
         cross_entropy=bandwidth * figure("cross_entropy_efficiency"),
         latency=figure("kernel_latency_us") * 1e-6,
         launch=figure("host_launch_us") * 1e-6,
-        all_reduce=one_way * figure("all_reduce_efficiency"),
-        all_gather=one_way * figure("all_gather_efficiency"),
-        reduce_scatter=one_way * figure("reduce_scatter_efficiency"),
-        all_to_all=one_way * figure("all_to_all_efficiency"),
-        p2p=one_way * figure("p2p_efficiency"),
+        all_reduce=per_direction * figure("all_reduce_efficiency"),
+        all_gather=per_direction * figure("all_gather_efficiency"),
+        reduce_scatter=per_direction * figure("reduce_scatter_efficiency"),
+        all_to_all=per_direction * figure("all_to_all_efficiency"),
+        p2p=per_direction * figure("p2p_efficiency"),
         intra_latency=figure("intra_node_latency_us") * 1e-6,
         inter_latency=figure("inter_node_latency_us") * 1e-6,
         start=figure("collective_latency_us") * 1e-6,

@@ -50,7 +50,7 @@ def linear_attention(builder: Builder) -> list[Operation]:
     seconds = machine.core(flops, latent=False, backward=False) + machine.moved(repeated + out)
     back = machine.core(_BACKWARD * flops, latent=False, backward=True) + machine.moved(3 * (repeated + out))
     # Decays in fp32, gates, and the inverse of each chunk's lower triangle.
-    beside = tokens * heads * (4.0 + act + _CHUNK * act)
+    auxiliary = tokens * heads * (4.0 + act + _CHUNK * act)
     return [
         builder.linear(
             "linear in", "attention", tokens, s.hidden, 2 * key + 2 * value + 2 * heads, split="column", cast=True
@@ -77,8 +77,8 @@ def linear_attention(builder: Builder) -> list[Operation]:
         Operation(
             name="delta rule",
             module="core",
-            keeps=repeated + beside,
-            forward_needs=repeated + beside + out,
+            keeps=repeated + auxiliary,
+            forward_needs=repeated + auxiliary + out,
             backward_needs=2 * repeated + 2 * out,
             forward=seconds,
             backward=back,

@@ -132,7 +132,7 @@ def bound_by_host(layer: Layer, operations: list[Operation], launch: float) -> L
 _SHOWN = 0.2
 
 
-def beside_another(layer: Layer, operations: list[Operation]) -> Layer:
+def overlapped_with_micro_batch(layer: Layer, operations: list[Operation]) -> Layer:
     """Return a layer whose expert exchange overlaps with the computation of another micro-batch.
 
     One micro-batch's forward overlaps with another's backward: all exchanges of a layer can hide behind all of its

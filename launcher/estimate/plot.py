@@ -36,7 +36,7 @@ def write_drawing(path: Path, drawing: Drawing, title: str) -> str | None:
     """Write a drawing as .html, .svg or .png; return an error message on failure."""
     if path.suffix == ".png":
         try:
-            write_output(path, lambda beside: write_png(beside, drawing), PICTURE)
+            write_output(path, lambda temporary: write_png(temporary, drawing), PICTURE)
         except ImportError:
             return f"--plot {path}: PNG needs matplotlib (pip install matplotlib); .svg and .html need nothing"
         return None

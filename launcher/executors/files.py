@@ -134,7 +134,7 @@ def _write(file: PlanFile, content: str, written: Written) -> None:
     path = Path(file.path)
     try:
         written.folder(path.parent)
-        written.file(private.beside(path))
+        written.file(private.temporary_name(path))
         written.file(path)
         private.write(path, content, file.mode)
     except OSError as error:

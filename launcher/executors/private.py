@@ -38,12 +38,12 @@ def write(path: Path, text: str, mode: int = FILE) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    with open(beside(path), "w", encoding="utf-8", opener=opener) as file:
+    with open(temporary_name(path), "w", encoding="utf-8", opener=opener) as file:
         os.fchmod(file.fileno(), mode)
         file.write(text)
-    beside(path).replace(path)
+    temporary_name(path).replace(path)
 
 
-def beside(path: Path) -> Path:
+def temporary_name(path: Path) -> Path:
     """Return the temporary name under which a file is written before it is renamed."""
     return path.with_name(f".{path.name}.{os.getpid()}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.importing.imported import Became, Imported
+from launcher.importing.imported import Imported, ImportedArg
 from launcher.job import Job, Value, fields, value_at
 from launcher.job.derive import with_values
 from launcher.job.finding import Finding
@@ -28,9 +28,9 @@ class Account:
     Attributes:
         flag, value: as the source spelled it.
         where: `file:line`, if known.
-        fate: TRANSLATED, PASSED_THROUGH or DROPPED.
+        status: TRANSLATED, PASSED_THROUGH or DROPPED.
         fields: canonical fields that hold its value.
-        becomes: the target's arguments; empty: the target's default behaviour is the same.
+        target_flags: the target's arguments; empty: the target's default behaviour is the same.
         note: condition under which the target writes it.
         missing: reason and substitute, if it is dropped.
     """
@@ -38,9 +38,9 @@ class Account:
     flag: str
     value: Value
     where: str = ""
-    fate: str
+    status: str
     fields: tuple[str, ...] = ()
-    becomes: tuple[str, ...] = ()
+    target_flags: tuple[str, ...] = ()
     note: str = ""
     missing: DroppedArg | None = None
 
@@ -50,9 +50,9 @@ class Account:
             "flag": self.flag,
             "value": self.value,
             "where": self.where,
-            "fate": self.fate,
+            "fate": self.status,
             "fields": list(self.fields),
-            "becomes": list(self.becomes),
+            "becomes": list(self.target_flags),
             "note": self.note,
         }
         return tree if self.missing is None else {**self.missing.as_tree(), **tree}
@@ -82,7 +82,7 @@ class Outcome:
 def accounts(imported: Imported, route: PortRoute, outcome: Outcome) -> list[Account]:
     """Return one account for each argument of the source, in source order."""
     ledger = _Ledger(imported, route, outcome)
-    return [ledger.account(each) for each in imported.became]
+    return [ledger.account(each) for each in imported.mapped_args]
 
 
 class _Ledger:
@@ -100,24 +100,24 @@ class _Ledger:
                 self.refused.update(dict.fromkeys(finding.fields, finding))
         self.said = Said(outcome.job, route.target, route.version, self.written)
 
-    def account(self, each: Became) -> Account:
+    def account(self, each: ImportedArg) -> Account:
         """Return the account of one argument."""
         found = self._passed(each, each.flag)
         if found is not None:
             return found
         return self._translated(each, each.fields) if each.fields else self._implied(each)
 
-    def _passed(self, each: Became, name: str) -> Account | None:
+    def _passed(self, each: ImportedArg, name: str) -> Account | None:
         """Return the account of an argument that the source's job passes through under this name."""
         outcome = self.outcome
         if name in outcome.substituted:
             return self._translated(each, outcome.substituted[name])
         if name in outcome.kept:
-            return _account(each, PASSED_THROUGH, becomes=(outcome.kept[name],))
+            return _account(each, PASSED_THROUGH, target_flags=(outcome.kept[name],))
         said = outcome.missing.get(name)
         return None if said is None else _account(each, DROPPED, missing=said)
 
-    def _implied(self, each: Became) -> Account:
+    def _implied(self, each: ImportedArg) -> Account:
         if is_default(self.route, each.flag, each.value):
             return self._without_effect(each, DEFAULT)
         if self.route.source.catalogue(self.route.source_version).style == "yaml":
@@ -129,10 +129,10 @@ class _Ledger:
         found = self._passed(each, names[0]) if names else None
         return found or self._without_effect(each, BY_LAUNCHER)
 
-    def _without_effect(self, each: Became, why: str) -> Account:
+    def _without_effect(self, each: ImportedArg, why: str) -> Account:
         return _account(each, DROPPED, missing=without_effect(self.route, each.flag, each.value, why))
 
-    def _read_in_addition(self, each: Became) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def _read_in_addition(self, each: ImportedArg) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the fields, or newer names, to which the source's table maps an argument that no row of it writes."""
         before = read_back(self.given, self.route.source, self.route.source_version).job
         rest = {flag: value for flag, value in self.given.items() if flag != each.flag}
@@ -141,20 +141,20 @@ class _Ledger:
         names = (name for name in before.backend.args if name not in after.backend.args)
         return tuple(path for path in paths if value_at(before, path) != value_at(after, path)), tuple(names)
 
-    def _translated(self, each: Became, paths: Iterable[str]) -> Account:
+    def _translated(self, each: ImportedArg, paths: Iterable[str]) -> Account:
         paths = tuple(path for path in paths if path in fields())
         job = self.outcome.job
         set_paths = [path for path in paths if value_at(job, path) != fields()[path].default] or list(paths)
-        becomes = tuple(flag for flag in self.written if self._expresses(flag, set_paths))
+        target_flags = tuple(flag for flag in self.written if self._expresses(flag, set_paths))
         # The first field is the primary one; the others count only if no argument is written.
-        heavy = set_paths[:1] if becomes else set_paths
+        heavy = set_paths[:1] if target_flags else set_paths
         refused = next((self.refused[path] for path in heavy if path in self.refused), None)
         if refused is not None:
             return self._refused(each, paths, refused)
         lost = [path for path in set_paths if not self.said.says(path)]
-        if lost and not becomes:
+        if lost and not target_flags:
             return self._ignored(each, paths, lost[0])
-        return _account(each, TRANSLATED, fields=paths, becomes=becomes)
+        return _account(each, TRANSLATED, fields=paths, target_flags=target_flags)
 
     def _expresses(self, flag: str, set_paths: Iterable[str]) -> bool:
         """Return whether an argument of the target expresses one of the fields."""
@@ -172,7 +172,7 @@ class _Ledger:
     def _emitted(self, job: Job, row: Row) -> list[tuple[str, Value]]:
         return [(arg.flag, arg.value) for arg in write_row(job, row, self.route.target, self.route.version)[0]]
 
-    def _refused(self, each: Became, paths: tuple[str, ...], finding: Finding) -> Account:
+    def _refused(self, each: ImportedArg, paths: tuple[str, ...], finding: Finding) -> Account:
         affects_training = any(fields()[path].meta.affects_training for path in finding.fields if path in fields())
         why = finding.message.partition(": ")[2] or finding.message
         return _dropped(
@@ -186,7 +186,7 @@ class _Ledger:
             reported=True,
         )
 
-    def _ignored(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
+    def _ignored(self, each: ImportedArg, paths: tuple[str, ...], path: str) -> Account:
         """Return the account of an argument that the target neither writes nor rejects."""
         there, job = self.route.there, self.outcome.job
         if path in self.table.irrelevant:
@@ -203,7 +203,7 @@ class _Ledger:
             return _account(each, TRANSLATED, fields=paths, note=note)
         return self._unread(each, paths, path)
 
-    def _unread(self, each: Became, paths: tuple[str, ...], path: str) -> Account:
+    def _unread(self, each: ImportedArg, paths: tuple[str, ...], path: str) -> Account:
         """Return the account of an argument that the target's table ignores for this job."""
         why = idle(self.outcome.job, path)
         affects_training = not why and fields()[path].meta.affects_training
@@ -216,7 +216,7 @@ class _Ledger:
             without=f"{self.route.there} uses its default" if affects_training else "nothing is needed",
         )
 
-    def _in_model_files(self, each: Became, paths: tuple[str, ...]) -> Account:
+    def _in_model_files(self, each: ImportedArg, paths: tuple[str, ...]) -> Account:
         """Return the account of an architecture argument, where the target reads the architecture from model files."""
         model, there = self.outcome.job.model, self.route.there
         named = model.path or model.hub_id
@@ -237,11 +237,11 @@ def _doc(paths: tuple[str, ...], first: Iterable[str]) -> str:
     return f"{path}: {doc[:1].lower()}{doc[1:].rstrip('.')}" if doc else "is an argument of its own"
 
 
-def _account(each: Became, fate: str, **more: Any) -> Account:
-    return Account(flag=each.flag, value=each.value, where=each.where, fate=fate, **more)
+def _account(each: ImportedArg, status: str, **more: Any) -> Account:
+    return Account(flag=each.flag, value=each.value, where=each.where, status=status, **more)
 
 
-def _dropped(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account:
+def _dropped(each: ImportedArg, paths: tuple[str, ...] = (), **said: Any) -> Account:
     missing = DroppedArg(flag=each.flag, value=each.value, fields=paths, **said)
     return _account(each, DROPPED, fields=paths, missing=missing)
 
@@ -249,6 +249,6 @@ def _dropped(each: Became, paths: tuple[str, ...] = (), **said: Any) -> Account:
 def counted(found: Iterable[Account]) -> Iterator[tuple[str, int]]:
     """Yield the number of arguments by fate, and the number of dropped ones that affect training."""
     each = list(found)
-    for fate in (TRANSLATED, PASSED_THROUGH, DROPPED):
-        yield fate, sum(one.fate == fate for one in each)
+    for status in (TRANSLATED, PASSED_THROUGH, DROPPED):
+        yield status, sum(one.status == status for one in each)
     yield "training", sum(one.missing is not None and one.missing.changes_training for one in each)

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from launcher.importing.cluster import environment_of
-from launcher.importing.imported import Became, Imported
+from launcher.importing.imported import Imported, ImportedArg
 from launcher.importing.notes import Note
 from launcher.job import Value, derive, fields
 from launcher.job.cluster import Cluster
@@ -55,7 +55,7 @@ def assemble(
         job=derive(job_without_secrets(job)),
         native=NativeArgs(backend=backend.name, version=version, args=_native(values)),
         unmapped=_native(unmapped),
-        became=tuple(_became(values, {*unmapped}, {*without}, fields_of_flags(backend.name, version))),
+        mapped_args=tuple(_mapped_args(values, {*unmapped}, {*without}, fields_of_flags(backend.name, version))),
         warnings=(
             *(_kept_note(flag, value) for flag, value in args.items() if isinstance(value, str)),
             *_refused_notes(unmapped, backend.name),
@@ -68,12 +68,12 @@ def _native(values: Mapping[str, Value]) -> tuple[NativeArg, ...]:
     return tuple(NativeArg(flag=flag, value=value) for flag, value in values.items())
 
 
-def _became(
+def _mapped_args(
     values: Mapping[str, Value], unmapped: set[str], without: set[str], ties: Mapping[str, tuple[str, ...]]
-) -> Iterator[Became]:
+) -> Iterator[ImportedArg]:
     for flag, value in values.items():
         paths = () if flag in unmapped or flag in without else ties.get(flag, ())
-        yield Became(flag=flag, value=value, fields=paths, implied=flag not in unmapped and not paths)
+        yield ImportedArg(flag=flag, value=value, fields=paths, implied=flag not in unmapped and not paths)
 
 
 def _without_guesses(

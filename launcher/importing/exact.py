@@ -50,7 +50,7 @@ def _unwritten(imported: Imported) -> Iterator[Difference]:
         if finding.rule == "MAP-UNSUPPORTED" and finding.severity == "error"
         for path in finding.fields
     }
-    for each in imported.became if fields else ():
+    for each in imported.mapped_args if fields else ():
         if not fields.isdisjoint(each.fields) and each.flag not in imported.job.backend.args:
             yield Difference(flag=each.flag, before=each.value, after=None)
 

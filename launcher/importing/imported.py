@@ -11,7 +11,7 @@ from launcher.mapping.native import NativeArg, NativeArgs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Became:
+class ImportedArg:
     """The mapping of one argument of the input.
 
     Attributes:
@@ -41,7 +41,7 @@ class Imported:
         job: the canonical job; arguments without a canonical field are in `job.backend.args`.
         native: the arguments as parsed, typed.
         unmapped: arguments without a canonical field.
-        became: the mapping of every argument.
+        mapped_args: the mapping of every argument.
         warnings: assumptions, dropped values and repetitions.
         program: the command that was read, program and sub-command, or script.
         where: its place, `file:line`.
@@ -56,7 +56,7 @@ class Imported:
     job: Job
     native: NativeArgs
     unmapped: tuple[NativeArg, ...] = ()
-    became: tuple[Became, ...] = ()
+    mapped_args: tuple[ImportedArg, ...] = ()
     warnings: tuple[Note, ...] = ()
     program: str = ""
     where: str = ""
@@ -84,7 +84,7 @@ class Imported:
                     "where": each.where,
                     "implied": each.implied,
                 }
-                for each in self.became
+                for each in self.mapped_args
             ],
         }
 

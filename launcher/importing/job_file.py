@@ -75,7 +75,7 @@ def job_yaml(imported: Imported, source: str, *, with_version: bool) -> str:
         *(f"# not imported: {note}" for note in imported.problems),
     ]
     if imported.exact:
-        head.append(f"# passed through beside fields, so that the same comes out again: {', '.join(imported.exact)}")
+        head.append(f"# also passed through, to reproduce the exact command: {', '.join(imported.exact)}")
     defaults = [{"override /backend": imported.backend}]
     if preset is not None:
         defaults.append({"override /model": preset.name})

@@ -47,7 +47,7 @@ def located(imported: Imported) -> Job:
     dashes = "" if get_backend(imported.backend).catalogue(imported.version).style == "yaml" else "--"
     job, _ = with_known_model(imported)
     origins = dict(job.origins)
-    for each in imported.became:
+    for each in imported.mapped_args:
         if each.where:
             for path in each.fields or (f"backend.args.{each.flag}",):
                 origins.setdefault(path, Origin(kind="recipe", where=f"{each.where} {dashes}{each.flag}"))
@@ -56,7 +56,7 @@ def located(imported: Imported) -> Job:
 
 def _flags_by_field(imported: Imported) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for each in imported.became:
+    for each in imported.mapped_args:
         for path in () if each.implied else each.fields:
             found.setdefault(path, []).append(each.flag)
     return found

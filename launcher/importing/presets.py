@@ -27,7 +27,7 @@ def preset_of(job: Job) -> Preset | None:
 
 def specified_model_fields(imported: Imported) -> frozenset[str]:
     """Return the fields below `model` that the arguments of an input state, dotted."""
-    paths = {path for each in imported.became for path in each.fields}
+    paths = {path for each in imported.mapped_args for path in each.fields}
     return frozenset(name for name in determined_fields() if f"model.{name}" in paths)
 
 

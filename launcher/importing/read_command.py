@@ -126,7 +126,7 @@ def read_command(invocation: Invocation, wanted: Wanted, settings: Configuration
             *cluster.warnings,
             *imported.warnings,
         ),
-        became=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.became),
+        mapped_args=tuple(dataclasses.replace(each, where=places.of(each.flag)) for each in imported.mapped_args),
         where=invocation.where,
         devices_specified=said.is_specified,
         problems=tuple(problems),

@@ -74,14 +74,14 @@ def write_output(file: str | Path, content: str | bytes | Callable[[Path], None]
     if _is_stream(path):
         _write_stream(path, content)
         return None
-    with _written_beside(path, content) as beside:
+    with _temporary_file(path, content) as temporary:
         if not os.path.lexists(path):
-            _appear(beside, path)
+            _appear(temporary, path)
             return None
-        same = path.read_bytes() == beside.read_bytes()
+        same = path.read_bytes() == temporary.read_bytes()
         kept = _keep(path) if kind.edited and not same else None
         if not same:
-            os.replace(beside, path)
+            os.replace(temporary, path)
     return kept
 
 
@@ -126,21 +126,21 @@ def _opened(path: Path) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def _written_beside(path: Path, content: str | bytes | Callable[[Path], None]) -> Iterator[Path]:
+def _temporary_file(path: Path, content: str | bytes | Callable[[Path], None]) -> Iterator[Path]:
     """Yield the new file under a temporary name in the same folder; it is removed afterwards."""
     # Keep the suffix: some writers choose their format by it.
     descriptor, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-    beside = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
             if not callable(content):
                 file.write(content.encode() if isinstance(content, str) else content)
         if callable(content):
-            content(beside)
-        beside.chmod(_mode(path))
-        yield beside
+            content(temporary)
+        temporary.chmod(_mode(path))
+        yield temporary
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _mode(path: Path) -> int:
@@ -152,14 +152,14 @@ def _mode(path: Path) -> int:
         return 0o666 & ~mask
 
 
-def _appear(beside: Path, path: Path) -> None:
+def _appear(temporary: Path, path: Path) -> None:
     """Give a file its final name unless that has been created meanwhile."""
     try:
-        os.link(beside, path)
+        os.link(temporary, path)
     except FileExistsError:
         raise OutputRefused(path, "was created meanwhile") from None
     except OSError:
-        os.replace(beside, path)  # a file system without hard links
+        os.replace(temporary, path)  # a file system without hard links
 
 
 def _keep(path: Path) -> Path:

@@ -50,9 +50,9 @@ def precedence(schedule: Schedule) -> Precedence:
         arcs += [(number[stage, a], number[stage, b]) for a, b in pairwise(steps)]
     sends = [False] * len(arcs)
     for micro_batch in range(laid_out.micro_batches):
-        way = [(chunk % stages, (backward, micro_batch, chunk // stages)) for backward, chunk in path(laid_out)]
-        arcs += [(number[a], number[b]) for a, b in pairwise(way)]
-        sends += [a[0] != b[0] for a, b in pairwise(way)]
+        route = [(chunk % stages, (backward, micro_batch, chunk // stages)) for backward, chunk in path(laid_out)]
+        arcs += [(number[a], number[b]) for a, b in pairwise(route)]
+        sends += [a[0] != b[0] for a, b in pairwise(route)]
     borders = last_rounds(laid_out)
     starts = [tuple(number[stage, (False, first, 0)] for first in borders) for stage in range(stages) if borders]
     return Precedence(

@@ -53,11 +53,13 @@ class _Program:
 
 def _program(schedule: Schedule) -> _Program:
     stages, count = schedule.stages, schedule.micro_batches
-    numbers, way = stages * schedule.chunks, path(schedule)
+    numbers, route = stages * schedule.chunks, path(schedule)
     orders = [order(schedule, stage) for stage in range(stages)]
     # The place of a step on its micro-batch's way is also the number of the arrival that it waits for.
-    last = len(way) - 1
-    ends = [int(place == last or way[place + 1][1] % stages == way[place][1] % stages) for place in range(len(way))]
+    last = len(route) - 1
+    ends = [
+        int(place == last or route[place + 1][1] % stages == route[place][1] % stages) for place in range(len(route))
+    ]
     reached = [False] * ((last + 2) * count)
     reached[:count] = [True] * count
     next_of = [0] * stages

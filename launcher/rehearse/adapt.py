@@ -31,13 +31,13 @@ def adapted(job: Job, cores: int) -> tuple[Job, tuple[str, ...]]:
         job, notes = small.job, tuple(f"shrunk: {line}" for line in small.report)
     elif job.cluster.nodes > 1 and get_executor(job.cluster.executor).one_machine:
         raise RehearsalRefused([_several_nodes(job)])
-    changes = dict(_kept_apart(job))
+    changes = dict(_separate_paths(job))
     changed = {path: value for path, value in changes.items() if value != value_at(job, path)}
     shown = tuple(f"{path} {value_at(job, path)} → {value or 'not loaded'}" for path, value in changed.items())
     return with_values(job, changed, REHEARSED), (*notes, *shown)
 
 
-def _kept_apart(job: Job) -> Iterator[tuple[str, Value]]:
+def _separate_paths(job: Job) -> Iterator[tuple[str, Value]]:
     """Redirect the job's directories in a rehearsal, except those that the command line sets for this run."""
     smaller = job.rehearse.shrink or job.rehearse.fake_world
     folder = PurePosixPath(output_dir(job))

@@ -103,11 +103,11 @@ def varied(job: Job) -> list[Finding]:
         for axis in SEARCH_AXES
         if axis in searched
     }
-    lost = {axis: own for axis, own in set_by_hand.items() if own}
-    if not lost:
+    overridden = {axis: own for axis, own in set_by_hand.items() if own}
+    if not overridden:
         return []
-    fields = tuple(path for own in lost.values() for path in own)
-    fix = f"search.fix=[{','.join((*job.search.fix, *lost))}]"
+    fields = tuple(path for own in overridden.values() for path in own)
+    fix = f"search.fix=[{','.join((*job.search.fix, *overridden))}]"
     message = f"the search varies {', '.join(fields)}, and ignores what the command line sets there"
     return [
         Finding(

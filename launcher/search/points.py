@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from launcher.balance.encode import ways
+from launcher.balance.encode import encodings
 from launcher.balance.from_job import UNEVEN
 from launcher.balance.local import even
 from launcher.balance.problem import Kind, Mode, Problem
@@ -32,7 +32,7 @@ def stage_splits(job: Job, pp: int, vpp: int, *, uneven: bool) -> Iterator[dict[
 
 def written(job: Job, counts: tuple[int, ...], pp: int) -> Iterator[dict[str, Value]]:
     """Yield the encodings of layers per chunk, the simplest first."""
-    for _, values in ways(job, counts, pp):
+    for _, values in encodings(job, counts, pp):
         yield {**UNEVEN, **values}
         if not values:
             return

@@ -268,8 +268,10 @@ class Search:
 
     def _written(self, point: dict[str, Value], counts: tuple[int, ...]) -> dict[str, Value] | None:
         """Return the first encoding of a split that all rules accept."""
-        ways = ({**point, **split} for split in points.written(self.job, counts, int(str(point["parallel.pp"]))))
-        return next((whole for whole in ways if self.validity.accepts(whole, 0)), None)
+        variants_of_split = (
+            {**point, **split} for split in points.written(self.job, counts, int(str(point["parallel.pp"])))
+        )
+        return next((whole for whole in variants_of_split if self.validity.accepts(whole, 0)), None)
 
     def _legal(self, point: dict[str, Value], splits: list[dict[str, Value]]) -> dict[str, Value] | None:
         """Return the first encoding of this point that all rules accept, if it can still be among the best."""

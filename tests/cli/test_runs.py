@@ -50,7 +50,7 @@ WRONG = {
     "unknown id to stop": (("stop", "nothing-1"), 1, "no run 'nothing-1'"),
     "unknown id to clean": (("clean", "nothing-1"), 1, "no run 'nothing-1'"),
     "a folder without run": (("logs", "env"), 1, "no run was started in it"),
-    "over": (("stop", "qwen3_8b-1"), 1, "is over: done"),
+    "over": (("stop", "qwen3_8b-1"), 1, "has ended: done"),
     "no such rank": (("logs", "qwen3_8b-1", "--rank", "8"), 1, "has ranks 0 to 7, not 8"),
     "no pattern": (("logs", "qwen3_8b-1", "--grep", "("), 2, "is not a valid regular expression"),
     "no id": (("status",), 2, "required: ID"),
@@ -101,7 +101,7 @@ def test_a_run_of_somebody_else_is_not_stopped(launch: Launch, words: tuple[str,
     for change, message in (
         ({"user": "somebody", "pid": os.getpid(), "start": own_start()}, "belongs to somebody"),
         ({"host": "elsewhere"}, "was started on elsewhere: launch stop qwen3_8b-1 works there"),
-        ({"pid": 1, "start": 1}, "is over: lost"),
+        ({"pid": 1, "start": 1}, "has ended: lost"),
     ):
         before = path.read_text()
         path.write_text(json.dumps({**json.loads(before), **change}))

@@ -156,7 +156,7 @@ def test_a_run_is_stopped_by_its_id_from_elsewhere(site: Site):
     assert not site.left()
     again = site.launch("stop", run_id(site))
     assert again.code == 1
-    assert "is over: stopped" in again.err
+    assert "has ended: stopped" in again.err
 
 
 HOLD = """

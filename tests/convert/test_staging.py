@@ -111,10 +111,16 @@ def test_a_target_that_holds_something_is_refused_and_stays(target):
 
 IN_THE_WAY = {
     "a file": (lambda target: target.write_text("x"), "not a directory"),
-    "a partial directory of somebody": (lambda target: target.with_name("out.partial").mkdir(), "in the way"),
-    "a journal of somebody": (lambda target: target.with_name("out.partial.journal").write_text("diary"), "in the way"),
+    "a partial directory of somebody": (
+        lambda target: target.with_name("out.partial").mkdir(),
+        "was not left by a conversion",
+    ),
+    "a journal of somebody": (
+        lambda target: target.with_name("out.partial.journal").write_text("diary"),
+        "was not left by a conversion",
+    ),
     "a journal that is a link": (lambda target: _link(target, "out.partial.journal"), "cannot be created"),
-    "a partial directory that is a link": (lambda target: _link(target, "out.partial"), "in the way"),
+    "a partial directory that is a link": (lambda target: _link(target, "out.partial"), "was not left by a conversion"),
     "the target is a link": (lambda target: _link(target, "out"), "symbolic link"),
     "a dangling link": (lambda target: target.symlink_to("nowhere"), "symbolic link"),
 }

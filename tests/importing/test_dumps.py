@@ -63,7 +63,7 @@ def test_the_arguments_of_a_log(tmp_path: Path, before: str) -> None:
     assert (job.optimizer.lr, job.batch.global_batch_size, job.kernels.attention_backend) == (3e-4, 64, "flash")
     assert job.data.paths == ("/data/a_text_document",)
     assert differences(found) == []
-    flags = {each.flag for each in found.became}
+    flags = {each.flag for each in found.mapped_args}
     assert not flags & {"clip-grad", "seed", "fp16"}, "defaults are no arguments of the run"
     dropped = [note.message for note in found.warnings if "dropped" in note.message]
     assert {"exit_signal", "num_experts"} <= {each.split()[0] for each in dropped}
@@ -88,7 +88,7 @@ def test_args_json_of_a_run(tmp_path: Path, version: str) -> None:
     job = found.job
     assert (found.backend, found.version, job.task.type) == ("megatron", version, "sft")
     assert (job.model.hub_id, job.parallel.tp, job.optimizer.lr) == ("Qwen/Qwen3-8B", 4, 2e-5)
-    assert (job.cluster.world_size, len(found.became)) == (8, 4)
+    assert (job.cluster.world_size, len(found.mapped_args)) == (8, 4)
     assert differences(found) == []
 
 
@@ -97,7 +97,7 @@ def test_values_that_say_nothing(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(text)
     found = import_file(tmp_path / "x.yaml")
     assert any(note.message == "no value is given: dropped: lr_decay_iters" for note in found.warnings)
-    assert "lr_decay_iters" not in {each.flag for each in found.became}
+    assert "lr_decay_iters" not in {each.flag for each in found.mapped_args}
 
 
 STATIC = """

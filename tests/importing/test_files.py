@@ -105,10 +105,10 @@ def test_the_job_file_composes_and_says_the_same(name: str, tmp_path: Path) -> N
 def test_every_argument_is_accounted_for() -> None:
     imported = import_file(DATA / "mindspeed_qwen3.sh")
     unmapped = {arg.flag for arg in imported.unmapped}
-    for each in imported.became:
+    for each in imported.mapped_args:
         assert bool(each.fields) + each.implied + (each.flag in unmapped) == 1, each
         assert each.where.startswith(str(DATA / "mindspeed_qwen3.sh")), each
-    where = {each.flag: each.where.rpartition(":")[2] for each in imported.became}
+    where = {each.flag: each.where.rpartition(":")[2] for each in imported.mapped_args}
     lines = (DATA / "mindspeed_qwen3.sh").read_text().splitlines()
     assert "--rotary-base" in lines[int(where["rotary-base"]) - 1]
 

@@ -31,7 +31,7 @@ def port(source: tuple[str, str], more: str, target: str, **options: Any) -> Por
 def left_out(found: Ported, flag: str) -> DroppedArg:
     """Return what is said of an argument; of one that a field says, what its account says."""
     account = next(each for each in found.accounts if each.flag == flag)
-    assert account.fate == DROPPED, account
+    assert account.status == DROPPED, account
     assert account.missing is not None
     return account.missing
 
@@ -107,10 +107,10 @@ FIELDS: Mapping[str, tuple[tuple[str, str], str, str, str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("case", FIELDS.values(), ids=FIELDS.keys())
 def test_what_a_field_says_is_translated(case: tuple[Any, ...]) -> None:
-    source, more, flag, target, becomes = case
+    source, more, flag, target, target_flags = case
     account = next(each for each in port(source, more, target).accounts if each.flag == flag)
-    assert account.fate == TRANSLATED
-    assert set(becomes) <= set(account.becomes)
+    assert account.status == TRANSLATED
+    assert set(target_flags) <= set(account.target_flags)
 
 
 REFUSED: Mapping[str, tuple[tuple[str, str], str, str, str]] = {
@@ -152,12 +152,12 @@ def test_sequence_wise_balancing_is_said_by_the_field() -> None:
         found = port(NPU, more, target)
         assert found.job.moe.load_balancing_type == "seq_aux_loss", target
         account = next(each for each in found.accounts if each.flag == "seq-aux")
-        assert account.fate == TRANSLATED
+        assert account.status == TRANSLATED
         assert account.fields == ("moe.load_balancing_type",)
         told = next(each for each in found.findings if each.rule == "PORT-NEAREST")
         assert told.severity == "warning"  # MindSpeed-LLM weighs it otherwise
     assert "moe-router-load-balancing-type" in {
-        arg for each in port(NPU, more, "megatron_lm").accounts if each.flag == "seq-aux" for arg in each.becomes
+        arg for each in port(NPU, more, "megatron_lm").accounts if each.flag == "seq-aux" for arg in each.target_flags
     }
 
 
@@ -187,7 +187,7 @@ def test_it_stays_as_it_is_on_its_own_backend() -> None:
 def test_one_dialect_keeps_its_arguments() -> None:
     """Megatron-LM's arguments exist in MindSpeed-LLM, too, and the other way round."""
     found = port(LM, "--no-scatter-gather-tensors-in-pipeline --retro-num-neighbors 3", "mindspeed")
-    carried = {each.flag for each in found.accounts if each.fate == PASSED_THROUGH}
+    carried = {each.flag for each in found.accounts if each.status == PASSED_THROUGH}
     assert carried >= {"no-scatter-gather-tensors-in-pipeline", "retro-num-neighbors"}
     assert found.job.backend.args["no-scatter-gather-tensors-in-pipeline"] is True
     assert found.job.backend.args["retro-num-neighbors"] == 3
@@ -336,7 +336,7 @@ def test_every_argument_is_accounted_for_exactly_once(source: str, target: str) 
         }
         imported = assemble(values, backend, version)
         found = ported(imported, target, fixes=False)
-        assert [each.flag for each in found.accounts] == [each.flag for each in imported.became]
+        assert [each.flag for each in found.accounts] == [each.flag for each in imported.mapped_args]
         assert_complete(found)
 
 
@@ -345,7 +345,7 @@ def assert_complete(found: Ported) -> None:
     told = {flag for each in found.findings if each.rule == "PORT-LEFT-OUT" for flag in each.flags}
     named = {path for each in found.findings for path in each.fields}
     for account in found.accounts:
-        if account.fate == DROPPED:
+        if account.status == DROPPED:
             said = account.missing
             assert said is not None
             assert said.effect in EFFECTS
@@ -354,9 +354,9 @@ def assert_complete(found: Ported) -> None:
             assert said.works or said.without, account
             is_told = said.reported or account.flag in told or named & {*account.fields, *said.fields}
             assert is_told or not said.changes_training or said.flag in told, account
-        elif account.fate == PASSED_THROUGH:
-            assert account.becomes[0] in there, account
-            assert account.becomes[0] in found.job.backend.args, account
+        elif account.status == PASSED_THROUGH:
+            assert account.target_flags[0] in there, account
+            assert account.target_flags[0] in found.job.backend.args, account
         else:
             assert account.fields, account
             assert all(value_at(found.job, path) is not Ellipsis for path in account.fields)
@@ -368,7 +368,7 @@ def assert_complete(found: Ported) -> None:
 def test_files_are_accounted_for(file: str, target: str) -> None:
     imported = read_file(DATA / file, Wanted(partial=True))[0]
     found = ported(imported, target)
-    assert [each.flag for each in found.accounts] == [each.flag for each in imported.became]
+    assert [each.flag for each in found.accounts] == [each.flag for each in imported.mapped_args]
     if imported.backend != target:
         assert_complete(found)
 

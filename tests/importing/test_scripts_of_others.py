@@ -251,7 +251,7 @@ def test_an_option_of_an_old_release_that_says_the_default_is_left_out(tmp_path:
     told = " ".join(note.message for note in found.warnings)
     assert all(f"{word} is not an argument" in told for word in words.split() if word.startswith("--"))
     assert told.count("it is the default") == 4
-    assert [each.flag for each in found.became] == ["num-layers", "hidden-size", "lr"]
+    assert [each.flag for each in found.mapped_args] == ["num-layers", "hidden-size", "lr"]
 
 
 def test_another_spelling_of_an_option_is_carried_over(tmp_path: Path) -> None:

@@ -143,8 +143,8 @@ def summary(results: list[Outcome], seconds: float) -> dict[str, Any]:
     tried = [each for each in results if not each.outside]
     imported = [each for each in tried if each.imported is not None and not each.crashed]
     same = [each for each in imported if not each.differences]
-    became = [use for each in imported if each.imported for use in each.imported.became]
-    mapped, uses = sum(bool(use.fields) for use in became), len(became)
+    mapped_args = [use for each in imported if each.imported for use in each.imported.mapped_args]
+    mapped, uses = sum(bool(use.fields) for use in mapped_args), len(mapped_args)
     return {
         "records": len(results),
         "outside": dict(Counter(each.outside for each in results if each.outside)),
@@ -155,7 +155,7 @@ def summary(results: list[Outcome], seconds: float) -> dict[str, Any]:
         "identical": len(same),
         "repaired": sum(bool(each.imported and each.imported.exact) for each in same),
         "canonical_uses": mapped,
-        "implied_uses": sum(use.implied for each in imported if each.imported for use in each.imported.became),
+        "implied_uses": sum(use.implied for each in imported if each.imported for use in each.imported.mapped_args),
         "uses": uses,
         "seconds": round(seconds, 2),
     }
@@ -273,7 +273,7 @@ def _print_failures(results: list[Outcome], *, every: bool) -> None:
 def _print_pass_through(results: list[Outcome]) -> None:
     imported = [each.imported for each in results if each.imported]
     repairs = Counter(flag for each in imported for flag in each.exact)
-    counts = Counter(use.flag for each in imported for use in each.became if not use.fields and not use.implied)
+    counts = Counter(use.flag for each in imported for use in each.mapped_args if not use.fields and not use.implied)
     print("  repaired: " + ", ".join(f"{flag} {count}" for flag, count in repairs.most_common(40)))
     print("  pass-through: " + ", ".join(f"{flag} {count}" for flag, count in counts.most_common(60)))
 

@@ -34,15 +34,15 @@ Read = Callable[[], Iterator[Outcome]]
 
 def gaps(imported: Imported, found: Ported) -> list[str]:
     """Return what a port does not account for."""
-    read, told = [each.flag for each in imported.became], [each.flag for each in found.accounts]
+    read, told = [each.flag for each in imported.mapped_args], [each.flag for each in found.accounts]
     wrong = [] if read == told else [f"{len(read)} arguments read, {len(told)} accounted for"]
-    return [*wrong, *(f"{each.flag}: {each.fate} without reason" for each in found.accounts if not _is_told(each))]
+    return [*wrong, *(f"{each.flag}: {each.status} without reason" for each in found.accounts if not _is_told(each))]
 
 
 def _is_told(account: Account) -> bool:
-    if account.fate == PASSED_THROUGH:
-        return bool(account.becomes)
-    if account.fate == TRANSLATED:
+    if account.status == PASSED_THROUGH:
+        return bool(account.target_flags)
+    if account.status == TRANSLATED:
         return bool(account.fields)
     said = account.missing
     return said is not None and bool(said.effect in EFFECTS and said.does and said.why and (said.works or said.without))
@@ -65,7 +65,7 @@ def counts(imported: Iterable[Imported], target: str) -> tuple[dict[str, int], C
             if finding.rule == "PORT-LEFT-OUT" and finding.severity == "error"
             for flag in finding.flags
         }
-        figures["refused"] += sum(one.flag in refused and one.fate == DROPPED for one in found.accounts)
+        figures["refused"] += sum(one.flag in refused and one.status == DROPPED for one in found.accounts)
         losses.update(one.flag for one in found.accounts if one.missing is not None and one.missing.changes_training)
         wrong += [f"{each.where or each.program}: {gap}" for gap in gaps(each, found)]
     return dict(figures), losses, wrong

@@ -113,7 +113,7 @@ class Archive:
             entries[rest] = replace(entry, name=rest)
         if position != size:
             raise self._damaged("the directory of the archive is corrupt", expected=f"{size} bytes", found=position)
-        self._check_apart(entries, at)
+        self._check_no_overlap(entries, at)
         return entries
 
     def _directory(self) -> tuple[int, int, int]:
@@ -200,7 +200,7 @@ class Archive:
             raise self._damaged(f"the header of its entry {shown(name)} is corrupt")
         return self.start + at + _LOCAL.size + int(fields[9]) + int(fields[10])
 
-    def _check_apart(self, entries: dict[str, Entry], directory_at: int) -> None:
+    def _check_no_overlap(self, entries: dict[str, Entry], directory_at: int) -> None:
         end = self.start
         for entry in sorted(entries.values(), key=lambda entry: (entry.at, entry.size)):
             if entry.at < end:

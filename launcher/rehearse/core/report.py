@@ -42,7 +42,7 @@ class Progress:
         self.scalars = _writer(tensorboard_dir or str(output_dir / TENSORBOARD), first_iteration)
         self.started, self.first = time.perf_counter(), first_iteration
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Write a line to the terminal and to log.txt."""
         if self.bar is not None:
             self.bar.console.print(text, highlight=True, markup=False, soft_wrap=True)
@@ -56,7 +56,7 @@ class Progress:
         done = line.iteration - self.first
         left = (time.perf_counter() - self.started) / max(done, 1) * (self.iterations - line.iteration)
         skipped = f" | skipped {line.skipped}" if line.skipped else ""
-        self.say(
+        self.print_line(
             f"iteration {line.iteration:>{len(str(self.iterations))}}/{self.iterations} | loss {line.loss:.6f} | "
             f"lr {line.learning_rate:.3e} | grad norm {line.grad_norm:.3f} | {line.milliseconds:.1f} ms | "
             f"{line.tokens_per_s:,.0f} tokens/s | {duration(left)} left{skipped}"

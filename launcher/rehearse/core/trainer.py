@@ -92,16 +92,16 @@ class Trainer:
             first_iteration=history.first_iteration,
         )
         layout = self.settings.layout
-        progress.say(self.what)
-        progress.say(
+        progress.print_line(self.what)
+        progress.print_line(
             f"{self.parameters:,} parameters, vocabulary {vocab} (padded to {padded}), tp {layout.tp} pp {layout.pp} "
             f"vpp {layout.vpp or 1} cp {layout.cp} ep {layout.ep} etp {layout.etp} dp {layout.dp}"
             f"{' sp' if layout.sequence_parallel else ''}, {model.layer_impl} layers"
         )
         for row in self.ignored:
-            progress.say(f"ignored: {row.flag} ({row.why})")
+            progress.print_line(f"ignored: {row.flag} ({row.why})")
         if history.first_iteration:
-            progress.say(f"continues after iteration {history.first_iteration}")
+            progress.print_line(f"continues after iteration {history.first_iteration}")
         return progress
 
     def _loop(self, stepper: Stepper, data: batches.TrainingData, history: History, progress: Progress | None) -> None:
@@ -174,7 +174,7 @@ class Trainer:
         loss = stepper.evaluate(self.iterators(data.valid, 0), self.settings.value("eval_iters"))
         history.validation.append((history.iteration, loss))
         if progress is not None:
-            progress.say(f"validation loss {loss:.6f} after iteration {history.iteration}")
+            progress.print_line(f"validation loss {loss:.6f} after iteration {history.iteration}")
             progress.scalar("validation loss", loss, history.iteration)
 
     def _save_if_due(self, stepper: Stepper, history: History, progress: Progress | None) -> None:
@@ -187,7 +187,7 @@ class Trainer:
         path = checkpoint.save(self.settings, stepper, iteration=history.iteration)
         history.last_checkpoint, history.saved_iteration = str(path), history.iteration
         if progress is not None:
-            progress.say(f"checkpoint {path} ({time.perf_counter() - started:.1f} s)")
+            progress.print_line(f"checkpoint {path} ({time.perf_counter() - started:.1f} s)")
 
     def _leaves(self, history: History, loop_started: float) -> bool:
         interval, minutes = self.settings.value("exit_interval"), self.settings.value("exit_duration_in_mins")
@@ -222,7 +222,7 @@ class Trainer:
         )
         if history.losses:
             verb = "stopped" if result["interrupted"] else "done"
-            progress.say(
+            progress.print_line(
                 f"{verb}: loss {history.losses[0]:.6f} to {history.losses[-1]:.6f} in {len(history.losses)} "
                 f"iterations, {duration(result['seconds'])}, {result['tokens_per_s']:,.0f} tokens/s"
             )

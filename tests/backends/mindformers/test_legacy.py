@@ -171,7 +171,7 @@ def test_evaluation_and_generation_are_kept_though_training_reads_neither(tmp_pa
     assert {path: value_at(found.job, path) for path in BESIDE_MEANS} == BESIDE_MEANS
     args, findings = written(found.job, "mindformers", found.version)
     before = {arg.flag: arg.value for arg in found.native}
-    kept = {each.flag for each in found.became if each.fields} - {"callbacks.MFLossMonitor.type"}
+    kept = {each.flag for each in found.mapped_args if each.fields} - {"callbacks.MFLossMonitor.type"}
     same = {flag for flag in kept if args.get(flag) == before[flag]}
     sections = ("eval_", "layer_", "metric", "processor", "do_eval", "model.model_config.top")
     assert not [flag for flag in kept - same if flag.startswith(sections)]
@@ -180,8 +180,8 @@ def test_evaluation_and_generation_are_kept_though_training_reads_neither(tmp_pa
 
 
 def test_a_worker_count_of_the_evaluation_alone_is_no_field(tmp_path: Path) -> None:
-    became = {each.flag: each.fields for each in beside(tmp_path).became}
-    assert became["eval_dataset.num_parallel_workers"] == ()
+    mapped_args = {each.flag: each.fields for each in beside(tmp_path).mapped_args}
+    assert mapped_args["eval_dataset.num_parallel_workers"] == ()
 
 
 def test_an_evaluation_that_happens_is_passed_through(tmp_path: Path) -> None:
