@@ -76,7 +76,9 @@ BACKEND = Backend(
     checkpoint_format="backends.mindformers.checkpoint",
     prepare=prepare,
     argv=argv,
-    rules=tuple(f"backends.mindformers.rules.{name}" for name in ("general", "keys", "layers", "model", "pynative")),
+    rules=tuple(
+        f"backends.mindformers.rules.{name}" for name in ("general", "keys", "layers", "model", "pynative", "values")
+    ),
     requires=("module:mindspore", "env:MINDFORMERS_PATH"),
     install_hint="install MindSpore for your Ascend driver, clone MindFormers at the tag of the version and set "
     "MINDFORMERS_PATH to it",

@@ -28,6 +28,7 @@ from backends.mindformers.rules.terms import (
     is_counted,
     layers_of,
     model_key,
+    resets_wrapper,
     size_of,
     whole,
 )
@@ -55,7 +56,11 @@ _STAGES = "mindformers 2.1.0 parallel_core/training_graph/transformer/utils.py"
 _DEPTH = 10
 _SCHEDULERS = ("1f1b", "gpipe", "seqpipe", "seqvpp", "seqsmartvpp", "zero_bubble_v")
 _MODES = (0, 1, 2, 3, "DATA_PARALLEL", "SEMI_AUTO_PARALLEL", "AUTO_PARALLEL", "HYBRID_PARALLEL", "STAND_ALONE")
-_SIZES = (DP, TP, CP, EP, PP, MICRO, "parallel_config.seq_split_num")
+_SIZES = (
+    *(DP, TP, CP, EP, PP, MICRO, "parallel_config.seq_split_num"),
+    "parallel_config.gradient_aggregation_group",
+)
+_BUILT = ("trainer.type", "optimizer.type", "lr_schedule.type", "train_dataset_task.type")
 _SWITCHES = (SP, "parallel_config.vocab_emb_dp", SWAP, "recompute_config.mp_comm_recompute")
 _SIZE_FIELDS = ("parallel.tp", "parallel.pp", "parallel.cp", "cluster.nodes", "cluster.devices_per_node")
 
@@ -70,7 +75,7 @@ def _one_of(key: str, known: tuple[Any, ...]) -> Any:
 
 
 def _types(facts: RuleContext) -> Any:
-    keys = ("trainer.type", "optimizer.type", "lr_schedule.type", "runner_wrapper.type")
+    keys = [*_BUILT, *(() if resets_wrapper(facts) else ("runner_wrapper.type",))]
     passed = facts.job.backend.args  # null in there takes the key out of the file
     missing = [key for key in keys if (key in facts.written and not facts[key]) or (key in passed and not passed[key])]
     return missing and f"{', '.join(missing)} must name a class"
@@ -160,8 +165,9 @@ GENERAL = (
         id="MF-TYPES",
         doc="Sections that build an object must name its class.",
         source="mindformers 1.6.0 tools/register/template.py:109",
-        flags=("trainer.type", "optimizer.type", "lr_schedule.type", "runner_wrapper.type"),
+        flags=(*_BUILT, "runner_wrapper.type"),
         check=_types,
+        reads="@resets_wrapper",
     ),
     Rule(
         id="MF-DEPTH",

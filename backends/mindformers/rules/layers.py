@@ -22,6 +22,7 @@ from backends.mindformers.rules.terms import (
     SWAP,
     TP,
     chunks_of,
+    is_automatic,
     layers_of,
     model_key,
     offset_of,
@@ -34,6 +35,7 @@ from launcher.rules.table import declare
 _UTILS = "mindformers 2.1.0 parallel_core/training_graph/transformer/utils.py"
 _OLD_UTILS = "mindformers 1.6.0 models/utils.py"
 _TRAINER = "mindformers 1.6.0 trainer/base_trainer.py"
+_SELECT_COMM = "recompute_config.select_comm_recompute"
 _CHECKS = "mindformers 2.1.0 tools/check_rules.py"
 OFFSET, CHUNKS = MODEL + "offset", MODEL + "pp_interleave_num"
 _ALONE = {DP: 1, TP: 1, CP: 1, EP: 1, PP: 1, MICRO: 1, SP: False}
@@ -136,7 +138,8 @@ def _longer(key: str) -> Any:
         if rows and not facts[SWAP] and (len(rows) > chunks or any(len(row) > pp for row in rows)):
             return f"{key} has counts for {len(rows)} chunks of {len(rows[0])} stages: there are {chunks} of {pp}"
         flat = isinstance(value, (list, tuple)) and all(isinstance(item, int) for item in value)
-        return not facts[SWAP] and flat and len(value) > pp and f"{key} has {len(value)} counts, pp is {pp}"
+        stages = pp if is_automatic(facts) else 1  # other modes reset the layout: trainer/base_trainer.py:278-283
+        return not facts[SWAP] and flat and len(value) > stages and f"{key} has {len(value)} counts, pp is {stages}"
 
     return when
 
@@ -314,7 +317,7 @@ MEMORY = (
         source=f"{_CHECKS}:285-289",
         flags=(RECOMPUTE, PP),
         check=_longer(RECOMPUTE),
-        reads="@chunks swap_config.swap",
+        reads="@chunks @automatic swap_config.swap",
     ),
     Rule(
         id="MF-SELECT-LONG",
@@ -322,7 +325,15 @@ MEMORY = (
         source=f"{_CHECKS}:285-289",
         flags=(SELECT, PP),
         check=_longer(SELECT),
-        reads="@chunks swap_config.swap",
+        reads="@chunks @automatic swap_config.swap",
+    ),
+    Rule(
+        id="MF-SELECT-COMM-LONG",
+        doc="There is at most one count for each stage.",
+        source=f"{_CHECKS}:285-289",
+        flags=(_SELECT_COMM, PP),
+        check=_longer(_SELECT_COMM),
+        reads="@chunks @automatic swap_config.swap",
     ),
     Rule(
         id="MF-RECOMPUTE-ENDLESS",

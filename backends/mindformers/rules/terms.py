@@ -108,6 +108,13 @@ def is_counted(facts: RuleContext) -> bool:
     return is_automatic(facts) and not unsized
 
 
+@term(NAME, "resets_wrapper", "@automatic", PP, ACCUMULATION)
+def resets_wrapper(facts: RuleContext) -> bool:
+    """Return whether MindFormers takes its own wrapper of the training step, whatever the file names."""
+    # trainer/base_trainer.py:325-352 @1.6.0
+    return is_automatic(facts) and max(size_of(facts, PP), size_of(facts, ACCUMULATION)) > 1
+
+
 @term(NAME, "flash", MODEL + "use_flash_attention")
 def uses_flash(facts: RuleContext) -> bool:
     """Return whether flash attention is on."""

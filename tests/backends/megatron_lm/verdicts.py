@@ -102,4 +102,6 @@ def drawn(backend: str, version: str, count: int, seed: int) -> list[tuple[bool,
 def _line(backend: str, version: str, changes: str, *, moe: bool) -> Line:
     argv = rule_cases.words(rule_cases.values(get_backend(backend), version, changes, moe=moe))
     name = f"{'moe' if moe else 'dense'} {changes}"
-    return Line(name=name, argv=tuple(argv), world_size=rule_cases.WORLD, env=ENVIRONMENT)
+    # Every example of MindSpeed-LLM sets such a variable; without a sign of it a script may be Megatron-LM's.
+    sign = {"HCCL_CONNECT_TIMEOUT": "1800"} if backend == "mindspeed" else {}
+    return Line(name=name, argv=tuple(argv), world_size=rule_cases.WORLD, env={**ENVIRONMENT, **sign})

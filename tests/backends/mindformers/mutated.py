@@ -45,7 +45,7 @@ def _leaves(tree: Any, path: str = "") -> Iterator[tuple[Any, Any, str]]:
 AXES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
     "": {
         "use_parallel": (True, False),
-        "run_mode": ("train", "finetune", "predict"),
+        "run_mode": ("train", "finetune", "nonsense"),
         "auto_trans_ckpt": (True, False, "yes"),
         "resume_training": (True, False, 1),
         "load_ckpt_format": ("ckpt", "safetensors"),

@@ -34,8 +34,6 @@ def judge(path: str, devices: int) -> None:
     from mindformers.trainer.utils import check_runner_config
 
     config = MindFormerConfig(path)
-    if config.run_mode not in ("train", "finetune"):
-        raise ValueError(f"run_mode is {config.run_mode!r}: nothing is trained")
     parallel = config.use_parallel
     _context(config)
     build_context(config)
@@ -66,7 +64,8 @@ def _context(config: Any) -> None:
     config.use_parallel = False
     for name in _MEANT_FOR_ASCEND:
         config.context.pop(name, None)
-    config.context.device_target = "CPU"
+    if config.context.device_target == "Ascend":
+        config.context.device_target = "CPU"
 
 
 def _parallel_context(config: Any, devices: int) -> None:

@@ -163,6 +163,37 @@ LAYERS: Mapping[str, Pair] = {
         both(_PP2, keys(recompute_config__select_recompute=[1, 1, 1])),
         both(_PP2, keys(recompute_config__select_recompute=[1, 1])),
     ),
+    "MF-SELECT-COMM-LONG": Pair(
+        both(_PP2, keys(recompute_config__select_comm_recompute=[1, 1, 1])),
+        both(_PP2, keys(recompute_config__select_comm_recompute=[1, 1])),
+    ),
+    "MF-CLASS": Pair(
+        keys(train_dataset_task__type="CausalDataset"),
+        keys(train_dataset_task__type="CausalLanguageModelDataset"),
+        version="1.6.0",
+    ),
+    "MF-DATASET-TASK": Pair(
+        keys(eval_dataset__seed=1), keys(eval_dataset__seed=1, eval_dataset_task__type="CausalLanguageModelDataset")
+    ),
+    "MF-LR-VALUES": Pair(keys(lr_schedule__warmup_ratio=1.5), keys(lr_schedule__warmup_ratio=1.0)),
+    "MF-DTYPES": Pair(
+        both(keys(use_legacy=True), model(softmax_compute_type="float31")),
+        both(keys(use_legacy=True), model(softmax_compute_type="float32")),
+    ),
+    "MF-MOE-VALUES": Pair(
+        keys(use_legacy=True, moe_config__expert_group_size=0), keys(use_legacy=True, moe_config__expert_group_size=8)
+    ),
+    "MF-CONTEXT-VALUES": Pair(keys(context__max_call_depth=0), keys(context__max_call_depth=1)),
+    "MF-OP-SWAP-ITEMS": Pair(
+        keys(swap_config__op_swap=[1]), keys(swap_config__op_swap={"mlp": [{"layers": [1], "backward_prefetch": 1}]})
+    ),
+    "MF-INTERLEAVE-TYPE": Pair(model(fine_grain_interleave="2"), model(fine_grain_interleave=2)),
+    "MF-PARALLEL-TYPES": Pair(
+        keys(parallel__strategy_ckpt_save_file=1), keys(parallel__strategy_ckpt_save_file="./strategy.ckpt")
+    ),
+    "MF-PRECISION-SYNC": Pair(keys(train_precision_sync="on"), keys(train_precision_sync=True)),
+    "MF-RESUME-TYPE": Pair(keys(resume_training=1), keys(resume_training=False)),
+    "MF-SINK-SIZE": Pair(keys(runner_config__sink_size=0), keys(runner_config__sink_size=2)),
     "MF-RECOMPUTE-ENDLESS": Pair(
         both(_PP2, keys(recompute_config__recompute=[1, -1])), both(_PP2, keys(recompute_config__recompute=[1, 0]))
     ),

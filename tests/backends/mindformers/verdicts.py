@@ -35,7 +35,15 @@ LATER = {
     "MF-CHUNK-LAYERS": "when the network is built (modeling_utils.py:337)",
 }
 # The same for files, of which no network is built and no data is read.
-LATER_FILES = {**LATER}
+_BUILDS = "when the network is built"
+LATER_FILES = {
+    **LATER,
+    **dict.fromkeys(("MF-OFFSET-SUM", "MF-OFFSET-SHAPE", "MF-HEADS-LEGACY", "SENSE-HEADS", "PAR-TP-HEADS"), _BUILDS),
+    **dict.fromkeys(("MF-RECOMPUTE-KIND", "MOE-EP-DENSE"), _BUILDS),
+    "ARG-BOUND": "when the network is built, or in the first forward pass: a size of nothing",
+    "ARG-VALUE": "when the object that takes the value is built",
+    "SENSE-SHARES": "when the optimizer is built",
+}
 # What only the machine decides, not the file.
 MACHINE = ("REGISTER_PATH",)
 _SIZES = ((1, 1, 1), (2, 1, 1), (2, 2, 1), (1, 2, 1), (4, 2, 1), (1, 4, 1), (2, 2, 2), (1, 1, 2))
