@@ -69,6 +69,7 @@ OF_THE_FILE = {
     "MLM-MLA-GQA",  # query groups without effect
     "MS-CP-TRANSFORMER-IMPL",  # an argument that must be written although it has its default
     "MF-STRATEGY",  # a strategy that follows from the layout
+    "MF-DATASET-TASK",  # a type that the job's file always has
     "MF-ACCUMULATION",  # checked also where stages count micro-batches instead
 }
 # What the launcher cannot derive from a layout that is refused.

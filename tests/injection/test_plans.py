@@ -215,7 +215,7 @@ SSH_REFUSED = {
     "a script of sed as host": ({"settings": Hosts(hosts=("x/e;e pwned", "n2"))}, "HOST"),
     "a host among the options": (
         {"settings": Hosts(hosts=("n1", "n2"), options=("-p", "22", "evil"))},
-        "no option of ssh",
+        "not an option of ssh",
     ),
     "the end of options": ({"settings": Hosts(hosts=("n1", "n2"), options=("--",))}, "ends the options"),
 }
@@ -306,8 +306,8 @@ def _defined(lines: Iterator[str]) -> dict[str, str]:
 
 
 SLURM_REFUSED = {
-    "a second line": ({"settings": Request(options=("--comment=x\npwned",))}, "one line"),
-    "a name of two lines": ({"name": "x\npwned"}, "one line"),
+    "a second line": ({"settings": Request(options=("--comment=x\npwned",))}, "one-line"),
+    "a name of two lines": ({"name": "x\npwned"}, "one-line"),
 }
 
 
@@ -393,7 +393,7 @@ def test_a_node_of_a_platform_has_its_own_words(monkeypatch: pytest.MonkeyPatch)
     made = plan(*WORDS, nodes=2, start=start("environment"))
     part = own_part(made, here(made, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "h"}))
     assert part.nodes == (made.nodes[1],)
-    with pytest.raises(CannotStart, match="no host"):
+    with pytest.raises(CannotStart, match="not a host name"):
         here(made, {"NNODES": "2", "NODE_RANK": "1", "MASTER_ADDR": "--log-dir=x"})
 
 
@@ -418,7 +418,7 @@ def _without_own_path(node: NodePlan, environ: dict[str, str]) -> dict[str, str]
 def test_records_changed_by_somebody_are_no_options(stubs: Stubs) -> None:
     executor = get_executor("slurm")
     handle = json.loads('{"job": "--user=root"}')
-    with pytest.raises(CannotStart, match="no number"):
+    with pytest.raises(CannotStart, match="not a Slurm job id"):
         executor.stop(handle)
     assert not executor.observe(handle).asked
     assert not stubs.calls()

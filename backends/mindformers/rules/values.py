@@ -38,6 +38,21 @@ _REGISTERED: Mapping[str, frozenset[str]] = {
     "train_dataset_task": _words(
         "CausalLanguageModelDataset GeneralDataset KeyWordGenDataset ModalToTextSFTDataset MultiTurnDataset"
     ),
+    "train_dataset.data_loader": _words(
+        "ADGenDataLoader AGNewsDataset AmazonReviewDataset BaseMultiModalDataLoader BlendedMegatronDatasetDataLoader "
+        "CLUEDataset CMUArcticDataset CSVDataset Caltech101Dataset Caltech256Dataset CelebADataset Cifar100Dataset "
+        "Cifar10Dataset CityscapesDataset CoNLL2000Dataset CocoDataset CommonDataLoader DBpediaDataset DIV2KDataset "
+        "EMnistDataset EnWik9Dataset FakeImageDataset FashionMnistDataset FlickrDataset Flowers102Dataset "
+        "Food101Dataset GTZANDataset GeneratorDataset IMDBDataset IWSLT2016Dataset IWSLT2017Dataset "
+        "ImageFolderDataset IndexedDataLoader KITTIDataset KMnistDataset LFWDataset LJSpeechDataset LSUNDataset "
+        "LibriTTSDataset ManifestDataset MindDataset MnistDataset Multi30kDataset MultiSourceDataLoader "
+        "NumpySlicesDataset OBSMindDataset OmniglotDataset PaddedDataset PennTreebankDataset PhotoTourDataset "
+        "Places365Dataset QMnistDataset RandomDataset RenderedSST2Dataset SBDataset SBUDataset SFTDataLoader "
+        "SQuADDataset SST2Dataset STL10Dataset SUN397Dataset SVHNDataset SemeionDataset SogouNewsDataset "
+        "SpeechCommandsDataset TFRecordDataset TedliumDataset TextFileDataset ToolAlpacaDataLoader "
+        "TrainingDataLoader UDPOSDataset USPSDataset VOCDataset WIDERFaceDataset WikiTextDataset "
+        "YahooAnswersDataset YelpReviewDataset YesNoDataset generator"
+    ),
     "callbacks": _words(
         "BackupAndRestore Callback CheckpointMonitor ColdHotExpertMonitor EarlyStopping EvalCallBack "
         "FlopsUtilizationCollector History LambdaCallback LearningRateScheduler LossMonitor MFLossMonitor "
@@ -51,11 +66,16 @@ _KEYWORDS: Mapping[type, tuple[str, ...]] = {
     bool: (
         *("gradients_mean", "gradient_fp32_sync", "parameter_broadcast", "full_batch", "enable_parallel_optimizer"),
         *("enable_alltoall", "pipeline_result_broadcast", "force_fp32_communication"),
+        "parallel_optimizer_config.gradient_accumulation_shard",
     ),
     str: ("auto_parallel_search_mode", "search_mode", "strategy_ckpt_load_file", "strategy_ckpt_save_file"),
-    int: ("device_num", "global_rank", "pipeline_stages", "pipeline_segments"),
+    int: (
+        *("device_num", "global_rank", "pipeline_stages", "pipeline_segments"),
+        "parallel_optimizer_config.parallel_optimizer_threshold",
+    ),
     list: ("all_reduce_fusion_config",),
 }
+_SEARCHES = ("recursive_programming", "dynamic_programming", "sharding_propagation")
 _NAMES = {bool: "true or false", str: "text", int: "a whole number", list: "a list"}
 _TYPED = {f"parallel.{name}": kind for kind, names in _KEYWORDS.items() for name in names}
 # Of the schedules with warm-up; a number written as 1e-5, without a point, is text in YAML.
@@ -84,6 +104,9 @@ def _unknown(facts: RuleContext) -> Any:
 def _types(facts: RuleContext) -> Any:
     given = {key: facts[key] for key in _TYPED if facts.given(key)}
     wrong = [f"{key}={value}: {_NAMES[_TYPED[key]]}" for key, value in given.items() if not _is(value, _TYPED[key])]
+    mode = facts["parallel.search_mode"]
+    if isinstance(mode, str) and mode not in _SEARCHES:
+        wrong.append(f"parallel.search_mode={mode}: known are {', '.join(_SEARCHES)}")
     return bool(facts["use_parallel"]) and wrong and "; ".join(wrong)
 
 
@@ -130,10 +153,13 @@ def _dtypes(facts: RuleContext) -> Any:
 def _experts(facts: RuleContext) -> Any:
     given = {key: facts[key] for key in _ABOVE_ZERO if facts.given(key)}
     wrong = [f"{key}={value}" for key, value in given.items() if not whole(value) or value < 1]
+    chosen, experts = facts["moe_config.num_experts_chosen"], facts["moe_config.expert_num"]
+    if whole(chosen) and (experts is None or whole(experts)) and chosen > (experts or 1):
+        wrong.append(f"moe_config.num_experts_chosen={chosen} of {experts or 1}")
     loss = facts["moe_config.aux_loss_factor"]
-    if loss is not None and (not isinstance(loss, (int, float)) or loss <= 0):
+    if loss is not None and (not isinstance(loss, (int, float)) or not 0 < loss < 1):
         wrong.append(f"moe_config.aux_loss_factor={loss}")
-    return wrong and f"{', '.join(wrong)}: above 0"
+    return wrong and f"{', '.join(wrong)}: counts are above 0, no more are chosen than there are, the weight is below 1"
 
 
 def _context(facts: RuleContext) -> Any:
@@ -145,6 +171,8 @@ def _context(facts: RuleContext) -> Any:
         wrong.append(f"context.save_graphs_path={path}: the name of a folder")
     if "context.save_graphs" in facts.written and facts["context.save_graphs"] is None:
         wrong.append("context.save_graphs: true, false, or a level")
+    if isinstance(facts["context.save_graphs"], str):
+        wrong.append(f"context.save_graphs={facts['context.save_graphs']}: true, false, or a level")
     return wrong and "; ".join(wrong)
 
 
@@ -183,8 +211,8 @@ VALUES = (
     ),
     Rule(
         id="MF-MOE-VALUES",
-        doc="Counts of experts and the weight of their loss are above 0.",
-        source="mindformers 1.6.0 modules/transformer/moe.py:143-158",
+        doc="Counts of experts are above 0, not more are chosen than there are, and their loss weighs between 0 and 1.",
+        source="mindformers 1.6.0 modules/transformer/moe.py:143-164",
         flags=(*_ABOVE_ZERO, "moe_config.aux_loss_factor"),
         fields=("model.num_experts", "model.num_experts_per_tok", "moe.aux_loss_coeff"),
         when="@dialect=legacy",
@@ -227,7 +255,7 @@ VALUES = (
     ),
     Rule(
         id="MF-PARALLEL-TYPES",
-        doc="MindSpore checks the types of its parallel settings.",
+        doc="MindSpore checks the types of its parallel settings, and knows three ways to search for a layout.",
         source="mindspore 2.7.0 context.py:964-970",
         flags=tuple(_TYPED),
         fields=("backend.args",),

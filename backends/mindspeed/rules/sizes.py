@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from backends.megatron_lm.rules.sizes import uneven_stages
 from backends.mindspeed.rules.tables import FEATURES, LLM, MINDSPEED, OLD_ARGUMENTS, SINCE
 from launcher.rules.registry import RuleContext, Violation, lift, rule
+from launcher.rules.sanity_checks import layout_chunks
 
 _CHUNK = "num-layers-per-virtual-pipeline-stage"
 _STAGES = "pipeline-model-parallel-size"
@@ -76,6 +77,27 @@ def layers_with_a_layout_divide(facts: RuleContext) -> Iterator[Violation]:
         yield Violation(
             message=f"{layers} layers are not divisible by {stages} stages, as an explicit layout needs, too",
             flags=("pipeline-model-parallel-layout", "num-layers", _STAGES),
+        )
+
+
+@rule(
+    "MS-LAYOUT-CHUNKS",
+    source="MindSpeed 26.1.0 core/pipeline_parallel/pipeline_model_parallel_layout/adaptor.py:84-92",
+    reads="num-layers pipeline-model-parallel-size pipeline-model-parallel-layout "
+    "num-layers-per-virtual-pipeline-stage",
+    backends=MINDSPEED,
+    since=SINCE,
+)
+def a_layout_has_the_chunks_that_are_written(facts: RuleContext) -> Iterator[Violation]:
+    """With two stages a layout may stand beside the layers of a chunk, if both give the same number of chunks."""
+    layout, chunk, stages = facts.flag("pipeline-model-parallel-layout"), facts.number(_CHUNK, 0), _stages(facts)
+    if not layout or not chunk or not _hidden_from_megatron(facts):
+        return
+    written, listed = facts.number("num-layers") // stages // chunk, len(layout_chunks(str(layout))) // stages
+    if written != listed:
+        yield Violation(
+            message=f"{_CHUNK} {chunk} makes {written} chunks of a stage, the layout has {listed}",
+            flags=("pipeline-model-parallel-layout", _CHUNK, "num-layers", _STAGES),
         )
 
 

@@ -26,6 +26,7 @@ def judge(path: str, devices: int) -> None:
     import mindspore as ms
     from mindformers.core.context import build_context
     from mindformers.core.parallel_config import build_parallel_config
+    from mindformers.dataset import check_dataset_config
     from mindformers.tools import check_rules
     from mindformers.tools.register.config import MindFormerConfig
     from mindformers.trainer import base_trainer
@@ -48,6 +49,7 @@ def judge(path: str, devices: int) -> None:
     trainer = build_trainer(config.trainer)
     trainer.train_dataset = types.SimpleNamespace(get_dataset_size=lambda: _SAMPLES)
     trainer.set_config(config, True)
+    check_dataset_config(config)
     _registered(config)
     check_runner_config(config, trainer.train_dataset)
     check_rules.check_rules(config, mode="train")

@@ -133,7 +133,7 @@ def _rename(folder: Path, change: str) -> None:
     [
         ("missing", "decoder.layers.1.mlp.linear_fc2.weight [64, 96] is missing"),
         ("foreign", "decoder.layers.9.mlp.linear_fc2.weight [64, 96]: a qwen3 model of this config.json has no such"),
-        ("misshaped", "decoder.layers.1.mlp.linear_fc2.weight [96, 64]: config.json has [64, 96]"),
+        ("misshaped", "decoder.layers.1.mlp.linear_fc2.weight [96, 64]: config.json says [64, 96]"),
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_refused(

@@ -68,7 +68,7 @@ def said(key: str, version: str) -> str:
     found = [finding for finding in check(imported) if finding.rule.startswith("MF-KEY") and key in finding.message]
     if any(finding.severity == "error" for finding in found):
         return REFUSED
-    noted = any(key in note.message and "read by nothing" in note.message for note in imported.warnings)
+    noted = any(key in note.message and "is not read by" in note.message for note in imported.warnings)
     return IGNORED if found or noted else ""
 
 
