@@ -15,6 +15,7 @@ from backends.mindformers.rules.terms import (
     MICRO,
     MODE,
     NAME,
+    OLD,
     PP,
     SCHEDULER,
     SP,
@@ -60,7 +61,8 @@ _SIZES = (
     *(DP, TP, CP, EP, PP, MICRO, "parallel_config.seq_split_num"),
     "parallel_config.gradient_aggregation_group",
 )
-_BUILT = ("trainer.type", "optimizer.type", "lr_schedule.type", "train_dataset_task.type")
+_BUILT = ("trainer.type", "optimizer.type", "lr_schedule.type")
+_TASK = "train_dataset_task.type"
 _SWITCHES = (SP, "parallel_config.vocab_emb_dp", SWAP, "recompute_config.mp_comm_recompute")
 _SIZE_FIELDS = ("parallel.tp", "parallel.pp", "parallel.cp", "cluster.nodes", "cluster.devices_per_node")
 
@@ -76,6 +78,8 @@ def _one_of(key: str, known: tuple[Any, ...]) -> Any:
 
 def _types(facts: RuleContext) -> Any:
     keys = [*_BUILT, *(() if resets_wrapper(facts) else ("runner_wrapper.type",))]
+    if facts.version == OLD:  # later, data sets of Hugging Face have no task
+        keys.append(_TASK)
     passed = facts.job.backend.args  # null in there takes the key out of the file
     missing = [key for key in keys if (key in facts.written and not facts[key]) or (key in passed and not passed[key])]
     return missing and f"{', '.join(missing)} must name a class"
@@ -165,7 +169,7 @@ GENERAL = (
         id="MF-TYPES",
         doc="Sections that build an object must name its class.",
         source="mindformers 1.6.0 tools/register/template.py:109",
-        flags=(*_BUILT, "runner_wrapper.type"),
+        flags=(*_BUILT, _TASK, "runner_wrapper.type"),
         check=_types,
         reads="@resets_wrapper",
     ),
