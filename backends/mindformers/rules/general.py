@@ -126,7 +126,8 @@ def _shards(facts: RuleContext) -> Any:
 
 
 def _strategy(facts: RuleContext) -> Any:
-    if not is_counted(facts) or facts[FULL_BATCH] is not False:
+    whole_batch = facts[FULL_BATCH] or FULL_BATCH not in facts.written  # null switches it off
+    if not is_counted(facts) or whole_batch:
         return None
     strategy = facts[STRATEGY]
     if not isinstance(strategy, (list, tuple)) or not strategy or not isinstance(strategy[0], (list, tuple)):

@@ -89,6 +89,12 @@ _ABOVE_ZERO = tuple(
     f"moe_config.{name}"
     for name in ("expert_num", "num_experts_chosen", "expert_group_size", "comp_comm_parallel_degree", "update_step")
 )
+_RECOMPUTED = tuple(
+    f"recompute_config.{name}"
+    for name in ("parallel_optimizer_comm_recompute", "mp_comm_recompute", "recompute_slice_activation")
+)
+_THRESHOLD = "parallel.parallel_optimizer_config.parallel_optimizer_threshold"
+_OP_SWAP = "swap_config.op_swap"
 _SINK_SIZE = "runner_config.sink_size"
 
 
@@ -102,8 +108,10 @@ def _unknown(facts: RuleContext) -> Any:
 
 
 def _types(facts: RuleContext) -> Any:
-    given = {key: facts[key] for key in _TYPED if facts.given(key)}
+    given = {key: facts[key] for key in _TYPED if key in facts.written and (facts.given(key) or _TYPED[key] is str)}
     wrong = [f"{key}={value}: {_NAMES[_TYPED[key]]}" for key, value in given.items() if not _is(value, _TYPED[key])]
+    if whole(facts[_THRESHOLD]) and facts[_THRESHOLD] < 0:
+        wrong.append(f"{_THRESHOLD}={facts[_THRESHOLD]}: 0 or more")
     mode = facts["parallel.search_mode"]
     if isinstance(mode, str) and mode not in _SEARCHES:
         wrong.append(f"parallel.search_mode={mode}: known are {', '.join(_SEARCHES)}")
@@ -167,7 +175,7 @@ def _context(facts: RuleContext) -> Any:
     wrong = []
     if depth is not None and (not whole(depth) or depth < 1):
         wrong.append(f"context.max_call_depth={depth}: a whole number above 0")
-    if path is not None and (not isinstance(path, str) or not path):
+    if "context.save_graphs_path" in facts.written and (not isinstance(path, str) or not path):
         wrong.append(f"context.save_graphs_path={path}: the name of a folder")
     if "context.save_graphs" in facts.written and facts["context.save_graphs"] is None:
         wrong.append("context.save_graphs: true, false, or a level")
@@ -177,12 +185,46 @@ def _context(facts: RuleContext) -> Any:
 
 
 def _swapped(facts: RuleContext) -> Any:
-    swaps = facts["swap_config.op_swap"]
-    items = swaps if isinstance(swaps, (list, tuple)) else ()
-    return any(not isinstance(item, Mapping) for item in items) and f"swap_config.op_swap {swaps}: names with layers"
+    swaps = facts[_OP_SWAP]
+    below = {key.removeprefix(f"{_OP_SWAP}.") for key in facts.written if key.startswith(f"{_OP_SWAP}.")}
+    items = list(swaps) if isinstance(swaps, (list, tuple)) else [dict.fromkeys(below)] if below else []
+    items += [swaps] if isinstance(swaps, Mapping) else []
+    good = all(isinstance(item, Mapping) and "op_name" in item for item in items)
+    return not good and f"{_OP_SWAP} needs op_name, backward_prefetch and layers for each operator"
+
+
+def _recomputed(facts: RuleContext) -> Any:
+    wrong = [f"{key}={facts[key]}" for key in _RECOMPUTED if key in facts.written and not _is(facts[key], bool)]
+    return wrong and f"{', '.join(wrong)}: true or false"
+
+
+def _sections(facts: RuleContext) -> Any:
+    missing = [] if any(key.startswith("train_dataset.data_loader") for key in facts.written) else ["train_dataset"]
+    named = (f"{MODEL}type", f"{MODEL}model_type", f"{MODEL}architectures", "pretrained_model_dir")
+    missing += [] if any(facts[key] for key in named) else [f"{MODEL}type"]
+    missing += [] if facts["run_mode"] else ["run_mode"]
+    return missing and f"{', '.join(missing)} must stand in the file: without it nothing is trained"
 
 
 VALUES = (
+    Rule(
+        id="MF-SECTIONS",
+        doc="A file that trains says its mode, its data and the class of its model.",
+        source="mindformers 1.6.0 run_mindformer.py; trainer/base_trainer.py:902; tools/register/register.py:296",
+        flags=("run_mode", "train_dataset.data_loader.type", f"{MODEL}type"),
+        fields=("backend.args",),
+        check=_sections,
+        reads="*",
+        until=OLD,
+    ),
+    Rule(
+        id="MF-RECOMPUTE-SWITCHES",
+        doc="Recomputation of communication and slices is switched on or off, and null is neither.",
+        source="mindformers 1.6.0 modules/transformer/transformer.py:419-421",
+        flags=_RECOMPUTED,
+        fields=("backend.args",),
+        check=_recomputed,
+    ),
     Rule(
         id="MF-DATASET-TASK",
         doc="A data set is built by its task, also one that only evaluation reads.",
@@ -230,9 +272,11 @@ VALUES = (
         id="MF-OP-SWAP-ITEMS",
         doc="Operators to be swapped are named, each with its layers.",
         source="mindformers 1.6.0 modules/transformer/transformer.py:244-256",
-        flags=("swap_config.op_swap",),
+        flags=(_OP_SWAP,),
         fields=("backend.args",),
         check=_swapped,
+        reads="*",
+        until=OLD,
     ),
     Rule(
         id="MF-INTERLEAVE-TYPE",

@@ -35,6 +35,8 @@ def judge(path: str, devices: int) -> None:
     from mindformers.trainer.utils import check_runner_config
 
     config = MindFormerConfig(path)
+    if config.run_mode is None:
+        raise ValueError("no run_mode: run_mindformer.py does nothing")
     parallel = config.use_parallel
     _context(config)
     build_context(config)

@@ -185,7 +185,15 @@ LAYERS: Mapping[str, Pair] = {
     ),
     "MF-CONTEXT-VALUES": Pair(keys(context__max_call_depth=0), keys(context__max_call_depth=1)),
     "MF-OP-SWAP-ITEMS": Pair(
-        keys(swap_config__op_swap=[1]), keys(swap_config__op_swap={"mlp": [{"layers": [1], "backward_prefetch": 1}]})
+        keys(swap_config__op_swap=[1]),
+        keys(swap_config__op_swap=[{"op_name": "mlp", "layers": [1], "backward_prefetch": 1}]),
+        version="1.6.0",
+    ),
+    "MF-SECTIONS": Pair(
+        {"model": PLAIN, **keys(run_mode=None)}, {"model": PLAIN, **keys(run_mode="train")}, version="1.6.0"
+    ),
+    "MF-RECOMPUTE-SWITCHES": Pair(
+        keys(recompute_config__recompute_slice_activation="x"), keys(recompute_config__recompute_slice_activation=True)
     ),
     "MF-INTERLEAVE-TYPE": Pair(model(fine_grain_interleave="2"), model(fine_grain_interleave=2)),
     "MF-PARALLEL-TYPES": Pair(

@@ -42,7 +42,9 @@ LATER_FILES = {
     **dict.fromkeys(("MF-RECOMPUTE-KIND", "MOE-EP-DENSE"), _BUILDS),
     "ARG-BOUND": "when the network is built, or in the first forward pass: a size of nothing",
     "ARG-VALUE": "when the object that takes the value is built",
+    **dict.fromkeys(("PAR-TP-KV-HEADS", "MF-SWITCHES", "MF-RECOMPUTE-ENDLESS"), _BUILDS),
     "SENSE-SHARES": "when the optimizer is built",
+    "LR-ORDER": "never: the learning rate grows, or stays at 0",
 }
 # What only the machine decides, not the file.
 MACHINE = ("REGISTER_PATH",)
