@@ -239,6 +239,13 @@ declare(
             "CUDA graphs exclude recomputation.",
             config(1017),
         ),
+        says(
+            "MLM-CUDA-GRAPH-RC-ACTIVATIONS",
+            "enable-cuda-graph & recompute-activations",
+            "",
+            "CUDA graphs exclude recomputation.",
+            config(1017),
+        ),
     ),
     backends=BACKENDS,
     versions=ONLY_12,
