@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from launcher.budgets import BeyondBudget
 from launcher.catalogue.catalogue import Catalogue
 from launcher.job import Value
 from launcher.mapping.backend import backend_names, get_backend
@@ -130,7 +131,10 @@ def setting_rules(backend: str | None, version: str | None, declared: int) -> tu
 
 def _applies(rule: Rule, facts: RuleContext) -> bool | str:
     assert rule.applies is not None, rule.id
-    return rule.applies(facts)
+    try:
+        return rule.applies(facts)
+    except BeyondBudget:
+        return False  # a rule on the value itself refuses it
 
 
 def _settings(rule: Rule, facts: RuleContext) -> Iterator[tuple[str, Value]]:
@@ -139,7 +143,7 @@ def _settings(rule: Rule, facts: RuleContext) -> Iterator[tuple[str, Value]]:
             continue
         try:
             yield flag, value_of(setting, facts)
-        except OF_ANOTHER_TYPE:
+        except (BeyondBudget, *OF_ANOTHER_TYPE):
             continue
 
 
