@@ -13,6 +13,7 @@ from launcher.importing.imported import Imported
 from launcher.importing.job_file import job_yaml
 from launcher.importing.notes import ImportRefused
 from launcher.job.finding import Finding
+from launcher.rules.registry import RULES
 from tests.backends.megatron import mutated as megatron
 from tests.backends.megatron.jobs import QWEN3_8B, make
 from tests.backends.megatron_lm import mutated as megatron_lm
@@ -69,11 +70,16 @@ OF_THE_FILE = {
     "MLM-MLA-GQA",  # query groups without effect
     "MS-CP-TRANSFORMER-IMPL",  # an argument that must be written although it has its default
     "MF-STRATEGY",  # a strategy that follows from the layout
-    "MF-DATASET-TASK",  # a type that the job's file always has
+    *("MF-CP-FLASH-WRITTEN", "MF-SECTIONS"),  # what a file must say itself; the launcher writes it
+    "MF-DROPOUT",  # 0 instead of 0.0, which a job converts
     "MF-ACCUMULATION",  # checked also where stages count micro-batches instead
 }
+# Rules on the types of a file's values: a job converts them, and leaves out null.
+TYPES = "backends.mindformers.rules.values"
 # What the launcher cannot derive from a layout that is refused.
 DERIVED = {"MAP-UNSUPPORTED", "MF-STRATEGY"}
+# Of an empty section of a file (`train_dataset_task: {}`), which a job does not keep.
+NOT_KEPT = {"MF-DATASET-TASK"}
 EXAMPLES = Path(__file__).parents[1] / "backends"
 
 
@@ -121,8 +127,12 @@ def test_a_changed_file_and_its_job_have_the_same_errors(backend: str, tmp_path:
         written, composed = set(errors(check(read))), set(errors(check(compose([f"+job={file}"]))))
         if written:
             composed -= DERIVED - written
-        assert written ^ composed <= OF_THE_FILE & written, name
         count += 1
+        if "ARG-BOUND" in written | composed:
+            assert written and composed, name  # rules that divide by such a size say so in one of them only
+            continue
+        of_types = {id_ for id_ in written if id_ in RULES and RULES[id_].module == TYPES}
+        assert (written ^ composed) - NOT_KEPT <= (OF_THE_FILE & written) | of_types, name
     assert count
 
 
