@@ -30,7 +30,7 @@ def evaluation() -> tuple[Row, ...]:
             ("eval-iters",),
             _write_eval_iters,
             _read_eval_iters,
-            note="Nobody asked for evaluation: none. Megatron's own default is 100 batches, also after the last step.",
+            note="No evaluation is set: none runs. Megatron's own default is 100 batches, also after the last step.",
         ),
     )
 

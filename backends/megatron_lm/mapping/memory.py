@@ -128,7 +128,7 @@ UNSUPPORTED: Mapping[str, Gap] = {
         why="selective recomputation holds for all layers or none", works=("recompute.selective_layers_per_chunk=[]",)
     ),
     "recompute.in_bubble": warning("pipeline bubbles stay empty", False),
-    "recompute.in_advance": warning("recomputation starts when the gradient arrives", False),
+    "recompute.in_advance": warning("recomputation starts in the backward pass of the layer", False),
     "recompute.communication": warning("MindFormers' switch; Megatron repeats it", False),
     "offload.optimizer_times": warning("the optimizer is offloaded as a whole"),
 }

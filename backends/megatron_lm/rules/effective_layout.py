@@ -37,7 +37,7 @@ def chunks(facts: RuleContext) -> int:
 
 
 def _one_round(facts: RuleContext) -> str:
-    """Return what is told of a global batch size that is not written; empty where it is, or the ranks are unknown."""
+    """Return the message for a global batch size that is not set; empty if it is set or the ranks are unknown."""
     micro, ranks = facts.number("micro-batch-size"), data_ranks(facts)
     if not (facts.existing and micro and ranks):
         return ""

@@ -18,7 +18,7 @@ def _width(facts: RuleContext) -> Value:
 
 
 def _default_width(facts: RuleContext) -> str:
-    """Return what is told of a width that is not written; empty where the model is not described otherwise."""
+    """Return the message for an FFN size that is not set; empty if the script does not describe the model."""
     if not all(facts.flag(name) for name in _SIZES):
         return ""
     return f"intermediate_size not set → {_width(facts)}"

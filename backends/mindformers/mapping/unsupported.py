@@ -175,7 +175,7 @@ _PARALLEL = {
 
 _MEMORY = {
     "recompute.in_bubble": warning("it does not recompute in pipeline bubbles", False),
-    "recompute.in_advance": warning("it recomputes when the gradient arrives", False),
+    "recompute.in_advance": warning("it recomputes in the backward pass of the layer", False),
     "offload.modules": warning("it swaps attention (offload.attention) or whole layers (offload.activation_layers)"),
     "offload.optimizer_fraction": warning("optimizer.swap is all or nothing", 0.0, 1.0),
     "offload.optimizer_times": warning("optimizer.swap has no pieces"),
