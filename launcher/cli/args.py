@@ -32,7 +32,9 @@ def main(words: list[str]) -> int:
     made.add_argument(
         "backend", nargs="?", metavar="BACKEND", help="a backend, a launcher (torchrun, msrun …) or `environment`"
     )
-    made.add_argument("names", nargs="*", metavar="TEXT", help="only arguments whose name contains one of these")
+    made.add_argument(
+        "names", nargs="*", default=[], metavar="TEXT", help="only arguments whose name contains one of these"
+    )
     made.add_argument("--backend-version", metavar="V", help="default: the newest known")
     made.add_argument(
         "--environment",

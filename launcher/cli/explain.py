@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
         "of the mapping tables are declared, the arguments, the rules that read them; with further overrides also what "
         "that job writes, and its findings",
     )
-    made.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="with --trace: the job")
+    made.add_argument("overrides", nargs="*", default=[], metavar="OVERRIDE", help="with --trace: the job")
     made.add_argument("--config-dir", action="append", default=[], metavar="DIR", help="folder with your own recipes")
     words, typed = _without_dashes(words)
     options = parse(made, words)

@@ -41,7 +41,9 @@ def parser(verb: str, doc: str, example: str, *, overrides: bool = True) -> argp
         allow_abbrev=False,
     )
     if overrides:
-        made.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="Hydra overrides, such as +recipe=qwen3_moe")
+        made.add_argument(
+            "overrides", nargs="*", default=[], metavar="OVERRIDE", help="Hydra overrides, such as +recipe=qwen3_moe"
+        )
         made.add_argument(
             "--config-dir", action="append", default=[], metavar="DIR", help="folder with your own recipes and groups"
         )

@@ -147,3 +147,8 @@ def test_every_field_row_and_rule_has_its_declaration() -> None:
             place = declared_row(row, backend)
             assert place.startswith("backends/"), row.fields
             assert not row.fields or not any(name in place for name in helpers), (row.fields, place)
+
+
+def test_only_the_name_is_required(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch(["explain", "--trace"]) == 2
+    assert "required: NAME\n" in capsys.readouterr().err
